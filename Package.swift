@@ -1,0 +1,79 @@
+// swift-tools-version: 6.2
+
+import PackageDescription
+
+/// What every target of ours is built with. An upcoming feature with a misspelt name is a warning only in the group
+/// `StrictLanguageFeatures`, so that group is an error by name too.
+let house: [SwiftSetting] = [
+    .swiftLanguageMode(.v6),
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+    .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
+    .treatAllWarnings(as: .error),
+    .treatWarning("StrictLanguageFeatures", as: .error),
+]
+
+/// The two targets that touch C say so at each place where memory safety rests on us.
+let facingC: [SwiftSetting] = house + [.strictMemorySafety()]
+
+let nio: [Target.Dependency] = [
+    .product(name: "NIOCore", package: "swift-nio"),
+    .product(name: "NIOHTTP1", package: "swift-nio"),
+    .product(name: "NIOPosix", package: "swift-nio"),
+]
+
+let package = Package(
+    name: "siwad",
+    platforms: [.macOS(.v26)],
+    products: [
+        .executable(name: "siwad", targets: ["siwad"])
+    ],
+    dependencies: [
+        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.6"),
+        .package(url: "https://github.com/hummingbird-project/hummingbird", from: "2.28.1", traits: []),
+        .package(url: "https://github.com/swift-server/async-http-client", from: "1.37.0"),
+        .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
+        .package(url: "https://github.com/swiftlang/swift-subprocess", from: "1.0.2", traits: []),
+    ],
+    targets: [
+        .systemLibrary(
+            name: "CLibPQ",
+            path: "Sources/CLibPQ",
+            pkgConfig: "libpq",
+            providers: [.apt(["libpq-dev"]), .brew(["libpq"])]
+        ),
+        .target(name: "Postgres", dependencies: ["CLibPQ"], swiftSettings: facingC),
+        .target(
+            name: "LocalPostgres",
+            dependencies: [.product(name: "Subprocess", package: "swift-subprocess")],
+            swiftSettings: house
+        ),
+    ]
+)
+
+/// Tests stand beside the target that they test, and say what else they need.
+func tests(of target: String, with dependencies: [Target.Dependency] = []) -> Target {
+    .testTarget(
+        name: "\(target)Tests",
+        dependencies: [.target(name: target)] + dependencies,
+        swiftSettings: house
+    )
+}
+
+package.targets += [
+    .target(
+        name: "TestSupport",
+        dependencies: ["LocalPostgres", "Postgres"],
+        path: "Tests/TestSupport",
+        swiftSettings: house
+    ),
+    tests(
+        of: "LocalPostgres",
+        with: ["Postgres", "TestSupport", .product(name: "Subprocess", package: "swift-subprocess")]
+    ),
+    tests(of: "Postgres", with: ["TestSupport"]),
+]

@@ -1,0 +1,102 @@
+/// Arrays, one parameter each. The forms with a closure read the elements where they are, a column of a batch say,
+/// so that no array has to be made first.
+extension Binds {
+    /// Binds a `text[]`.
+    public mutating func append(array: [String?]) {
+        appendTexts(array.count) { array[$0] }
+    }
+
+    /// Binds a `text[]` by the UTF-8 of its elements.
+    public mutating func append(textByteArrays array: [[UInt8]?]) {
+        appendTextBytes(array.count) { array[$0] }
+    }
+
+    /// Binds a `bytea[]`.
+    public mutating func append(byteArrays array: [[UInt8]?]) {
+        appendBytes(array.count) { array[$0] }
+    }
+
+    /// Binds a `bigint[]`.
+    public mutating func append(array: [Int64?]) {
+        appendInt64s(array.count) { array[$0] }
+    }
+
+    /// Binds an `integer[]`.
+    public mutating func append(array: [Int32?]) {
+        appendInt32s(array.count) { array[$0] }
+    }
+
+    /// Binds a `boolean[]`.
+    public mutating func append(array: [Bool?]) {
+        appendBools(array.count) { array[$0] }
+    }
+
+    /// Binds a `timestamptz[]`.
+    public mutating func append(array: [Timestamp?]) {
+        appendTimestamps(array.count) { array[$0] }
+    }
+
+    /// Binds a `text[]` of `count` elements, the one at each index taken from `element`.
+    public mutating func appendTexts(_ count: Int, _ element: (Int) -> String?) {
+        appendArray(ServerType.textArray, of: ServerType.text, count: count) { binds, index in
+            guard let text = element(index) else { return false }
+            binds.writeElement(text)
+            return true
+        }
+    }
+
+    /// Binds a `text[]` of `count` elements by their UTF-8, the one at each index taken from `element`.
+    public mutating func appendTextBytes(_ count: Int, _ element: (Int) -> [UInt8]?) {
+        appendArray(ServerType.textArray, of: ServerType.text, count: count) { binds, index in
+            guard let text = element(index) else { return false }
+            binds.writeElement(text)
+            return true
+        }
+    }
+
+    /// Binds a `bytea[]` of `count` elements, the one at each index taken from `element`.
+    public mutating func appendBytes(_ count: Int, _ element: (Int) -> [UInt8]?) {
+        appendArray(ServerType.byteaArray, of: ServerType.bytea, count: count) { binds, index in
+            guard let bytes = element(index) else { return false }
+            binds.writeInteger(Int32(clamping: bytes.count))
+            binds.writeBytes(bytes)
+            return true
+        }
+    }
+
+    /// Binds a `bigint[]` of `count` elements, the one at each index taken from `element`.
+    public mutating func appendInt64s(_ count: Int, _ element: (Int) -> Int64?) {
+        appendArray(ServerType.int8Array, of: ServerType.int8, count: count) { binds, index in
+            guard let integer = element(index) else { return false }
+            binds.writeElement(integer)
+            return true
+        }
+    }
+
+    /// Binds an `integer[]` of `count` elements, the one at each index taken from `element`.
+    public mutating func appendInt32s(_ count: Int, _ element: (Int) -> Int32?) {
+        appendArray(ServerType.int4Array, of: ServerType.int4, count: count) { binds, index in
+            guard let integer = element(index) else { return false }
+            binds.writeElement(integer)
+            return true
+        }
+    }
+
+    /// Binds a `boolean[]` of `count` elements, the one at each index taken from `element`.
+    public mutating func appendBools(_ count: Int, _ element: (Int) -> Bool?) {
+        appendArray(ServerType.boolArray, of: ServerType.bool, count: count) { binds, index in
+            guard let bool = element(index) else { return false }
+            binds.writeElement(UInt8(bool ? 1 : 0))
+            return true
+        }
+    }
+
+    /// Binds a `timestamptz[]` of `count` elements, the one at each index taken from `element`.
+    public mutating func appendTimestamps(_ count: Int, _ element: (Int) -> Timestamp?) {
+        appendArray(ServerType.timestamptzArray, of: ServerType.timestamptz, count: count) { binds, index in
+            guard let timestamp = element(index) else { return false }
+            binds.writeElement(timestamp.serverValue)
+            return true
+        }
+    }
+}

@@ -1,0 +1,150 @@
+import Synchronization
+
+/// At most so many connections, opened when they are first needed and replaced when they break.
+public final class ConnectionPool: Sendable {
+    private typealias Grant = PoolGrant<PostgresConnection>
+    private typealias Waiter = CheckedContinuation<Result<Grant, PostgresError>, Never>
+    private typealias State = PoolState<PostgresConnection, Waiter>
+
+    private let settings: ConnectionSettings
+    private let maximum: Int
+    private let acquireTimeout: Duration
+    private let state: Mutex<State>
+
+    /// A pool that connects to nothing yet.
+    ///
+    /// - Parameter acquireTimeout: how long a caller waits for a connection while all are in use.
+    public init(_ settings: ConnectionSettings, maximum: Int, acquireTimeout: Duration = .seconds(5)) {
+        precondition(maximum > 0, "a pool needs room for a connection")
+        self.settings = settings
+        self.maximum = maximum
+        self.acquireTimeout = acquireTimeout
+        self.state = Mutex(State(maximum: maximum))
+    }
+
+    /// Lends a connection to `body`, as `PostgresConnection.withSession` does.
+    ///
+    /// A connection that the server ended while nobody used it is replaced before `body` begins.
+    ///
+    /// - Throws: what `body` throws; `connectionFailed`; `timedOut` also when no connection became free in time.
+    public func withSession<R: Sendable>(
+        deadline: Duration? = nil,
+        _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
+    ) async throws(PostgresError) -> R {
+        try await use(deadline) { link throws(PostgresError) in try link.session(body) }
+    }
+
+    /// Runs `body` in a transaction, as `PostgresConnection.transaction` does.
+    ///
+    /// - Throws: as `withSession`, and `connectionLost` with `isOutcomeUnknown`.
+    public func transaction<R: Sendable>(
+        _ isolation: IsolationLevel = .readCommitted,
+        deadline: Duration? = nil,
+        _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
+    ) async throws(PostgresError) -> R {
+        try await use(deadline) { link throws(PostgresError) in try link.transaction(isolation, body) }
+    }
+
+    /// Closes idle connections at once and the others when they are given back; refuses whoever waits or comes.
+    public func close() async {
+        let (idle, waiters) = state.withLock { $0.poolClosed() }
+        for waiter in waiters { waiter.resume(returning: .failure(Self.closedError)) }
+        for connection in idle { await connection.close() }
+    }
+
+    // MARK: - Private parts
+
+    private static let closedError = PostgresError(.usage, "the connection pool is closed")
+
+    private func use<R: Sendable>(
+        _ deadline: Duration?,
+        _ body: @Sendable (Link) throws(PostgresError) -> R
+    ) async throws(PostgresError) -> R {
+        while true {
+            let connection = try await acquire()
+            do throws(PostgresError) {
+                let result = try await connection.unlessStale(deadline: deadline, body)
+                await giveBack(connection)
+                if let result { return result }
+            } catch {
+                await giveBack(connection)
+                throw error
+            }
+        }
+    }
+
+    private func acquire() async throws(PostgresError) -> PostgresConnection {
+        let grant: Grant
+        switch state.withLock({ $0.connectionWanted() }) {
+        case .grant(let immediate): grant = immediate
+        case .refuse: throw Self.closedError
+        case .wait: grant = try await waitForGrant()
+        }
+        switch grant {
+        case .connection(let connection):
+            return connection
+        case .permission:
+            do throws(PostgresError) {
+                return try await PostgresConnection.connect(settings)
+            } catch {
+                await carryOut(state.withLock { $0.connectionLost() })
+                throw error
+            }
+        }
+    }
+
+    private func giveBack(_ connection: PostgresConnection) async {
+        let isClosed = connection.isClosed
+        await carryOut(state.withLock { isClosed ? $0.connectionLost() : $0.connectionReturned(connection) })
+    }
+
+    private func carryOut(_ action: State.ReturnAction) async {
+        switch action {
+        case .resume(let waiter, let grant): waiter.resume(returning: .success(grant))
+        case .close(let connection): await connection.close()
+        case .nothing: break
+        }
+    }
+
+    private func waitForGrant() async throws(PostgresError) -> Grant {
+        let id = state.withLock { $0.nextWaiterID() }
+        // Ends with this function, which cancels it as soon as the wait is over.
+        let timer = Task {
+            try await Task.sleep(for: acquireTimeout)
+            refuse(
+                id,
+                PostgresError(
+                    .timedOut,
+                    "all \(maximum) connections to PostgreSQL stayed in use; allow more or try again later"
+                )
+            )
+        }
+        defer { timer.cancel() }
+        let result: Result<Grant, PostgresError> = await withTaskCancellationHandler {
+            await withCheckedContinuation { waiter in enlist(id, waiter) }
+        } onCancel: {
+            refuse(id, PostgresError(.cancelled, "the task was cancelled"))
+        }
+        return try result.get()
+    }
+
+    /// Lets a caller wait, unless something has become free since it asked.
+    private func enlist(_ id: Int, _ waiter: Waiter) {
+        let action = state.withLock { state in
+            let action = state.connectionWanted()
+            if case .wait = action { state.waiterArrived(id, waiter) }
+            return action
+        }
+        switch action {
+        case .grant(let grant): waiter.resume(returning: .success(grant))
+        case .refuse: waiter.resume(returning: .failure(Self.closedError))
+        case .wait:
+            // Cancelled before it was enlisted: nobody else would refuse it before its time is up.
+            if Task.isCancelled { refuse(id, PostgresError(.cancelled, "the task was cancelled")) }
+        }
+    }
+
+    private func refuse(_ id: Int, _ error: PostgresError) {
+        state.withLock { $0.waiterLeft(id) }?.resume(returning: .failure(error))
+    }
+}

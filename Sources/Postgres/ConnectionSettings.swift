@@ -1,0 +1,71 @@
+/// Where PostgreSQL is, who connects, and how long anything may take.
+public struct ConnectionSettings: Sendable {
+    /// What was given; nil leaves everything to libpq's `PG*` environment and its defaults.
+    private let conninfo: String?
+    /// What the server's activity views call this client, unless the conninfo names it.
+    public let applicationName: String
+    /// For the whole of connecting. `connect_timeout` in the conninfo is taken instead when it is there.
+    public var connectTimeout: Duration = .seconds(5)
+    /// For one use of a connection that has no deadline of its own.
+    public var deadline: Duration = .seconds(30)
+    /// For the answer to a cancel request, and to a COMMIT after the deadline; after it the connection is given up.
+    public var grace: Duration = .seconds(5)
+    /// The server's own limit on a statement, in case this process stops.
+    public var statementTimeout: Duration = .seconds(60)
+    /// The server's limit on the wait for one lock.
+    public var lockTimeout: Duration = .seconds(10)
+    /// The server's limit on an open transaction that does nothing.
+    public var idleInTransactionTimeout: Duration = .seconds(60)
+    /// How long sent data may stay unacknowledged before the kernel gives a TCP connection up.
+    public var tcpUserTimeout: Duration = .seconds(10)
+
+    /// Checks the conninfo, a URI (`postgresql://…`) or keywords (`host=… dbname=…`); connects to nothing.
+    ///
+    /// - Throws: `usage`, which says what is wrong with the conninfo but quotes nothing that may be a password.
+    public init(conninfo: String?, applicationName: String) throws(PostgresError) {
+        self.conninfo = conninfo
+        self.applicationName = applicationName
+        guard let conninfo else { return }
+        guard !conninfo.utf8.contains(0) else {
+            throw PostgresError(.usage, "the database URL holds a NUL; remove it")
+        }
+        let options = try Conninfo.parse(conninfo)
+        if let seconds = options["connect_timeout"].flatMap({ Int64($0) }), seconds > 0 {
+            connectTimeout = .seconds(seconds)
+        }
+    }
+
+    /// Host, port, database and user in force, for people to read; no password.
+    public var redactedDescription: String {
+        var options = Conninfo.defaults()
+        if let conninfo {
+            // Parsed once already, so it cannot fail here; and then the defaults are all there is to show.
+            options.merge((try? Conninfo.parse(conninfo)) ?? [:]) { _, given in given }
+        }
+        return ["host", "hostaddr", "port", "dbname", "user", "service"]
+            .compactMap { keyword in options[keyword].map { "\(keyword)=\($0)" } }
+            .joined(separator: " ")
+    }
+
+    /// For `PQconnectStartParams`: what the conninfo may override comes before it, what it may not after.
+    var parameters: [(keyword: String, value: String)] {
+        var parameters: [(keyword: String, value: String)] = [
+            ("fallback_application_name", applicationName),
+            ("tcp_user_timeout", "\(tcpUserTimeout.milliseconds)"),
+        ]
+        if let conninfo { parameters.append(("dbname", conninfo)) }
+        parameters.append(("client_encoding", "UTF8"))
+        return parameters
+    }
+
+    /// What a connection begins with, so that no statement depends on the server's or the role's own settings.
+    var sessionScript: String {
+        """
+        SET client_min_messages = warning;
+        SET TimeZone = 'UTC';
+        SET statement_timeout = \(statementTimeout.milliseconds);
+        SET lock_timeout = \(lockTimeout.milliseconds);
+        SET idle_in_transaction_session_timeout = \(idleInTransactionTimeout.milliseconds)
+        """
+    }
+}

@@ -1,0 +1,9 @@
+/// How much a transaction sees of others that run beside it.
+public enum IsolationLevel: String, Sendable, CaseIterable {
+    /// Each statement sees what was committed before it began.
+    case readCommitted = "READ COMMITTED"
+    /// The whole transaction sees what was committed before its first statement.
+    case repeatableRead = "REPEATABLE READ"
+    /// As if transactions ran one after another; be ready for `serializationFailure`.
+    case serializable = "SERIALIZABLE"
+}

@@ -1,0 +1,110 @@
+import Synchronization
+
+/// One connection to PostgreSQL, owned by an actor on a thread of its own.
+///
+/// Uses of it wait for one another in order. A connection that breaks stays broken; ``ConnectionPool`` replaces such.
+public actor PostgresConnection {
+    private let settings: ConnectionSettings
+    private let thread: ConnectionThread
+    private let link: Link
+    private nonisolated let closed = Atomic(false)
+
+    /// The thread that everything here runs on.
+    public nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe thread.asUnownedSerialExecutor()
+    }
+
+    /// Connects.
+    ///
+    /// - Throws: `connectionFailed` with the cause in libpq's words, `cancelled`.
+    public static func connect(_ settings: ConnectionSettings) async throws(PostgresError) -> PostgresConnection {
+        let connection = try PostgresConnection(settings)
+        try await connection.use(lasting: settings.connectTimeout) { link throws(PostgresError) in try link.open() }
+        return connection
+    }
+
+    private init(_ settings: ConnectionSettings) throws(PostgresError) {
+        self.settings = settings
+        self.thread = try ConnectionThread()
+        self.link = Link(settings, thread)
+    }
+
+    deinit {
+        thread.stop()
+    }
+
+    /// Whether the connection broke or was closed.
+    public nonisolated var isClosed: Bool { closed.load(ordering: .acquiring) }
+
+    /// The server's version as PostgreSQL counts: 150018 is 15.18.
+    public var serverVersion: Int { link.serverVersion }
+
+    /// Closes the connection; every later use throws `connectionLost`.
+    public func close() {
+        link.close()
+        closed.store(true, ordering: .releasing)
+    }
+
+    /// Lends the connection to `body`, on the connection's own thread, each statement a transaction of its own.
+    ///
+    /// - Parameter deadline: for all of `body`; nil takes the settings'. A statement under way when it passes, or when
+    ///   the task is cancelled, is cancelled on the server.
+    /// - Throws: what `body` throws; `timedOut`, `cancelled`, `connectionLost`.
+    public func withSession<R: Sendable>(
+        deadline: Duration? = nil,
+        _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
+    ) async throws(PostgresError) -> R {
+        try await use(lasting: deadline ?? settings.deadline) { link throws(PostgresError) in
+            try link.session(body)
+        }
+    }
+
+    /// Runs `body` in a transaction, on the connection's own thread: committed when it returns, rolled back when it
+    /// throws. Once COMMIT is sent neither the deadline nor cancellation interrupts it.
+    ///
+    /// - Parameter deadline: as for `withSession`.
+    /// - Throws: what `body` throws; `connectionLost` with `isOutcomeUnknown` when the answer to COMMIT was lost.
+    public func transaction<R: Sendable>(
+        _ isolation: IsolationLevel = .readCommitted,
+        deadline: Duration? = nil,
+        _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
+    ) async throws(PostgresError) -> R {
+        try await use(lasting: deadline ?? settings.deadline) { link throws(PostgresError) in
+            try link.transaction(isolation, body)
+        }
+    }
+
+    // MARK: - For the pool
+
+    /// As `withSession` or `transaction`, but nil if the server had ended the connection before `body` could begin.
+    func unlessStale<R: Sendable>(
+        deadline: Duration?,
+        _ body: @Sendable (Link) throws(PostgresError) -> R
+    ) async throws(PostgresError) -> R? {
+        guard !link.isStale() else {
+            close()
+            return nil
+        }
+        return try await use(lasting: deadline ?? settings.deadline, body)
+    }
+
+    private func use<R: Sendable>(
+        lasting time: Duration,
+        _ body: (Link) throws(PostgresError) -> R
+    ) async throws(PostgresError) -> R {
+        let call = Call(lasting: time)
+        let result: Result<R, PostgresError> = await withTaskCancellationHandler {
+            link.call = call
+            do throws(PostgresError) {
+                return .success(try body(link))
+            } catch {
+                return .failure(error)
+            }
+        } onCancel: {
+            call.cancel()
+            thread.wake()
+        }
+        if link.isClosed { closed.store(true, ordering: .releasing) }
+        return try result.get()
+    }
+}

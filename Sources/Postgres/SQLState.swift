@@ -1,0 +1,57 @@
+/// The five-character code PostgreSQL gives every error, open to codes that this package has no name for.
+///
+/// Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
+public struct SQLState: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
+    /// The five characters, such as `23505`.
+    public let rawValue: String
+
+    /// Takes the five characters as they are; unknown codes survive.
+    public init(rawValue: String) {
+        self.rawValue = rawValue
+    }
+
+    /// The first two characters, which name the kind of error, such as `23` for integrity constraints.
+    public var classCode: Substring { rawValue.prefix(2) }
+
+    /// The five characters.
+    public var description: String { rawValue }
+
+    /// A text that is not valid in the server's encoding, such as one with a NUL.
+    public static let characterNotInRepertoire = SQLState(rawValue: "22021")
+    /// A NOT NULL column was given NULL.
+    public static let notNullViolation = SQLState(rawValue: "23502")
+    /// A row refers to one that is not there.
+    public static let foreignKeyViolation = SQLState(rawValue: "23503")
+    /// A key exists already.
+    public static let uniqueViolation = SQLState(rawValue: "23505")
+    /// A CHECK constraint was not met.
+    public static let checkViolation = SQLState(rawValue: "23514")
+    /// The plan of a prepared statement no longer fits the tables.
+    public static let featureNotSupported = SQLState(rawValue: "0A000")
+    /// A prepared statement of that name is not known to the server.
+    public static let invalidStatementName = SQLState(rawValue: "26000")
+    /// The user name or the way to authenticate was refused.
+    public static let invalidAuthorization = SQLState(rawValue: "28000")
+    /// The password was refused.
+    public static let invalidPassword = SQLState(rawValue: "28P01")
+    /// The database does not exist.
+    public static let invalidCatalogName = SQLState(rawValue: "3D000")
+    /// Concurrent transactions could not be serialized.
+    public static let serializationFailure = SQLState(rawValue: "40001")
+    /// Two transactions waited for one another.
+    public static let deadlockDetected = SQLState(rawValue: "40P01")
+    /// The role may not do this.
+    public static let insufficientPrivilege = SQLState(rawValue: "42501")
+    /// A table or view does not exist.
+    public static let undefinedTable = SQLState(rawValue: "42P01")
+    /// A lock was not granted within `lock_timeout`.
+    public static let lockNotAvailable = SQLState(rawValue: "55P03")
+    /// A statement was cancelled, by request or by `statement_timeout`.
+    public static let queryCanceled = SQLState(rawValue: "57014")
+    /// The server ended the connection on an administrator's command.
+    public static let adminShutdown = SQLState(rawValue: "57P01")
+    /// The server is starting up, shutting down or recovering.
+    public static let cannotConnectNow = SQLState(rawValue: "57P03")
+    /// An error raised by `RAISE` without a code.
+    public static let raiseException = SQLState(rawValue: "P0001")
+}

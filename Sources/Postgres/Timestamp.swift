@@ -1,0 +1,43 @@
+/// A `timestamptz`: a point in time with microseconds, or one of PostgreSQL's two infinities.
+public struct Timestamp: Sendable, Hashable, Comparable {
+    /// Microseconds since 1970-01-01T00:00:00Z; the extreme values stand for the infinities.
+    public var microseconds: Int64
+
+    /// A point in time by its microseconds since 1970-01-01T00:00:00Z.
+    public init(microseconds: Int64) {
+        self.microseconds = microseconds
+    }
+
+    /// Later than every other timestamp.
+    public static let infinity = Timestamp(microseconds: .max)
+    /// Earlier than every other timestamp.
+    public static let negativeInfinity = Timestamp(microseconds: .min)
+
+    /// Whether this is a point in time rather than an infinity.
+    public var isFinite: Bool { self != .infinity && self != .negativeInfinity }
+
+    /// Earlier comes first.
+    public static func < (earlier: Timestamp, later: Timestamp) -> Bool {
+        earlier.microseconds < later.microseconds
+    }
+
+    /// 2000-01-01T00:00:00Z, where PostgreSQL's binary form starts, in microseconds since 1970.
+    private static let serverEpoch: Int64 = 946_684_800_000_000
+
+    /// The server's binary form. A time before the reach of 64 bits becomes one that the server refuses as out of range.
+    var serverValue: Int64 {
+        guard isFinite else { return microseconds }
+        let (value, overflow) = microseconds.subtractingReportingOverflow(Self.serverEpoch)
+        return overflow ? .min + 1 : value
+    }
+
+    /// Reads the server's binary form; the server's last representable year is far inside 64 bits.
+    init(serverValue: Int64) {
+        guard serverValue != .max, serverValue != .min else {
+            self.microseconds = serverValue
+            return
+        }
+        let (value, overflow) = serverValue.addingReportingOverflow(Self.serverEpoch)
+        self.microseconds = overflow ? .max - 1 : value
+    }
+}

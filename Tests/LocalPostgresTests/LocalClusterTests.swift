@@ -1,0 +1,112 @@
+import Glibc
+import LocalPostgres
+import Postgres
+import Subprocess
+import TestSupport
+import Testing
+
+@Suite("Local cluster")
+struct LocalClusterTests {
+    @Test("A durable cluster keeps its data over a restart, and is closed to others.")
+    func restart() async throws {
+        try await withDirectory { directory in
+            let first = try await LocalCluster.start(at: directory + "/deep/inside")
+            try await execute("CREATE TABLE kept (n integer)", first)
+            #expect(await postgresError(first.conninfo() + " host=127.0.0.1") == .connectionFailed)
+            await first.stop()
+            #expect(await postgresError(first.conninfo()) == .connectionFailed)
+
+            let second = try await LocalCluster.start(at: directory + "/deep/inside/")
+            try await execute("SELECT * FROM kept", second)
+            #expect(try permissions(second.directory) == 0o700)
+            await second.stop()
+        }
+    }
+
+    @Test("A cluster starts again after it was killed.")
+    func crash() async throws {
+        try await withDirectory { directory in
+            let first = try await LocalCluster.start(at: directory + "/cluster")
+            try await execute("CREATE TABLE kept (n integer); CHECKPOINT", first)
+            let process = try #require(
+                await line(1, of: "\(first.directory)/data/postmaster.pid").flatMap { pid_t($0) }
+            )
+            kill(process, SIGKILL)
+            await first.stop()
+            let second = try await LocalCluster.start(at: directory + "/cluster")
+            try await execute("SELECT * FROM kept", second)
+            await second.stop()
+        }
+    }
+
+    @Test("A second cluster in the same directory is refused, and the first goes on.")
+    func twice() async throws {
+        try await withDirectory { directory in
+            let first = try await LocalCluster.start(at: directory + "/cluster")
+            await #expect(throws: LocalPostgresError.self) { try await LocalCluster.start(at: directory + "/cluster") }
+            try await execute("SELECT 1", first)
+            await first.stop()
+        }
+    }
+
+    @Test("A port opens the cluster to this machine.")
+    func port() async throws {
+        try await withDirectory { directory in
+            var options = LocalCluster.Options()
+            let port = try SilentServer().port
+            options.port = port
+            options.durability = .volatile
+            let cluster = try await LocalCluster.start(at: directory + "/cluster", options)
+            try await execute("SELECT 1", conninfo: "host=127.0.0.1 port=\(port) user=postgres dbname=postgres")
+            await cluster.stop()
+        }
+    }
+
+    @Test("A temporary cluster leaves nothing behind.")
+    func temporary() async throws {
+        let cluster = try await LocalCluster.startTemporary()
+        try await execute("SELECT 1", cluster)
+        #expect(access(cluster.directory, F_OK) == 0)
+        await cluster.stop()
+        #expect(access(cluster.directory, F_OK) != 0)
+    }
+
+    @Test("A directory whose path is too long for a socket, or holds quotes and spaces, works.")
+    func awkwardPath() async throws {
+        try await withDirectory { directory in
+            let long = String(repeating: "long-name-", count: 12)
+            for name in [long, "it's \\ a \"name\""] {
+                let cluster = try await LocalCluster.start(at: "\(directory)/\(name)")
+                try await execute("SELECT 1", cluster)
+                await cluster.stop()
+            }
+        }
+    }
+
+    @Test(
+        "A path that the server's user cannot reach is replaced by one that it can, always the same.",
+        .enabled(if: geteuid() == 0)
+    )
+    func unreachable() async throws {
+        try await withDirectory { directory in
+            try #require(mkdir(directory + "/private", 0o700) == 0)
+            let first = try await LocalCluster.start(at: directory + "/private/cluster")
+            #expect(first.directory.hasPrefix("/var/tmp/"))
+            try await execute("CREATE TABLE kept (n integer)", first)
+            await first.stop()
+            let second = try await LocalCluster.start(at: directory + "/private/cluster")
+            try await execute("SELECT * FROM kept", second)
+            await second.stop()
+            _ = try await run(.name("rm"), arguments: ["-rf", second.directory], output: .discarded)
+        }
+    }
+
+    @Test("A directory that cannot be made is named.")
+    func unusable() async throws {
+        let error = await #expect(throws: LocalPostgresError.self) {
+            try await LocalCluster.start(at: "/dev/null/cluster")
+        }
+        #expect(error?.code == .unusableDirectory)
+        #expect(error?.description.contains("/dev/null") == true)
+    }
+}

@@ -1,0 +1,90 @@
+import Postgres
+import TestSupport
+import Testing
+
+@Suite("Connection pool")
+struct ConnectionPoolTests {
+    @Test("There are never more connections than allowed, and all are used.")
+    func bound() async throws {
+        try await TestDatabase.with { database in
+            let pool = database.pool(maximum: 3)
+            let processes = try await withThrowingTaskGroup(of: String.self, returning: Set<String>.self) { group in
+                for _ in 0..<30 {
+                    group.addTask { try await pool.text("SELECT pg_backend_pid() || pg_sleep(0.005)::text") }
+                }
+                return try await group.reduce(into: []) { $0.insert($1) }
+            }
+            #expect(processes.count == 3)
+            await pool.close()
+        }
+    }
+
+    @Test("Whoever waits too long for a connection is told so, and the next use works.")
+    func acquireTimeout() async throws {
+        try await TestDatabase.with { database in
+            let pool = ConnectionPool(database.settings, maximum: 1, acquireTimeout: .milliseconds(50))
+            let holder = try await holdConnection(of: pool, database)
+            let error = await postgresError { try await pool.text("SELECT 'x'") }
+            #expect(error?.code == .timedOut)
+            try await holder.release()
+            #expect(try await pool.text("SELECT 'x'") == "x")
+            await pool.close()
+        }
+    }
+
+    @Test("A cancelled task stops waiting for a connection.")
+    func cancelledWaiter() async throws {
+        try await TestDatabase.with { database in
+            let pool = ConnectionPool(database.settings, maximum: 1, acquireTimeout: .seconds(600))
+            let holder = try await holdConnection(of: pool, database)
+            let waiter = Task { try await pool.text("SELECT 'x'") }
+            waiter.cancel()
+            #expect(await postgresError { try await waiter.value }?.code == .cancelled)
+            try await holder.release()
+            await pool.close()
+        }
+    }
+
+    @Test("A closed pool refuses new uses and lets those under way end.")
+    func closed() async throws {
+        try await TestDatabase.with { database in
+            let pool = database.pool(maximum: 1)
+            let holder = try await holdConnection(of: pool, database)
+            await pool.close()
+            #expect(await postgresError { try await pool.text("SELECT 'x'") }?.code == .usage)
+            try await holder.release()
+        }
+    }
+
+    @Test("A failure to connect makes room for the next attempt.")
+    func failedConnect() async throws {
+        let settings = try ConnectionSettings(conninfo: "host=/nonexistent", applicationName: "tests")
+        let pool = ConnectionPool(settings, maximum: 1, acquireTimeout: .milliseconds(50))
+        for _ in 1...3 {
+            #expect(await postgresError { try await pool.text("SELECT 'x'") }?.code == .connectionFailed)
+        }
+    }
+
+    private struct Holder {
+        let gate: PostgresConnection
+        let task: Task<String, any Error>
+
+        func release() async throws {
+            _ = try await gate.text("SELECT pg_advisory_unlock(1)::text")
+            _ = try await task.value
+        }
+    }
+
+    /// Keeps one connection of the pool in use until it is released.
+    private func holdConnection(of pool: ConnectionPool, _ database: TestDatabase) async throws -> Holder {
+        let gate = try await PostgresConnection.connect(database.settings)
+        _ = try await gate.text("SELECT pg_advisory_lock(1)::text")
+        let task = Task { try await pool.text("SELECT pg_advisory_lock(1)::text") }
+        let waiting = """
+            SELECT count(*) FROM pg_stat_activity
+            WHERE wait_event = 'advisory' AND datname = current_database()
+            """
+        while try await gate.integer(waiting) == 0 {}
+        return Holder(gate: gate, task: task)
+    }
+}

@@ -1,0 +1,122 @@
+import Postgres
+import TestSupport
+import Testing
+
+@Suite("Connecting")
+struct ConnectionTests {
+    private static func settings(_ conninfo: String) throws -> ConnectionSettings {
+        try ConnectionSettings(conninfo: conninfo, applicationName: "tests")
+    }
+
+    @Test("A connection has the session settings that statements rely on.")
+    func session() async throws {
+        try await TestDatabase.with { database in
+            var settings = database.settings
+            settings.statementTimeout = .milliseconds(12_345)
+            let connection = try await PostgresConnection.connect(settings)
+            #expect(try await connection.text("SHOW statement_timeout") == "12345ms")
+            #expect(try await connection.text("SHOW client_encoding") == "UTF8")
+            #expect(try await connection.text("SHOW application_name") == "tests")
+            #expect(await connection.serverVersion >= 14_00_00)
+        }
+    }
+
+    @Test("A URI is taken as well as keywords, and may name the application.")
+    func uri() async throws {
+        try await TestDatabase.with { database in
+            let connection = try await PostgresConnection.connect(
+                Self.settings(database.conninfo + " application_name=mine")
+            )
+            let host = try await connection.text(
+                "SELECT split_part(current_setting('unix_socket_directories'), ',', 1)"
+            )
+            let encodedHost = host.split(separator: "/", omittingEmptySubsequences: false).joined(separator: "%2F")
+            let byURI = try await PostgresConnection.connect(
+                Self.settings("postgresql://postgres@\(encodedHost):5432/\(database.name)")
+            )
+            #expect(try await connection.text("SHOW application_name") == "mine")
+            #expect(try await byURI.text("SELECT current_database()::text") == database.name)
+        }
+    }
+
+    @Test(
+        "A server that is not there is a connection error that may be retried.",
+        arguments: [
+            "host=/nonexistent", "host=127.0.0.1 port=1", "host=nowhere.invalid",
+        ]
+    )
+    func unreachable(conninfo: String) async throws {
+        let error = await postgresError { try await PostgresConnection.connect(Self.settings(conninfo)) }
+        #expect(error?.code == .connectionFailed)
+        #expect(error?.isRetryable == true)
+        #expect(error?.description.contains("\n") == false)
+        #expect(error?.description.isEmpty == false)
+    }
+
+    @Test("A server that takes the connection but says nothing is given up in time.")
+    func silent() async throws {
+        let server = try SilentServer()
+        var settings = try Self.settings("host=127.0.0.1 port=\(server.port)")
+        settings.connectTimeout = .milliseconds(50)
+        let patient = settings
+        let error = await postgresError { try await PostgresConnection.connect(patient) }
+        #expect(error?.code == .connectionFailed)
+        #expect(error?.description.contains("no answer") == true)
+    }
+
+    @Test("Connecting stops when the task is cancelled.")
+    func cancelled() async throws {
+        let server = try SilentServer()
+        var settings = try Self.settings("host=127.0.0.1 port=\(server.port)")
+        settings.connectTimeout = .seconds(600)
+        let patient = settings
+        let task = Task { try await PostgresConnection.connect(patient) }
+        task.cancel()
+        #expect(await postgresError { try await task.value }?.code == .cancelled)
+    }
+
+    @Test("A database that does not exist is named, with its SQLSTATE, and not tried again.")
+    func noDatabase() async throws {
+        try await TestDatabase.with { database in
+            let error = await postgresError {
+                try await PostgresConnection.connect(Self.settings(database.conninfo + " dbname=missing"))
+            }
+            #expect(error?.sqlState == .invalidCatalogName)
+            #expect(error?.isRetryable == false)
+            #expect(error?.description.contains(#"database "missing" does not exist"#) == true)
+            #expect(error?.description.contains("LOCATION") == false)
+        }
+    }
+
+    @Test("A wrong password is said to be wrong, and not repeated.")
+    func wrongPassword() async throws {
+        try await TestDatabase.with { database in
+            let administrator = try await PostgresConnection.connect(database.settings)
+            let file = try await administrator.text("SHOW hba_file")
+            try await administrator.script(
+                """
+                CREATE ROLE locked LOGIN PASSWORD 'right';
+                COPY (VALUES ('local all locked scram-sha-256'), ('local all all trust')) TO '\(file)';
+                SELECT pg_reload_conf()
+                """
+            )
+            while try await administrator.integer(
+                "SELECT count(*) FROM pg_hba_file_rules WHERE auth_method = 'scram-sha-256'"
+            ) == 0 {}
+            let error = await postgresError {
+                // Until the server has taken the rule up, the role is trusted.
+                while true {
+                    let connection = try await PostgresConnection.connect(
+                        Self.settings(database.conninfo + " user=locked password=geheim")
+                    )
+                    await connection.close()
+                }
+            }
+            #expect(error?.sqlState == .invalidPassword)
+            #expect(error?.isRetryable == false)
+            #expect(error?.description.contains("password authentication failed") == true)
+            #expect(error?.description.contains("geheim") == false)
+            try await administrator.script("DROP ROLE locked")
+        }
+    }
+}

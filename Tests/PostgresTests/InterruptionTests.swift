@@ -1,0 +1,171 @@
+import Postgres
+import TestSupport
+import Testing
+
+@Suite("Deadlines and cancellation")
+struct InterruptionTests {
+    private static let sleep = Statement(once: "SELECT pg_sleep(600)")
+    /// A table whose rows make COMMIT take half a second.
+    private static let slowCommit = """
+        CREATE TABLE t (n integer);
+        CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$;
+        CREATE CONSTRAINT TRIGGER dawdle AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION dawdle()
+        """
+
+    /// How many statements of this database wait for a lock.
+    private static let waitingCount = """
+        SELECT count(*) FROM pg_stat_activity
+        WHERE wait_event = 'advisory' AND datname = current_database()
+        """
+    /// How many sessions of this database are in the middle of COMMIT.
+    private static let committingCount = """
+        SELECT count(*) FROM pg_stat_activity
+        WHERE query = 'COMMIT' AND state = 'active' AND datname = current_database()
+        """
+
+    @Test("A statement is cancelled on the server when the deadline passes, and the connection goes on.")
+    func deadline() async throws {
+        try await withConnection { connection async throws in
+            let error = await postgresError {
+                try await connection.withSession(deadline: .milliseconds(50)) { session throws(PostgresError) in
+                    _ = try session.execute(Self.sleep)
+                }
+            }
+            #expect(error?.code == .timedOut)
+            #expect(error?.isRetryable == true)
+            #expect(!connection.isClosed)
+            #expect(try await connection.integer("SELECT 1") == 1)
+        }
+    }
+
+    @Test("A transaction is undone when the deadline passes.")
+    func deadlineInTransaction() async throws {
+        try await withConnection { connection in
+            try await connection.script("CREATE TABLE t (n integer)")
+            let error = await postgresError {
+                try await connection.transaction(deadline: .milliseconds(50)) { session throws(PostgresError) in
+                    _ = try session.execute(Statement(once: "INSERT INTO t VALUES (1)"))
+                    _ = try session.execute(Self.sleep)
+                }
+            }
+            #expect(error?.code == .timedOut)
+            #expect(try await connection.integer("SELECT count(*) FROM t") == 0)
+        }
+    }
+
+    @Test("No statement begins after the deadline, not even COMMIT.")
+    func deadlineBetween() async throws {
+        try await withConnection { connection in
+            try await connection.script("CREATE TABLE t (n integer)")
+            let error = await postgresError {
+                try await connection.transaction(deadline: .milliseconds(20)) { session throws(PostgresError) in
+                    _ = try session.execute(Statement(once: "INSERT INTO t VALUES (1)"))
+                    let end = ContinuousClock.now + .milliseconds(25)
+                    while ContinuousClock.now < end {}
+                }
+            }
+            #expect(error?.code == .timedOut)
+            #expect(try await connection.integer("SELECT count(*) FROM t") == 0)
+        }
+    }
+
+    @Test("COMMIT is waited for beyond the deadline.")
+    func slowCommit() async throws {
+        try await withConnection { connection in
+            try await connection.script(Self.slowCommit)
+            try await connection.transaction(deadline: .milliseconds(200)) { session throws(PostgresError) in
+                _ = try session.execute(Statement(once: "INSERT INTO t VALUES (1)"))
+            }
+            #expect(try await connection.integer("SELECT count(*) FROM t") == 1)
+        }
+    }
+
+    @Test("A COMMIT without an answer leaves the outcome open, and says so.")
+    func unansweredCommit() async throws {
+        try await TestDatabase.with { database in
+            var settings = database.settings
+            settings.grace = .milliseconds(50)
+            let connection = try await PostgresConnection.connect(settings)
+            try await connection.script(Self.slowCommit)
+            let error = await postgresError {
+                try await connection.transaction(deadline: .milliseconds(200)) { session throws(PostgresError) in
+                    _ = try session.execute(Statement(once: "INSERT INTO t VALUES (1)"))
+                }
+            }
+            #expect(error?.code == .connectionLost)
+            #expect(error?.isOutcomeUnknown == true)
+            #expect(connection.isClosed)
+        }
+    }
+
+    @Test("Cancelling the task cancels the statement under way, and the connection goes on.")
+    func cancellation() async throws {
+        try await TestDatabase.with { database in
+            let holder = try await PostgresConnection.connect(database.settings)
+            let waiter = try await PostgresConnection.connect(database.settings)
+            _ = try await holder.text("SELECT pg_advisory_lock(1)::text")
+            let task = Task { try await waiter.text("SELECT pg_advisory_lock(1)::text") }
+            while try await holder.integer(Self.waitingCount) == 0 {}
+            task.cancel()
+            let error = await postgresError { try await task.value }
+            #expect(error?.code == .cancelled)
+            #expect(error?.isRetryable == false)
+            #expect(try await waiter.integer("SELECT 1") == 1)
+        }
+    }
+
+    @Test("A cancelled task begins no statement.")
+    func cancelledBefore() async throws {
+        try await withConnection { connection async throws in
+            let task = Task {
+                withUnsafeCurrentTask { $0?.cancel() }
+                return try await connection.integer("SELECT 1")
+            }
+            #expect(await postgresError { try await task.value }?.code == .cancelled)
+            #expect(try await connection.integer("SELECT 2") == 2)
+        }
+    }
+
+    @Test("Cancelling a task that waits for COMMIT does not interrupt the COMMIT.")
+    func cancelledCommit() async throws {
+        try await TestDatabase.with { database in
+            let observer = try await PostgresConnection.connect(database.settings)
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await connection.script(Self.slowCommit)
+            let task = Task {
+                try await connection.transaction { session throws(PostgresError) in
+                    _ = try session.execute(Statement(once: "INSERT INTO t VALUES (1)"))
+                }
+            }
+            while try await observer.integer(Self.committingCount) == 0 {}
+            task.cancel()
+            try await task.value
+            #expect(try await connection.integer("SELECT count(*) FROM t") == 1)
+        }
+    }
+
+    @Test("Waiting for PostgreSQL holds up no other task.")
+    func otherTasksGoOn() async throws {
+        try await TestDatabase.with { database in
+            let gate = try await PostgresConnection.connect(database.settings)
+            _ = try await gate.text("SELECT pg_advisory_lock(1)::text")
+            let pool = database.pool(maximum: 16)
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for _ in 0..<16 {
+                    group.addTask {
+                        try await pool.withSession { session throws(PostgresError) in
+                            _ = try session.execute(Statement(once: "SELECT pg_advisory_lock_shared(1)::text"))
+                        }
+                    }
+                }
+                // More waiting statements than the cooperative pool has threads, and this task still runs.
+                while try await gate.integer(Self.waitingCount) < 16 {}
+                _ = try await gate.text("SELECT pg_advisory_unlock(1)::text")
+                try await group.waitForAll()
+            }
+            await pool.close()
+        }
+    }
+}

@@ -1,0 +1,120 @@
+import Postgres
+import TestSupport
+import Testing
+
+@Suite("Migrator")
+struct MigratorTests {
+    private static let migrations = [
+        Migration(number: 1, name: "first", sql: "CREATE TABLE app.a (n integer); CREATE TABLE app.b (n integer)"),
+        Migration(number: 2, name: "second", sql: "INSERT INTO app.a VALUES (1)"),
+        Migration(number: 3, name: "third", sql: "ALTER TABLE app.a ADD COLUMN t text"),
+    ]
+
+    private static func migrator(_ migrations: [Migration] = migrations) throws -> Migrator {
+        try Migrator(migrations, schema: "app")
+    }
+
+    @Test("Migrations are applied in order, once, and recorded.")
+    func up() async throws {
+        try await withConnection { connection in
+            let migrator = try Self.migrator()
+            #expect(try await migrator.status(on: connection).map(\.state) == [.pending, .pending, .pending])
+            #expect(try await migrator.up(on: connection) == Self.migrations)
+            #expect(try await migrator.up(on: connection) == [])
+            let status = try await migrator.status(on: connection)
+            #expect(status.map(\.state) == [.applied, .applied, .applied])
+            #expect(status.map(\.name) == ["first", "second", "third"])
+            #expect(status.allSatisfy { $0.appliedAt != nil })
+            #expect(try await connection.integer("SELECT count(*) FROM app.a") == 1)
+        }
+    }
+
+    @Test("What is added later is applied later.")
+    func later() async throws {
+        try await withConnection { connection in
+            try await Self.migrator(Array(Self.migrations.prefix(2))).up(on: connection)
+            #expect(try await Self.migrator().up(on: connection) == [Self.migrations[2]])
+        }
+    }
+
+    @Test("Any number of migrators at once apply each migration once.")
+    func concurrent() async throws {
+        try await TestDatabase.with { database in
+            let migrator = try Self.migrator()
+            let applied = try await withThrowingTaskGroup(of: [Migration].self, returning: [Migration].self) { group in
+                for _ in 0..<6 {
+                    group.addTask { try await migrator.up(on: .connect(database.settings)) }
+                }
+                return try await group.reduce(into: []) { $0 += $1 }
+            }
+            #expect(applied.map(\.number).sorted() == [1, 2, 3])
+        }
+    }
+
+    @Test("A migration whose text was changed after it was applied is refused.")
+    func changed() async throws {
+        try await withConnection { connection in
+            try await Self.migrator(Array(Self.migrations.prefix(2))).up(on: connection)
+            var changed = Self.migrations
+            changed[0] = Migration(number: 1, name: "first", sql: "SELECT 1")
+            let migrator = try Self.migrator(changed)
+            #expect(try await migrator.status(on: connection).map(\.state) == [.changed, .applied, .pending])
+            let error = await postgresError { try await migrator.up(on: connection) }
+            #expect(error?.code == .migration)
+            #expect(error?.description.contains("migration 1 (first)") == true)
+            #expect(try await migrator.status(on: connection)[2].state == .pending)
+        }
+    }
+
+    @Test("A database that a later version has migrated is refused.")
+    func unknown() async throws {
+        try await withConnection { connection in
+            try await Self.migrator().up(on: connection)
+            let older = try Self.migrator(Array(Self.migrations.prefix(2)))
+            #expect(try await older.status(on: connection).map(\.state) == [.applied, .applied, .unknown])
+            let error = await postgresError { try await older.up(on: connection) }
+            #expect(error?.code == .migration)
+            #expect(error?.description.contains("migration 3 (third)") == true)
+        }
+    }
+
+    @Test("A migration that fails leaves nothing of itself, keeps those before it, and is named.")
+    func failing() async throws {
+        try await withConnection { connection in
+            var migrations = Self.migrations
+            migrations[1] = Migration(number: 2, name: "broken", sql: "DROP TABLE app.b; SELECT * FROM nothing")
+            let migrator = try Self.migrator(migrations)
+            let error = await postgresError { try await migrator.up(on: connection) }
+            #expect(error?.code == .migration)
+            #expect(error?.sqlState == .undefinedTable)
+            #expect(error?.description.contains("migration 2 (broken)") == true)
+            #expect(try await migrator.status(on: connection).map(\.state) == [.applied, .pending, .pending])
+            #expect(try await connection.integer("SELECT count(*) FROM app.b") == 0)
+        }
+    }
+
+    @Test("A migration that commits by itself is refused.")
+    func ownCommit() async throws {
+        try await withConnection { connection async throws in
+            let migrator = try Self.migrator([
+                Migration(number: 1, name: "committing", sql: "SELECT 1; COMMIT; SELECT 2")
+            ])
+            let error = await postgresError { try await migrator.up(on: connection) }
+            #expect(error?.code == .usage)
+        }
+    }
+
+    @Test("Numbers with gaps, repeated or out of order are refused.", arguments: [[2], [1, 3], [1, 1], [2, 1]])
+    func numbers(numbers: [Int]) {
+        #expect(throws: PostgresError.self) {
+            try Migrator(numbers.map { Migration(number: $0, name: "x", sql: "") }, schema: "app")
+        }
+    }
+
+    @Test("No migrations are none to apply.")
+    func none() async throws {
+        try await withConnection { connection async throws in
+            #expect(try await Self.migrator([]).up(on: connection) == [])
+        }
+    }
+}

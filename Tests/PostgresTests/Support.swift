@@ -1,0 +1,47 @@
+import Postgres
+import TestSupport
+import Testing
+
+/// Runs a test with one connection to a database of its own.
+func withConnection<R>(_ body: (PostgresConnection) async throws -> R) async throws -> R {
+    try await TestDatabase.with { database in
+        let connection = try await PostgresConnection.connect(database.settings)
+        let result = try await body(connection)
+        await connection.close()
+        return result
+    }
+}
+
+/// The error that `body` throws, recorded as an issue if it throws none or another kind.
+func postgresError<R>(_ body: () async throws -> R) async -> PostgresError? {
+    do {
+        _ = try await body()
+        Issue.record("nothing was thrown")
+    } catch let error as PostgresError {
+        return error
+    } catch {
+        Issue.record(error)
+    }
+    return nil
+}
+
+extension PostgresConnection {
+    /// One integer that a statement returns.
+    func integer(_ sql: String, deadline: Duration? = nil) async throws -> Int64 {
+        try await withSession(deadline: deadline) { session throws(PostgresError) in
+            try session.execute(Statement(once: sql)).int64(0, 0)
+        }
+    }
+
+    /// One text that a statement returns.
+    func text(_ sql: String) async throws -> String {
+        try await withSession { session throws(PostgresError) in
+            try session.execute(Statement(once: sql)).string(0, 0)
+        }
+    }
+
+    /// Executes statements whose results do not matter.
+    func script(_ sql: String) async throws {
+        try await withSession { session throws(PostgresError) in try session.execute(script: sql) }
+    }
+}

@@ -1,0 +1,29 @@
+import Glibc
+import Testing
+
+/// A TCP port on every address that takes connections, as the kernel does for any listener, and never says a word; free
+/// for others once this is gone.
+public final class SilentServer: Sendable {
+    /// Chosen by the kernel.
+    public let port: UInt16
+    private let descriptor: Int32
+
+    /// Starts to listen.
+    public init() throws {
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        // Unbound, it gets a free port.
+        try #require(listen(descriptor, 8) == 0)
+        var address = sockaddr_in()
+        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let result = withUnsafeMutableBytes(of: &address) { bytes in
+            bytes.withMemoryRebound(to: sockaddr.self) { getsockname(descriptor, $0.baseAddress, &length) }
+        }
+        try #require(result == 0)
+        self.descriptor = descriptor
+        port = UInt16(bigEndian: address.sin_port)
+    }
+
+    deinit {
+        close(descriptor)
+    }
+}
