@@ -46,7 +46,14 @@ let package = Package(
             pkgConfig: "libpq",
             providers: [.apt(["libpq-dev"]), .brew(["libpq"])]
         ),
+        .systemLibrary(
+            name: "COpenSSL",
+            path: "Sources/COpenSSL",
+            pkgConfig: "libcrypto",
+            providers: [.apt(["libssl-dev"]), .brew(["openssl@3"])]
+        ),
         .target(name: "Postgres", dependencies: ["CLibPQ"], swiftSettings: facingC),
+        .target(name: "JOSE", dependencies: ["COpenSSL"], swiftSettings: facingC),
         .target(
             name: "LocalPostgres",
             dependencies: [.product(name: "Subprocess", package: "swift-subprocess")],
@@ -71,6 +78,7 @@ package.targets += [
         path: "Tests/TestSupport",
         swiftSettings: house
     ),
+    tests(of: "JOSE"),
     tests(
         of: "LocalPostgres",
         with: ["Postgres", "TestSupport", .product(name: "Subprocess", package: "swift-subprocess")]

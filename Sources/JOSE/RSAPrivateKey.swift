@@ -1,0 +1,112 @@
+internal import COpenSSL
+
+/// An RSA private key that signs RS256: for the side that sends, which is the simulator.
+public struct RSAPrivateKey: Sendable {
+    /// Shares one handle among copies and threads.
+    ///
+    /// Unchecked, because the compiler doesn't know that libcrypto lets threads use a key at the same time as long as none
+    /// changes it (openssl-threads(7)), and none can: the handle is constant and only ever read or signed with.
+    private final class Storage: @unchecked Sendable {
+        let key: KeyHandle
+
+        init(_ key: consuming KeyHandle) { self.key = key }
+    }
+
+    private let storage: Storage
+
+    /// The public half.
+    public let publicKey: RSAPublicKey
+
+    private init(_ key: consuming KeyHandle) throws(JOSEError) {
+        publicKey = try RSAPublicKey(modulus: key.number("n"), exponent: key.number("e"))
+        storage = Storage(key)
+    }
+
+    /// A fresh key with the exponent 65537.
+    ///
+    /// - Parameter bits: the size of the modulus, 2048 to 8192.
+    /// - Throws: `unusableKey` for another size, `cryptography`.
+    public static func generate(bits: Int = 2048) throws(JOSEError) -> RSAPrivateKey {
+        guard RSAPublicKey.modulusBits.contains(bits) else {
+            throw JOSEError(code: .unusableKey, message: "an RSA key has 2048 to 8192 bits")
+        }
+        guard let context = unsafe EVP_PKEY_CTX_new_from_name(nil, "RSA", nil) else {
+            throw LibCrypto.failure("generate an RSA key")
+        }
+        defer { unsafe EVP_PKEY_CTX_free(context) }
+        var made: OpaquePointer?
+        guard unsafe EVP_PKEY_keygen_init(context) == 1,
+            unsafe EVP_PKEY_CTX_set_rsa_keygen_bits(context, CInt(bits)) == 1,
+            unsafe EVP_PKEY_generate(context, &made) == 1
+        else { throw LibCrypto.failure("generate an RSA key") }
+        return try unsafe RSAPrivateKey(KeyHandle(owning: made))
+    }
+
+    /// The key in a PEM text: PKCS #8 or PKCS #1, not encrypted.
+    ///
+    /// - Throws: `malformedPEM`, `unusableKey`.
+    public init(pem: String) throws(JOSEError) {
+        let text = Array(pem.utf8)
+        guard let length = CInt(exactly: text.count) else { throw Self.malformedPEM }
+        let made = unsafe text.withUnsafeBytes { text -> OpaquePointer? in
+            guard let source = unsafe BIO_new_mem_buf(text.baseAddress, length) else { return nil }
+            defer { unsafe BIO_free(source) }
+            // A passphrase is never asked for: without a callback libcrypto would read it from the terminal.
+            return unsafe PEM_read_bio_PrivateKey(source, nil, { _, _, _, _ in -1 }, nil)
+        }
+        guard unsafe made != nil else {
+            ERR_clear_error()
+            throw Self.malformedPEM
+        }
+        let key = try unsafe KeyHandle(owning: made)
+        guard unsafe EVP_PKEY_is_a(key.pointer, "RSA") == 1 else { throw Self.malformedPEM }
+        try self.init(key)
+    }
+
+    /// The key as PEM text: PKCS #8, not encrypted. Whoever writes it to a file sees to the file's mode.
+    ///
+    /// - Throws: `cryptography`.
+    public func pem() throws(JOSEError) -> String {
+        guard let sink = unsafe BIO_new(BIO_s_mem()) else { throw LibCrypto.failure("write an RSA key") }
+        defer { unsafe BIO_free(sink) }
+        guard unsafe PEM_write_bio_PKCS8PrivateKey(sink, storage.key.pointer, nil, nil, 0, nil, nil) == 1 else {
+            throw LibCrypto.failure("write an RSA key")
+        }
+        var text = [UInt8](repeating: 0, count: unsafe BIO_ctrl_pending(sink))
+        let read = unsafe BIO_read(sink, &text, CInt(text.count))
+        guard Int(read) == text.count else { throw LibCrypto.failure("write an RSA key") }
+        return String(decoding: text, as: UTF8.self)
+    }
+
+    /// The RS256 signature over `message`, as long as the modulus.
+    ///
+    /// - Throws: `cryptography`.
+    public func sign(_ message: [UInt8]) throws(JOSEError) -> [UInt8] {
+        guard let context = unsafe EVP_PKEY_CTX_new_from_pkey(nil, storage.key.pointer, nil) else {
+            throw LibCrypto.failure("sign")
+        }
+        defer { unsafe EVP_PKEY_CTX_free(context) }
+        let digest = SHA256.digest(message.span)
+        var signature = [UInt8](repeating: 0, count: publicKey.modulus.count)
+        var length = signature.count
+        guard unsafe EVP_PKEY_sign_init(context) == 1,
+            unsafe EVP_PKEY_CTX_set_rsa_padding(context, RSA_PKCS1_PADDING) == 1,
+            unsafe EVP_PKEY_CTX_set_signature_md(context, EVP_sha256()) == 1,
+            unsafe EVP_PKEY_sign(context, &signature, &length, digest, digest.count) == 1,
+            length == signature.count
+        else { throw LibCrypto.failure("sign") }
+        return signature
+    }
+
+    /// The public half as a key of a key set.
+    ///
+    /// - Throws: `unusableKey` where `keyID` is not 1 to 256 visible ASCII characters.
+    public func publicJWK(keyID: String) throws(JOSEError) -> JSONWebKey {
+        try JSONWebKey(keyID: keyID, publicKey: publicKey)
+    }
+
+    private static let malformedPEM = JOSEError(
+        code: .malformedPEM,
+        message: "this is not the PEM text of an unencrypted RSA private key: make one with openssl genrsa 2048"
+    )
+}
