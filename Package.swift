@@ -54,6 +54,8 @@ let package = Package(
         ),
         .target(name: "Postgres", dependencies: ["CLibPQ"], swiftSettings: facingC),
         .target(name: "JOSE", dependencies: ["COpenSSL"], swiftSettings: facingC),
+        .target(name: "AppleNotifications", dependencies: ["JOSE"], swiftSettings: house),
+        .target(name: "AppleSimulator", dependencies: ["JOSE"], swiftSettings: house),
         .target(
             name: "LocalPostgres",
             dependencies: [.product(name: "Subprocess", package: "swift-subprocess")],
@@ -78,6 +80,8 @@ package.targets += [
         path: "Tests/TestSupport",
         swiftSettings: house
     ),
+    tests(of: "AppleNotifications", with: ["AppleSimulator", "JOSE"]),
+    tests(of: "AppleSimulator", with: ["JOSE"]),
     tests(of: "JOSE"),
     tests(
         of: "LocalPostgres",

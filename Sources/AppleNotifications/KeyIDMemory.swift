@@ -1,0 +1,71 @@
+/// What a ``KeySetCache`` remembers of names that no key had, from one fetch to the next. Bounded, since anybody can make
+/// names up: what doesn't fit is asked for anew.
+struct KeyIDMemory: Sendable {
+    /// Names remembered in each of the two sets, at most.
+    static let limit = 1_024
+
+    /// Least time between two fetches that unknown names cause.
+    private let floor: Duration
+    /// Asked for and not settled.
+    private var asked: Set<String> = []
+    /// Known to be absent since ``absentSince``, for as long as the floor.
+    private var absent: Set<String> = []
+    private var absentSince: ContinuousClock.Instant?
+    /// When the last fetch began that an unknown name caused.
+    private var lastCaused: ContinuousClock.Instant?
+
+    /// A memory of nothing.
+    init(floor: Duration) {
+        self.floor = max(floor, .zero)
+    }
+
+    /// Somebody asked for a key that isn't there.
+    mutating func asked(for kid: String) {
+        guard asked.count < Self.limit else { return }
+        asked.insert(kid)
+    }
+
+    /// A fetch begins.
+    ///
+    /// - Returns: the names asked for until now, which its result will settle.
+    mutating func fetchBegan() -> Set<String> {
+        defer { asked = [] }
+        return asked
+    }
+
+    /// A fetch begins that an unknown name causes.
+    mutating func causedFetch(at now: ContinuousClock.Instant) {
+        lastCaused = now
+    }
+
+    /// A fetch that began at `began` succeeded, and of the names it was to settle lacks these.
+    mutating func settled(absent names: [String], fetchBeganAt began: ContinuousClock.Instant) {
+        absent = Set(names.prefix(Self.limit))
+        absentSince = began
+    }
+
+    /// A fetch failed: what it was to settle is open again.
+    mutating func unsettled(_ names: Set<String>) {
+        for kid in names { asked(for: kid) }
+    }
+
+    /// Whether a recent enough fetch has shown that there is no such key.
+    func isAbsent(_ kid: String, at now: ContinuousClock.Instant) -> Bool {
+        guard let absentSince, now < absentSince + floor else { return false }
+        return absent.contains(kid)
+    }
+
+    /// Whole seconds until an unknown name may cause a fetch, at least 1; nil when it may already.
+    func secondsUntilFetchAllowed(at now: ContinuousClock.Instant) -> Int? {
+        guard let lastCaused, now < lastCaused + floor else { return nil }
+        return now.duration(to: lastCaused + floor).secondsRoundedUp
+    }
+}
+
+extension Duration {
+    /// Whole seconds, rounded up to at least 1: what `Retry-After` can say.
+    var secondsRoundedUp: Int {
+        let (seconds, attoseconds) = components
+        return max(1, Int(seconds) + (attoseconds > 0 ? 1 : 0))
+    }
+}

@@ -1,0 +1,44 @@
+public import JOSE
+import Synchronization
+
+/// Apple's keys as they were at one time: an immutable snapshot that any number of threads may hold.
+public struct KeySet: Sendable {
+    /// The keys, each `kid` once.
+    public let keys: [JSONWebKey]
+    /// When Apple's endpoint said so; nil for keys that were kept from an earlier run.
+    public let fetchedAt: WallTime?
+    /// Tells this set from every other one made in this process; later ones have higher numbers. What is prepared for a
+    /// set is kept under it.
+    public let version: Int
+
+    /// No keys.
+    public static let none = KeySet([], fetchedAt: nil)
+
+    private static let lastVersion = Atomic<Int>(0)
+
+    /// A snapshot of `keys`; of several with the same `kid` the first counts.
+    public init(_ keys: [JSONWebKey], fetchedAt: WallTime?) {
+        var names: Set<String> = []
+        self.keys = keys.filter { names.insert($0.keyID).inserted }
+        self.fetchedAt = fetchedAt
+        self.version = Self.lastVersion.add(1, ordering: .relaxed).newValue
+    }
+
+    /// A snapshot of what Apple's endpoint returned at `fetchedAt`.
+    public init(_ set: JSONWebKeySet, fetchedAt: WallTime?) {
+        self.init(set.keys, fetchedAt: fetchedAt)
+    }
+
+    /// Whether it has no key.
+    public var isEmpty: Bool { keys.isEmpty }
+
+    /// The key of that name.
+    public func key(_ kid: String) -> JSONWebKey? {
+        keys.first { $0.keyID == kid }
+    }
+
+    /// Whether it has a key of that name.
+    public func contains(kid: String) -> Bool {
+        keys.contains { $0.keyID == kid }
+    }
+}

@@ -1,0 +1,286 @@
+/// Decides when Apple's key set is fetched and what becomes of the notifications that wait for a key.
+///
+/// A state machine and nothing else: inputs are methods in the past tense, the caller carries out the action that comes
+/// back. Times are passed in and only compared with each other. The rules:
+/// - One fetch at a time; everybody who wants a key that the set lacks waits for the one under way.
+/// - An unknown `kid` causes a fetch at most once per `floor`, so that a forger can't turn us against Apple. Refreshes on
+///   schedule don't count for the floor.
+/// - A key is known to be absent when a fetch that *began* after somebody asked for it succeeded without it. A fetch
+///   that was under way already may show the set as it was before: it settles nothing about that key.
+/// - A fetch that fails or brings no key keeps the last good set.
+public struct KeySetCache: Sendable {
+    /// Waiting for a key at most; beyond that the answer is `keysUnavailable`.
+    public static let maximumWaiters = 8_192
+    /// No key of an accepted set has a longer `kid` (bytes), so that one is never worth a fetch.
+    public static let maximumKeyIDBytes = 256
+
+    /// The set in force: the last good one, before that the persisted one, before that none.
+    public private(set) var keys: KeySet
+    private let refreshInterval: Duration
+    private var state: State
+
+    private enum State {
+        case idle(Idle)
+        case fetching(Fetching)
+        case stopped
+    }
+
+    /// Nothing under way; the next refresh is due at a time.
+    private struct Idle {
+        var memory: KeyIDMemory
+        /// Fetches that failed since the last one that succeeded.
+        let failures: Int
+        let refreshDueAt: ContinuousClock.Instant
+    }
+
+    /// One fetch under way.
+    private struct Fetching {
+        var memory: KeyIDMemory
+        let failures: Int
+        let began: ContinuousClock.Instant
+        /// Asked for before this fetch began, so that its result settles them.
+        var inQuestion: Set<String>
+        var waiters: [Waiter]
+
+        init(memory: consuming KeyIDMemory, failures: Int, beginningAt now: ContinuousClock.Instant) {
+            self.inQuestion = memory.fetchBegan()
+            self.memory = memory
+            self.failures = failures
+            self.began = now
+            self.waiters = []
+        }
+    }
+
+    private struct Waiter {
+        let id: Int
+        let kid: String
+    }
+
+    /// What follows a fetch.
+    private struct Ending {
+        let next: State
+        let action: FetchEndedAction
+    }
+
+    /// A cache without keys whose first refresh is due at `start`.
+    ///
+    /// - Parameters:
+    ///   - refresh: from a successful fetch to the next on schedule; at least a second.
+    ///   - floor: least time between two fetches caused by unknown keys.
+    public init(refresh: Duration, floor: Duration, start: ContinuousClock.Instant) {
+        self.keys = .none
+        self.refreshInterval = max(refresh, .seconds(1))
+        self.state = .idle(Idle(memory: KeyIDMemory(floor: floor), failures: 0, refreshDueAt: start))
+    }
+
+    /// When ``refreshDue(at:)`` is worth calling; nil while a fetch is under way and after the stop.
+    public var refreshDueAt: ContinuousClock.Instant? {
+        switch state {
+        case .idle(let idle): idle.refreshDueAt
+        case .fetching, .stopped: nil
+        }
+    }
+
+    /// How many wait for a fetch.
+    public var waiterCount: Int {
+        switch state {
+        case .idle, .stopped: 0
+        case .fetching(let fetching): fetching.waiters.count
+        }
+    }
+}
+
+// MARK: - Inputs
+
+extension KeySetCache {
+    /// The keys of earlier runs were read from the database. They serve until a fetch succeeds and never replace one.
+    ///
+    /// - Returns: who can go on, having waited for one of these keys.
+    public mutating func persistedKeysLoaded(_ persisted: KeySet) -> [Resolution] {
+        if keys.fetchedAt == nil { keys = persisted }
+        switch takeState() {
+        case .idle(let idle):
+            state = .idle(idle)
+            return []
+        case .fetching(var fetching):
+            let found = fetching.waiters.filter { keys.contains(kid: $0.kid) }
+            fetching.waiters.removeAll { keys.contains(kid: $0.kid) }
+            state = .fetching(fetching)
+            return Self.tell(.keyFound, to: found)
+        case .stopped:
+            state = .stopped
+            return []
+        }
+    }
+
+    /// A notification names a key that the set at hand lacked.
+    public mutating func keyWanted(
+        _ kid: String,
+        waiter: Int,
+        at now: ContinuousClock.Instant
+    ) -> KeyWantedAction {
+        if keys.contains(kid: kid) { return .answer(.keyFound) }
+        guard 1...Self.maximumKeyIDBytes ~= kid.utf8.count else { return .answer(.unknownKey) }
+        switch takeState() {
+        case .idle(var idle):
+            if idle.memory.isAbsent(kid, at: now) {
+                state = .idle(idle)
+                return .answer(.unknownKey)
+            }
+            if let seconds = idle.memory.secondsUntilFetchAllowed(at: now) {
+                idle.memory.asked(for: kid)
+                state = .idle(idle)
+                return .answer(.keysUnavailable(retryAfterSeconds: seconds))
+            }
+            idle.memory.causedFetch(at: now)
+            var fetching = Fetching(memory: idle.memory, failures: idle.failures, beginningAt: now)
+            fetching.inQuestion.insert(kid)
+            fetching.waiters.append(Waiter(id: waiter, kid: kid))
+            state = .fetching(fetching)
+            return .fetchAndWait
+        case .fetching(var fetching):
+            if fetching.memory.isAbsent(kid, at: now) {
+                state = .fetching(fetching)
+                return .answer(.unknownKey)
+            }
+            if !fetching.inQuestion.contains(kid) { fetching.memory.asked(for: kid) }
+            guard fetching.waiters.count < Self.maximumWaiters else {
+                state = .fetching(fetching)
+                return .answer(.keysUnavailable(retryAfterSeconds: 1))
+            }
+            fetching.waiters.append(Waiter(id: waiter, kid: kid))
+            state = .fetching(fetching)
+            return .wait
+        case .stopped:
+            state = .stopped
+            return .answer(.keysUnavailable(retryAfterSeconds: 1))
+        }
+    }
+
+    /// The time came that ``refreshDueAt`` named.
+    public mutating func refreshDue(at now: ContinuousClock.Instant) -> RefreshDueAction {
+        switch takeState() {
+        case .idle(let idle):
+            guard now >= idle.refreshDueAt else {
+                state = .idle(idle)
+                return .none
+            }
+            state = .fetching(Fetching(memory: idle.memory, failures: idle.failures, beginningAt: now))
+            return .fetch
+        case .fetching(let fetching):
+            state = .fetching(fetching)
+            return .none
+        case .stopped:
+            state = .stopped
+            return .none
+        }
+    }
+
+    /// The fetch under way brought a set. One without a key is a failure.
+    public mutating func fetchSucceeded(_ fetched: KeySet, at now: ContinuousClock.Instant) -> FetchEndedAction {
+        guard !fetched.isEmpty else { return fetchFailed(at: now) }
+        switch takeState() {
+        case .idle(let idle):
+            state = .idle(idle)
+            return .none
+        case .fetching(let fetching):
+            keys = fetched
+            let ending = Self.settled(fetching, by: fetched, at: now, refresh: refreshInterval)
+            state = ending.next
+            return ending.action
+        case .stopped:
+            state = .stopped
+            return .none
+        }
+    }
+
+    /// The fetch under way failed, or what it brought was no key set.
+    public mutating func fetchFailed(at now: ContinuousClock.Instant) -> FetchEndedAction {
+        switch takeState() {
+        case .idle(let idle):
+            state = .idle(idle)
+            return .none
+        case .fetching(var fetching):
+            let failures = fetching.failures + 1
+            let backoff = Self.backoff(failures: failures, refresh: refreshInterval)
+            let seconds = max(fetching.memory.secondsUntilFetchAllowed(at: now) ?? 1, backoff.secondsRoundedUp)
+            fetching.memory.unsettled(fetching.inQuestion)
+            state = .idle(Idle(memory: fetching.memory, failures: failures, refreshDueAt: now + backoff))
+            return FetchEndedAction(
+                resolutions: Self.tell(.keysUnavailable(retryAfterSeconds: seconds), to: fetching.waiters),
+                fetchesAgain: false
+            )
+        case .stopped:
+            state = .stopped
+            return .none
+        }
+    }
+
+    /// The process is ending: nothing is fetched any more, and nobody is left waiting.
+    public mutating func stopped() -> [Resolution] {
+        switch takeState() {
+        case .idle, .stopped:
+            state = .stopped
+            return []
+        case .fetching(let fetching):
+            state = .stopped
+            return Self.tell(.keysUnavailable(retryAfterSeconds: 1), to: fetching.waiters)
+        }
+    }
+}
+
+// MARK: - What becomes of the waiters
+
+extension KeySetCache {
+    /// The state, to be put back or replaced on every way out of an input. Taken rather than looked at, so that adding a
+    /// waiter to thousands doesn't copy them.
+    private mutating func takeState() -> State {
+        exchange(&state, with: .stopped)
+    }
+
+    /// Answers whom the set answers. Who asked while the fetch was under way and isn't answered by it causes another one
+    /// at once, or is turned away when the floor forbids that.
+    private static func settled(
+        _ fetching: Fetching,
+        by fetched: KeySet,
+        at now: ContinuousClock.Instant,
+        refresh: Duration
+    ) -> Ending {
+        var memory = fetching.memory
+        memory.settled(
+            absent: fetching.inQuestion.filter { !fetched.contains(kid: $0) },
+            fetchBeganAt: fetching.began
+        )
+        let found = fetching.waiters.filter { fetched.contains(kid: $0.kid) }
+        let missing = fetching.waiters.filter { !fetched.contains(kid: $0.kid) }
+        let unknown = missing.filter { fetching.inQuestion.contains($0.kid) }
+        let open = missing.filter { !fetching.inQuestion.contains($0.kid) }
+        var resolutions = tell(.keyFound, to: found) + tell(.unknownKey, to: unknown)
+
+        if !open.isEmpty, memory.secondsUntilFetchAllowed(at: now) == nil {
+            memory.causedFetch(at: now)
+            var next = Fetching(memory: memory, failures: 0, beginningAt: now)
+            next.inQuestion.formUnion(open.map(\.kid))
+            next.waiters = open
+            return Ending(
+                next: .fetching(next),
+                action: FetchEndedAction(resolutions: resolutions, fetchesAgain: true)
+            )
+        }
+        let seconds = memory.secondsUntilFetchAllowed(at: now) ?? 1
+        resolutions += tell(.keysUnavailable(retryAfterSeconds: seconds), to: open)
+        return Ending(
+            next: .idle(Idle(memory: memory, failures: 0, refreshDueAt: now + refresh)),
+            action: FetchEndedAction(resolutions: resolutions, fetchesAgain: false)
+        )
+    }
+
+    private static func tell(_ verdict: Verdict, to waiters: [Waiter]) -> [Resolution] {
+        waiters.map { Resolution(waiter: $0.id, verdict: verdict) }
+    }
+
+    /// 1 s after the first failure, then twice as long each time, up to five minutes or the refresh interval.
+    private static func backoff(failures: Int, refresh: Duration) -> Duration {
+        min(.seconds(1 << min(failures - 1, 9)), .seconds(300), refresh)
+    }
+}

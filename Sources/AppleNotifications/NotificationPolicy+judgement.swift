@@ -1,0 +1,175 @@
+extension NotificationPolicy {
+    /// Judges the claims of a token whose signature is valid, in an order that is part of the contract: issuer, events
+    /// there at all, audience, times, everything else, type.
+    func judge(
+        _ claims: NotificationClaims,
+        keyID: String,
+        token: [UInt8],
+        clock: TokenClock
+    ) throws(Objection) -> VerifiedNotification {
+        guard let issuer = claims.issuer.value, issuer.hasSameBytes(as: self.issuer) else {
+            throw .refused(.wrongIssuer, at: .issuer)
+        }
+        if case .absent = claims.events { throw .refused(.notANotification, at: .events) }
+        let (audience, group) = try group(of: claims)
+        try judgeTimes(of: claims, clock: clock)
+
+        let id = try Self.name(claims.id, claim: "jti")
+        let issuedAt = try Self.issuedAt(claims)
+        let expiresAt = try Self.expiresAt(claims, issuedAt: issuedAt)
+        let event = try Self.event(claims.events)
+        return VerifiedNotification(
+            id: NotificationID(id),
+            issuedAt: issuedAt,
+            expiresAt: expiresAt,
+            team: group.team,
+            app: group.app,
+            audience: audience,
+            event: event,
+            keyID: keyID,
+            token: token
+        )
+    }
+
+    private func group(of claims: NotificationClaims) throws(Objection) -> (String, AudienceMap.Group) {
+        switch claims.audience {
+        case .absent: throw .malformed("The claim “aud” is missing.", at: .audience)
+        case .malformed: throw .malformed("The claim “aud” is not a string.", at: .audience)
+        case .value(let audience):
+            guard let group = audiences.group(audience: audience) else {
+                throw .deadLetter(.unknownAudience, "The claim “aud” is not one of the configured apps.", at: .audience)
+            }
+            return (audience, group)
+        }
+    }
+
+    /// Judges the times that can be read; the others are left to the judgement of the claims.
+    private func judgeTimes(of claims: NotificationClaims, clock: TokenClock) throws(Objection) {
+        let issuedAt = claims.issuedAt.value.flatMap(ClaimTime.issuedAt)
+        let expiresAt: WallTime? =
+            switch claims.expiry {
+            case .absent: issuedAt.map { $0 + ClaimTime.validity }
+            case .malformed: nil
+            case .value(let seconds): ClaimTime.expiry(seconds)
+            }
+        if let expiresAt, let receivedAt = clock.receivedAt, receivedAt > expiresAt + leeway {
+            throw .deadLetter(.expired, "It arrived after the time in its claim “exp”.", at: .times)
+        }
+        if let issuedAt, issuedAt > clock.latest {
+            throw .deadLetter(.notYetValid, "Its claim “iat” lies in the future.", at: .times)
+        }
+        if let time = claims.event?.time.value.flatMap(ClaimTime.event), time > clock.latest {
+            throw .deadLetter(.notYetValid, "Its “event_time” lies in the future.", at: .times)
+        }
+    }
+
+    private static func issuedAt(_ claims: NotificationClaims) throws(Objection) -> WallTime {
+        let seconds = try present(claims.issuedAt, claim: "iat", type: "a whole number")
+        guard let time = ClaimTime.issuedAt(seconds) else { throw .malformed("“iat” is not between 2008 and 2200.") }
+        return time
+    }
+
+    private static func expiresAt(_ claims: NotificationClaims, issuedAt: WallTime) throws(Objection) -> WallTime {
+        switch claims.expiry {
+        case .absent: return issuedAt + ClaimTime.validity
+        case .malformed: throw .malformed("“exp” is not a whole number.")
+        case .value(let seconds):
+            guard let time = ClaimTime.expiry(seconds) else { throw .malformed("“exp” is not between 1970 and 2200.") }
+            return time
+        }
+    }
+}
+
+// MARK: - The event
+
+extension NotificationPolicy {
+    private static func event(_ claim: EventsClaim) throws(Objection) -> AccountEvent {
+        switch claim {
+        case .absent: throw .refused(.notANotification, at: .events)
+        case .wrongType: throw .malformed("“events” is neither a string nor an object.")
+        case .unreadableText: throw .malformed("“events” is a string that holds no JSON object.")
+        case .notOne: throw .malformed("“events” doesn't hold exactly one event.")
+        case .one(let event): return try self.event(event)
+        }
+    }
+
+    private static func event(_ claims: EventClaims) throws(Objection) -> AccountEvent {
+        let rawType = try present(claims.type, claim: "type", type: "a string")
+        let subject = try name(claims.subject, claim: "sub")
+        let number = try present(claims.time, claim: "event_time", type: "a whole number")
+        guard let time = ClaimTime.event(number) else { throw .malformed("“event_time” is not between 2008 and 2200.") }
+        guard let kind = AccountEvent.Kind(appleType: rawType) else {
+            throw .deadLetter(.unknownEventType, "The “type” of the event is not one that is known.", at: .event)
+        }
+        let email = kind.isAboutEmail ? try address(claims.email) : nil
+        return AccountEvent(
+            kind: kind,
+            rawType: rawType,
+            subject: Subject(subject),
+            time: time,
+            email: email,
+            emailIsPrivate: email == nil ? nil : claims.emailIsPrivate
+        )
+    }
+
+    /// An address of 1…320 bytes (RFC 5321 §4.5.3.1: 64 + 1 + 255) without control characters, or none.
+    private static func address(_ claim: Claim<String>) throws(Objection) -> String? {
+        switch claim {
+        case .absent: return nil
+        case .malformed: throw .malformed("“email” is not a string.")
+        case .value(let email):
+            guard 1...320 ~= email.utf8.count, !email.holdsControlCharacter else {
+                throw .malformed("“email” is empty, longer than 320 bytes or holds a control character.")
+            }
+            return email
+        }
+    }
+
+    /// A name of 1…256 bytes.
+    private static func name(_ claim: Claim<String>, claim name: StaticString) throws(Objection) -> String {
+        let text = try present(claim, claim: name, type: "a string")
+        guard 1...256 ~= text.utf8.count else { throw .malformed("“\(name)” is empty or longer than 256 bytes.") }
+        return text
+    }
+
+    private static func present<Value>(
+        _ claim: Claim<Value>,
+        claim name: StaticString,
+        type: StaticString
+    ) throws(Objection) -> Value {
+        switch claim {
+        case .absent: throw .malformed("“\(name)” is missing.")
+        case .malformed: throw .malformed("“\(name)” is not \(type).")
+        case .value(let value): return value
+        }
+    }
+}
+
+extension Objection {
+    fileprivate static func malformed(_ detail: String, at check: Check.Name = .event) -> Objection {
+        .deadLetter(.malformedClaims, detail, at: check)
+    }
+}
+
+/// The numbers of claims as times, where they can be one. Sign in with Apple began in 2019: what claims to be from
+/// before 2008 or after 2200 is in another unit or nonsense, and must not reach a row.
+private enum ClaimTime {
+    /// How long Apple's tokens are valid: `exp` − `iat` in every one seen.
+    static let validity = Duration.seconds(86_400)
+
+    private static let year2008: Int64 = 1_199_145_600
+    private static let year2200: Int64 = 7_258_118_400
+
+    static func issuedAt(_ seconds: Int64) -> WallTime? {
+        year2008..<year2200 ~= seconds ? WallTime(seconds: seconds) : nil
+    }
+
+    static func expiry(_ seconds: Int64) -> WallTime? {
+        0..<year2200 ~= seconds ? WallTime(seconds: seconds) : nil
+    }
+
+    static func event(_ number: Int64) -> WallTime? {
+        let time = WallTime(secondsOrMilliseconds: number)
+        return WallTime(seconds: year2008)..<WallTime(seconds: year2200) ~= time ? time : nil
+    }
+}

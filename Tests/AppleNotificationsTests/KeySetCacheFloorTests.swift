@@ -1,0 +1,170 @@
+import AppleNotifications
+import AppleSimulator
+import JOSE
+import Testing
+
+/// Times are seconds after the start of the cache; the floor is a minute and the refresh an hour.
+@Suite struct KeySetCacheFloorTests {
+    private static let start = ContinuousClock.now
+
+    private func at(_ seconds: Double) -> ContinuousClock.Instant { Self.start + .seconds(seconds) }
+
+    private func set(_ names: String...) throws -> KeySet {
+        let key = try Stage.set().apple.key.publicKey
+        return KeySet(try names.map { try JSONWebKey(keyID: $0, publicKey: key) }, fetchedAt: WallTime(seconds: 0))
+    }
+
+    private func ready(refresh: Duration = .seconds(3_600), floor: Duration = .seconds(60)) throws -> KeySetCache {
+        var cache = KeySetCache(refresh: refresh, floor: floor, start: Self.start)
+        _ = cache.refreshDue(at: at(0))
+        _ = cache.fetchSucceeded(try set("a"), at: at(0))
+        return cache
+    }
+
+    private func unavailable(_ seconds: Int) -> KeySetCache.KeyWantedAction {
+        .answer(.keysUnavailable(retryAfterSeconds: seconds))
+    }
+
+    @Test("Within the floor another unknown key causes no fetch, and exactly at its end it does.")
+    func floor() throws {
+        var cache = try ready()
+        #expect(cache.keyWanted("x", waiter: 1, at: at(100)) == .fetchAndWait)
+        _ = cache.fetchSucceeded(try set("a"), at: at(101))
+        #expect(cache.keyWanted("y", waiter: 2, at: at(101)) == unavailable(59))
+        #expect(cache.keyWanted("y", waiter: 2, at: at(159.5)) == unavailable(1))
+        #expect(cache.keyWanted("y", waiter: 2, at: at(160)) == .fetchAndWait)
+    }
+
+    @Test("A failed fetch counts for the floor like any other.")
+    func floorAfterFailure() throws {
+        var cache = try ready()
+        #expect(cache.keyWanted("x", waiter: 1, at: at(100)) == .fetchAndWait)
+        _ = cache.fetchFailed(at: at(105))
+        #expect(cache.keyWanted("x", waiter: 2, at: at(106)) == unavailable(54))
+        #expect(cache.keyWanted("x", waiter: 3, at: at(160)) == .fetchAndWait)
+    }
+
+    @Test("A refresh on schedule doesn't count for the floor.")
+    func scheduleAndFloor() throws {
+        var cache = try ready()
+        #expect(cache.keyWanted("x", waiter: 1, at: at(0.5)) == .fetchAndWait)
+    }
+
+    @Test("A key that a fetch has shown to be absent is unknown until the floor has passed since that fetch.")
+    func absent() throws {
+        var cache = try ready()
+        #expect(cache.keyWanted("x", waiter: 1, at: at(100)) == .fetchAndWait)
+        _ = cache.fetchSucceeded(try set("a"), at: at(101))
+        #expect(cache.keyWanted("x", waiter: 2, at: at(101)) == .answer(.unknownKey))
+        #expect(cache.keyWanted("x", waiter: 3, at: at(159.999)) == .answer(.unknownKey))
+        #expect(cache.keyWanted("x", waiter: 4, at: at(160)) == .fetchAndWait)
+    }
+
+    @Test("A key that was absent stays so while the next fetch is under way, and is found once a fetch brings it.")
+    func absentWhileFetching() throws {
+        var cache = try ready(refresh: .seconds(30))
+        #expect(cache.keyWanted("x", waiter: 1, at: at(10)) == .fetchAndWait)
+        _ = cache.fetchSucceeded(try set("a"), at: at(10))
+        #expect(cache.refreshDue(at: at(40)) == .fetch)
+        #expect(cache.keyWanted("x", waiter: 2, at: at(41)) == .answer(.unknownKey))
+        _ = cache.fetchSucceeded(try set("a", "x"), at: at(42))
+        #expect(cache.keyWanted("x", waiter: 3, at: at(43)) == .answer(.keyFound))
+    }
+
+    @Test("A key that was turned away is settled by the next refresh on schedule.")
+    func settledBySchedule() throws {
+        var cache = try ready(refresh: .seconds(30))
+        #expect(cache.keyWanted("x", waiter: 1, at: at(10)) == .fetchAndWait)
+        _ = cache.fetchSucceeded(try set("a"), at: at(10))
+        #expect(cache.keyWanted("y", waiter: 2, at: at(20)) == unavailable(50))
+        #expect(cache.refreshDue(at: at(40)) == .fetch)
+        _ = cache.fetchSucceeded(try set("a"), at: at(41))
+        #expect(cache.keyWanted("y", waiter: 3, at: at(42)) == .answer(.unknownKey))
+        #expect(cache.keyWanted("x", waiter: 4, at: at(42)) == unavailable(28))
+    }
+
+    @Test("A failed fetch settles nothing, and what it was to settle is settled by the next one.")
+    func settledAfterFailure() throws {
+        var cache = try ready()
+        #expect(cache.keyWanted("x", waiter: 1, at: at(100)) == .fetchAndWait)
+        _ = cache.fetchFailed(at: at(101))
+        #expect(cache.keyWanted("x", waiter: 2, at: at(101)) == unavailable(59))
+        #expect(cache.refreshDue(at: at(102)) == .fetch)
+        _ = cache.fetchSucceeded(try set("a"), at: at(103))
+        #expect(cache.keyWanted("x", waiter: 3, at: at(104)) == .answer(.unknownKey))
+    }
+
+    @Test("A name that no key can have causes no fetch.")
+    func impossibleNames() throws {
+        var cache = try ready()
+        #expect(cache.keyWanted("", waiter: 1, at: at(100)) == .answer(.unknownKey))
+        let long = String(repeating: "k", count: 257)
+        #expect(cache.keyWanted(long, waiter: 1, at: at(100)) == .answer(.unknownKey))
+        #expect(cache.keyWanted(String(repeating: "k", count: 256), waiter: 1, at: at(100)) == .fetchAndWait)
+    }
+
+    @Test("A flood of made-up names causes one fetch a floor, and what is remembered stays bounded.")
+    func flood() throws {
+        var cache = try ready()
+        var fetches = 0
+        for number in 0..<20_000 {
+            let now = at(100 + Double(number) / 200)
+            if cache.keyWanted("forged-\(number)", waiter: number, at: now) == .fetchAndWait {
+                fetches += 1
+                _ = cache.fetchSucceeded(try set("a"), at: now)
+            }
+        }
+        #expect(fetches == 2)
+        #expect(cache.keyWanted("a", waiter: 0, at: at(201)) == .answer(.keyFound))
+    }
+
+    @Test("Failures are retried after 1 s and then twice as long each time, up to five minutes; a success ends that.")
+    func backoff() throws {
+        var cache = try ready()
+        var now = 3_600.0
+        for wait in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] as [Double] {
+            #expect(cache.refreshDue(at: at(now)) == .fetch)
+            _ = cache.fetchFailed(at: at(now))
+            #expect(cache.refreshDueAt == at(now + wait))
+            now += wait
+        }
+        #expect(cache.refreshDue(at: at(now)) == .fetch)
+        _ = cache.fetchSucceeded(try set("a"), at: at(now))
+        #expect(cache.refreshDueAt == at(now + 3_600))
+        #expect(cache.refreshDue(at: at(now + 3_600)) == .fetch)
+        _ = cache.fetchFailed(at: at(now + 3_600))
+        #expect(cache.refreshDueAt == at(now + 3_601))
+    }
+
+    @Test("A retry never comes later than a refresh would.")
+    func backoffWithinRefresh() throws {
+        var cache = try ready(refresh: .seconds(5))
+        var now = 5.0
+        for wait in [1, 2, 4, 5, 5] as [Double] {
+            #expect(cache.refreshDue(at: at(now)) == .fetch)
+            _ = cache.fetchFailed(at: at(now))
+            #expect(cache.refreshDueAt == at(now + wait))
+            now += wait
+        }
+    }
+
+    @Test("Failures of fetches that unknown keys cause lengthen the retries too.")
+    func backoffAcrossCauses() throws {
+        var cache = try ready()
+        #expect(cache.keyWanted("x", waiter: 1, at: at(100)) == .fetchAndWait)
+        _ = cache.fetchFailed(at: at(101))
+        #expect(cache.refreshDue(at: at(102)) == .fetch)
+        _ = cache.fetchFailed(at: at(103))
+        #expect(cache.refreshDueAt == at(105))
+    }
+
+    @Test("Without a floor every unknown key causes a fetch.")
+    func noFloor() throws {
+        var cache = try ready(floor: .zero)
+        for second in 1...3 {
+            #expect(cache.keyWanted("x", waiter: second, at: at(Double(second))) == .fetchAndWait)
+            let ended = cache.fetchSucceeded(try set("a"), at: at(Double(second)))
+            #expect(ended.resolutions.map(\.verdict) == [.unknownKey])
+        }
+    }
+}
