@@ -57,6 +57,18 @@ let package = Package(
         .target(name: "AppleNotifications", dependencies: ["JOSE"], swiftSettings: house),
         .target(name: "AppleSimulator", dependencies: ["JOSE"], swiftSettings: house),
         .target(
+            name: "Schema",
+            dependencies: ["Postgres"],
+            path: "Schema",
+            resources: [.embedInCode("Migrations"), .embedInCode("catalog.txt")],
+            swiftSettings: house
+        ),
+        .target(
+            name: "AccountStore",
+            dependencies: ["AppleNotifications", "Postgres", "Schema"],
+            swiftSettings: house
+        ),
+        .target(
             name: "LocalPostgres",
             dependencies: [.product(name: "Subprocess", package: "swift-subprocess")],
             swiftSettings: house
@@ -80,6 +92,13 @@ package.targets += [
         path: "Tests/TestSupport",
         swiftSettings: house
     ),
+    .target(
+        name: "StoreTestSupport",
+        dependencies: ["AccountStore", "AppleNotifications", "Postgres", "Schema", "TestSupport"],
+        path: "Tests/StoreTestSupport",
+        swiftSettings: house
+    ),
+    tests(of: "AccountStore", with: ["AppleNotifications", "Postgres", "StoreTestSupport", "TestSupport"]),
     tests(of: "AppleNotifications", with: ["AppleSimulator", "JOSE"]),
     tests(of: "AppleSimulator", with: ["JOSE"]),
     tests(of: "JOSE"),

@@ -1,0 +1,221 @@
+public import AppleNotifications
+public import Postgres
+
+/// What the application sees of one person in one app group (`siwa.account_states`).
+public struct AccountState: Sendable, Equatable {
+    /// The developer team that ``subject`` belongs to.
+    public let team: TeamID
+    /// Apple's identifier of the person.
+    public let subject: Subject
+    /// The app group, by its primary App ID.
+    public let app: AppID
+    /// `authorized`, `revoked`, `deleted` or `unknown`.
+    public let state: String
+    /// The last sign-in.
+    public let authorizedAt: WallTime?
+    /// The last revocation.
+    public let revokedAt: WallTime?
+    /// The deletion of the Apple Account.
+    public let deletedAt: WallTime?
+    /// The address seen last.
+    public let email: String?
+    /// Whether ``email`` is a relay address, as far as known.
+    public let emailIsPrivate: Bool?
+    /// Whether mail to ``email`` arrives, as far as Apple says.
+    public let emailIsDeliverable: Bool
+}
+
+/// One change of a person's state (`siwa.account_history`).
+public struct AccountChange: Sendable, Equatable {
+    /// The developer team that ``subject`` belongs to.
+    public let team: TeamID
+    /// Apple's identifier of the person.
+    public let subject: Subject
+    /// The app group that the cause came from.
+    public let app: AppID
+    /// `consent`, `account` or `email`.
+    public let facet: String
+    /// The state before.
+    public let fromState: String
+    /// The state after.
+    public let toState: String
+    /// When it happened, at Apple or at the sign-in.
+    public let eventTime: WallTime
+    /// When it was committed here, by the database's clock at the start of the transaction.
+    public let recordedAt: WallTime
+    /// The notification that caused it; nil when a sign-in did.
+    public let notificationID: String?
+    /// How many live sessions it ended.
+    public let sessionsEnded: Int
+}
+
+/// The registers of one person, from which every state follows (`siwa.accounts`).
+public struct AccountRegisters: Sendable, Equatable {
+    /// The developer team that ``subject`` belongs to.
+    public let team: TeamID
+    /// Apple's identifier of the person.
+    public let subject: Subject
+    /// When the person was first heard of here.
+    public let firstHeardAt: WallTime
+    /// The earliest deletion.
+    public let deletedAt: WallTime?
+    /// The latest email-disabled.
+    public let forwardingDisabledAt: WallTime?
+    /// The latest email-enabled.
+    public let forwardingEnabledAt: WallTime?
+    /// The address seen last.
+    public let email: String?
+    /// Whether it is a relay address, as far as known.
+    public let emailIsPrivate: Bool?
+    /// When it was seen.
+    public let emailObservedAt: WallTime?
+}
+
+/// What is looked for; nil matches everything.
+public struct AccountFilter: Sendable {
+    /// Apple's identifier of the person.
+    public var subject: String?
+    /// The developer team.
+    public var team: String?
+    /// The app group.
+    public var app: String?
+    /// `authorized`, `revoked`, `deleted` or `unknown`.
+    public var state: String?
+    /// At most so many rows.
+    public var limit: Int
+
+    /// Everything, at most `limit` rows.
+    public init(subject: String? = nil, team: String? = nil, app: String? = nil, state: String? = nil, limit: Int = 50)
+    {
+        self.subject = subject
+        self.team = team
+        self.app = app
+        self.state = state
+        self.limit = limit
+    }
+
+    fileprivate var binds: Binds {
+        Binds {
+            $0.append(subject)
+            $0.append(team)
+            $0.append(app)
+            $0.append(state)
+            $0.append(Int64(clamping: limit))
+        }
+    }
+}
+
+/// The reading of accounts.
+public enum Accounts {
+    /// The states that match, the person heard of last first.
+    public static func states(
+        _ filter: AccountFilter,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [AccountState] {
+        try session.execute(states, filter.binds).map { (rows, row) throws(PostgresError) in
+            AccountState(
+                team: TeamID(try rows.string(row, 0)),
+                subject: Subject(try rows.string(row, 1)),
+                app: AppID(try rows.string(row, 2)),
+                state: try rows.string(row, 3),
+                authorizedAt: try rows.optionalTime(row, 4),
+                revokedAt: try rows.optionalTime(row, 5),
+                deletedAt: try rows.optionalTime(row, 6),
+                email: try rows.optionalString(row, 7),
+                emailIsPrivate: try rows.optionalBool(row, 8),
+                emailIsDeliverable: try rows.bool(row, 9)
+            )
+        }
+    }
+
+    /// The changes that match, the oldest first; of more than the limit, the latest. `filter.state` is the state after.
+    public static func history(
+        _ filter: AccountFilter,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [AccountChange] {
+        try session.execute(history, filter.binds).map { (rows, row) throws(PostgresError) in
+            AccountChange(
+                team: TeamID(try rows.string(row, 0)),
+                subject: Subject(try rows.string(row, 1)),
+                app: AppID(try rows.string(row, 2)),
+                facet: try rows.string(row, 3),
+                fromState: try rows.string(row, 4),
+                toState: try rows.string(row, 5),
+                eventTime: try rows.time(row, 6),
+                recordedAt: try rows.time(row, 7),
+                notificationID: try rows.optionalString(row, 8),
+                sessionsEnded: Int(try rows.int32(row, 9))
+            )
+        }
+    }
+
+    /// The registers of everybody of that `sub`: at most one person in each team.
+    public static func registers(
+        subject: String,
+        team: String?,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [AccountRegisters] {
+        let binds = Binds {
+            $0.append(subject)
+            $0.append(team)
+        }
+        return try session.execute(registers, binds).map { (rows, row) throws(PostgresError) in
+            AccountRegisters(
+                team: TeamID(try rows.string(row, 0)),
+                subject: Subject(try rows.string(row, 1)),
+                firstHeardAt: try rows.time(row, 2),
+                deletedAt: try rows.optionalTime(row, 3),
+                forwardingDisabledAt: try rows.optionalTime(row, 4),
+                forwardingEnabledAt: try rows.optionalTime(row, 5),
+                email: try rows.optionalString(row, 6),
+                emailIsPrivate: try rows.optionalBool(row, 7),
+                emailObservedAt: try rows.optionalTime(row, 8)
+            )
+        }
+    }
+
+    // Planned for the values at hand, so that a filter that is left out costs nothing.
+    private static let states = Statement(
+        once: """
+            SELECT
+                team_id, sub, app_id, state, authorized_at, revoked_at, deleted_at, email, email_is_private,
+                email_deliverable
+            FROM siwa.account_states
+            WHERE ($1::text IS NULL OR sub = $1)
+                AND ($2::text IS NULL OR team_id = $2)
+                AND ($3::text IS NULL OR app_id = $3)
+                AND ($4::text IS NULL OR state = $4)
+            ORDER BY account_id DESC, app_id
+            LIMIT $5
+            """
+    )
+
+    private static let history = Statement(
+        once: """
+            SELECT
+                team_id, sub, app_id, facet, from_state, to_state, event_time, recorded_at, jti, sessions_ended
+            FROM (
+                SELECT *
+                FROM siwa.account_history
+                WHERE ($1::text IS NULL OR sub = $1)
+                    AND ($2::text IS NULL OR team_id = $2)
+                    AND ($3::text IS NULL OR app_id = $3)
+                    AND ($4::text IS NULL OR to_state = $4)
+                ORDER BY change_id DESC
+                LIMIT $5
+            ) AS latest
+            ORDER BY change_id
+            """
+    )
+
+    private static let registers = Statement(
+        once: """
+            SELECT
+                team_id, sub, first_heard_at, deleted_at, forwarding_disabled_at, forwarding_enabled_at, email,
+                email_is_private, email_observed_at
+            FROM siwa.accounts
+            WHERE sub = $1 AND ($2::text IS NULL OR team_id = $2)
+            ORDER BY team_id
+            """
+    )
+}

@@ -1,0 +1,123 @@
+public import AppleNotifications
+public import Postgres
+
+/// What an operator wants to know of a database before anything else.
+public enum DatabaseHealth {
+    /// The server and its clock.
+    public struct Server: Sendable, Equatable {
+        /// `15.14`
+        public let version: String
+        /// The name of the database.
+        public let database: String
+        /// What all of the database takes.
+        public let bytes: Int64
+        /// The server's clock.
+        public let clock: WallTime
+    }
+
+    /// Open dead letters.
+    public struct OpenLetters: Sendable, Equatable {
+        /// How many, by reason as the database spells it, most first.
+        public let counts: [(reason: String, count: Int)]
+        /// When the oldest was received.
+        public let oldest: WallTime?
+
+        /// Whether both say the same.
+        public static func == (one: OpenLetters, other: OpenLetters) -> Bool {
+            one.oldest == other.oldest && one.counts.elementsEqual(other.counts, by: ==)
+        }
+
+        /// Letters by reason.
+        public init(counts: [(reason: String, count: Int)], oldest: WallTime?) {
+            self.counts = counts
+            self.oldest = oldest
+        }
+    }
+
+    /// How many notifications, the latest first, are looked through for the last one of each app.
+    public static let notificationsLookedAt = 100_000
+
+    /// The server and its clock.
+    public static func server(in session: borrowing Session) throws(PostgresError) -> Server {
+        let rows = try session.execute(server)
+        return Server(
+            version: try rows.string(0, 0),
+            database: try rows.string(0, 1),
+            bytes: try rows.int64(0, 2),
+            clock: try rows.time(0, 3)
+        )
+    }
+
+    /// Whether the month of the present, the next one and the one after have their partition.
+    public static func monthsAhead(in session: borrowing Session) throws(PostgresError) -> [Bool] {
+        try session.execute(monthsAhead).map { (rows, row) throws(PostgresError) in try rows.bool(row, 0) }
+    }
+
+    /// When each app's last notification was received, among the latest ``notificationsLookedAt``.
+    public static func lastNotifications(in session: borrowing Session) throws(PostgresError) -> [AppID: WallTime] {
+        let rows = try session.execute(lastNotifications, Binds { $0.append(Int64(notificationsLookedAt)) })
+        var times: [AppID: WallTime] = [:]
+        for row in 0..<rows.count { times[AppID(try rows.string(row, 0))] = try rows.time(row, 1) }
+        return times
+    }
+
+    /// The open dead letters.
+    public static func openLetters(in session: borrowing Session) throws(PostgresError) -> OpenLetters {
+        let rows = try session.execute(openLetters)
+        var counts: [(reason: String, count: Int)] = []
+        var oldest: WallTime?
+        for row in 0..<rows.count {
+            counts.append((try rows.string(row, 0), Int(try rows.int64(row, 1))))
+            let first = try rows.time(row, 2)
+            oldest = min(oldest ?? first, first)
+        }
+        return OpenLetters(counts: counts, oldest: oldest)
+    }
+
+    /// When a daemon last kept Apple's key set; nil: never.
+    public static func keysKeptAt(in session: borrowing Session) throws(PostgresError) -> WallTime? {
+        try session.execute(keysKeptAt).optionalTime(0, 0)
+    }
+
+    private static let server = Statement(
+        once: """
+            SELECT
+                split_part(current_setting('server_version'), ' ', 1), current_database()::text,
+                pg_database_size(current_database()), clock_timestamp()
+            """
+    )
+
+    private static let monthsAhead = Statement(
+        once: """
+            SELECT EXISTS (
+                SELECT FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+                WHERE i.inhparent = 'siwa.notifications'::regclass
+                    AND c.relname = 'notifications_y' || to_char(m.month, 'YYYY') || 'm' || to_char(m.month, 'MM')
+            )
+            FROM (
+                SELECT date_trunc('month', now() AT TIME ZONE 'UTC') + n * interval '1 month' AS month
+                FROM generate_series(0, 2) AS n
+                ORDER BY n
+            ) AS m
+            """
+    )
+
+    private static let lastNotifications = Statement(
+        once: """
+            SELECT app_id, max(received_at)
+            FROM (SELECT app_id, received_at FROM siwa.notifications ORDER BY received_at DESC LIMIT $1) AS latest
+            GROUP BY app_id
+            """
+    )
+
+    private static let openLetters = Statement(
+        once: """
+            SELECT reason, count(*), min(received_at) FROM siwa.dead_letters
+            WHERE status = 'open'
+            GROUP BY reason
+            ORDER BY count(*) DESC, reason
+            """
+    )
+
+    private static let keysKeptAt = Statement(once: "SELECT max(last_seen) FROM siwa.signing_keys")
+}

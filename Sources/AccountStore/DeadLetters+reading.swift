@@ -1,0 +1,173 @@
+public import AppleNotifications
+public import Postgres
+
+/// By what dead letters are counted.
+public enum DeadLetterGrouping: String, Sendable, CaseIterable {
+    /// Why they were kept.
+    case reason
+    /// `aud`.
+    case app
+    /// `type` as Apple spelt it.
+    case type
+
+    fileprivate var column: String {
+        switch self {
+        case .reason: "reason"
+        case .app: "aud"
+        case .type: "event_type"
+        }
+    }
+}
+
+/// How many dead letters there are of one group.
+public struct DeadLetterCount: Sendable, Equatable {
+    /// The reason, app or type; nil where it could not be read.
+    public let group: String?
+    /// Those that wait for an operator.
+    public let open: Int
+    /// Those that were processed after all.
+    public let replayed: Int
+    /// Those that an operator discarded.
+    public let discarded: Int
+    /// When the oldest open one was received.
+    public let oldestOpenAt: WallTime?
+    /// When the last one of all was received.
+    public let newestAt: WallTime
+}
+
+/// What a filter matches before anything is done with it.
+public struct DeadLetterSelection: Sendable, Equatable {
+    /// How many, by reason.
+    public let counts: [DeadLetterReason: Int]
+    /// The lowest id.
+    public let firstID: Int64
+    /// The highest id: what comes later isn't part of a run.
+    public let lastID: Int64
+
+    /// How many in all.
+    public var total: Int { counts.values.reduce(0, +) }
+}
+
+extension DeadLetters {
+    /// The letters that match, the one received last first.
+    ///
+    /// - Parameter status: nil: any.
+    public static func list(
+        _ filter: DeadLetterFilter,
+        status: DeadLetterStatus?,
+        limit: Int,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [KeptDeadLetter] {
+        var conditions = DeadLetterConditions(filter, status: status)
+        let tail = conditions.parameter(in: "ORDER BY id DESC LIMIT ?") { $0.append(Int64(clamping: limit)) }
+        // First the ids, from an index alone where it has what the filter asks for, then their rows.
+        let statement = Statement(
+            once: """
+                SELECT \(KeptDeadLetter.columns) FROM siwa.dead_letters
+                WHERE id = ANY (ARRAY(SELECT id FROM siwa.dead_letters WHERE \(conditions.sql) \(tail)))
+                ORDER BY id DESC
+                """
+        )
+        return try session.execute(statement, conditions.binds).map { (rows, row) throws(PostgresError) in
+            try KeptDeadLetter(rows, row)
+        }
+    }
+
+    /// Everything about one letter; nil if there is none of that number.
+    public static func find(id: Int64, in session: borrowing Session) throws(PostgresError) -> DeadLetterRecord? {
+        let rows = try session.execute(find, Binds { $0.append(id) })
+        guard !rows.isEmpty else { return nil }
+        let attempts = try session.execute(attempts, Binds { $0.append(id) })
+            .map { (rows, row) throws(PostgresError) in
+                DeadLetterAttempt(
+                    number: Int(try rows.int32(row, 0)),
+                    attemptedAt: try rows.time(row, 1),
+                    operatorName: try rows.optionalString(row, 2),
+                    reason: try rows.string(row, 3),
+                    detail: try rows.string(row, 4)
+                )
+            }
+        return DeadLetterRecord(
+            letter: try KeptDeadLetter(rows, 0),
+            body: try rows.bytes(0, bodyColumn),
+            earlierAttempts: attempts
+        )
+    }
+
+    /// How many letters match, by group, the group with most open ones first.
+    public static func count(
+        _ filter: DeadLetterFilter,
+        status: DeadLetterStatus?,
+        by grouping: DeadLetterGrouping,
+        limit: Int,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [DeadLetterCount] {
+        var conditions = DeadLetterConditions(filter, status: status)
+        let tail = conditions.parameter(in: "ORDER BY 2 DESC, 6 DESC, 1 LIMIT ?") {
+            $0.append(Int64(clamping: limit))
+        }
+        let statement = Statement(
+            once: """
+                SELECT
+                    \(grouping.column),
+                    count(*) FILTER (WHERE status = 'open'),
+                    count(*) FILTER (WHERE status = 'replayed'),
+                    count(*) FILTER (WHERE status = 'discarded'),
+                    min(received_at) FILTER (WHERE status = 'open'),
+                    max(received_at)
+                FROM siwa.dead_letters
+                WHERE \(conditions.sql)
+                GROUP BY 1
+                \(tail)
+                """
+        )
+        return try session.execute(statement, conditions.binds).map { (rows, row) throws(PostgresError) in
+            DeadLetterCount(
+                group: try rows.optionalString(row, 0),
+                open: Int(try rows.int64(row, 1)),
+                replayed: Int(try rows.int64(row, 2)),
+                discarded: Int(try rows.int64(row, 3)),
+                oldestOpenAt: try rows.optionalTime(row, 4),
+                newestAt: try rows.time(row, 5)
+            )
+        }
+    }
+
+    /// What matches a filter at present; nil: nothing.
+    public static func select(
+        _ filter: DeadLetterFilter,
+        status: DeadLetterStatus,
+        in session: borrowing Session
+    ) throws(PostgresError) -> DeadLetterSelection? {
+        let conditions = DeadLetterConditions(filter, status: status)
+        let statement = Statement(
+            once: """
+                SELECT reason, count(*), min(id), max(id) FROM siwa.dead_letters WHERE \(conditions.sql) GROUP BY reason
+                """
+        )
+        let rows = try session.execute(statement, conditions.binds)
+        var counts: [DeadLetterReason: Int] = [:]
+        var (first, last) = (Int64.max, Int64.min)
+        for row in 0..<rows.count {
+            guard let reason = DeadLetterReason(rawValue: try rows.string(row, 0)) else { continue }
+            counts[reason] = Int(try rows.int64(row, 1))
+            first = min(first, try rows.int64(row, 2))
+            last = max(last, try rows.int64(row, 3))
+        }
+        return counts.isEmpty ? nil : DeadLetterSelection(counts: counts, firstID: first, lastID: last)
+    }
+
+    private static let bodyColumn = 20
+
+    private static let find = Statement(
+        once: "SELECT \(KeptDeadLetter.columns), body FROM siwa.dead_letters WHERE id = $1"
+    )
+
+    private static let attempts = Statement(
+        once: """
+            SELECT attempt, attempted_at, operator, reason, detail FROM siwa.dead_letter_attempts
+            WHERE letter_id = $1
+            ORDER BY attempt
+            """
+    )
+}

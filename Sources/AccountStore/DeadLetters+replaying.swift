@@ -1,0 +1,163 @@
+public import AppleNotifications
+public import Postgres
+
+/// An open dead letter that this transaction holds: nobody else touches it until it ends.
+public struct ClaimedDeadLetter: Sendable, Equatable {
+    /// Its number.
+    public let id: Int64
+    /// Why it was kept.
+    public let reason: DeadLetterReason
+    /// When it was received.
+    public let receivedAt: WallTime
+    /// The key that verified it at receipt; nil: it was never verified.
+    public let verifiedKeyID: String?
+    /// The body of its request; empty once it was erased.
+    public let body: [UInt8]
+}
+
+/// A dead letter that was processed after all, and what that did.
+public struct ReplayedDeadLetter: Sendable, Equatable {
+    /// Its number.
+    public let id: Int64
+    /// What its notification did.
+    public let outcome: NotificationOutcome
+
+    /// A letter whose notification had this outcome.
+    public init(id: Int64, outcome: NotificationOutcome) {
+        self.id = id
+        self.outcome = outcome
+    }
+}
+
+/// A dead letter that could not be processed once more.
+public struct FailedDeadLetter: Sendable, Equatable {
+    /// Its number.
+    public let id: Int64
+    /// What the attempt found. What it leaves out stays as it was known.
+    public let letter: DeadLetter
+
+    /// A letter whose attempt found this.
+    public init(id: Int64, letter: DeadLetter) {
+        self.id = id
+        self.letter = letter
+    }
+}
+
+extension DeadLetters {
+    /// Takes the next open letters that match, by their ids, and leaves out those that another transaction holds: so
+    /// several operators share the work.
+    ///
+    /// - Parameters:
+    ///   - after: the last id that was looked at.
+    ///   - through: the last id of the run.
+    public static func claim(
+        _ filter: DeadLetterFilter,
+        after: Int64,
+        through: Int64,
+        limit: Int,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> [ClaimedDeadLetter] {
+        var conditions = DeadLetterConditions(filter, status: .open)
+        conditions.add("id > ?") { $0.append(after) }
+        conditions.add("id <= ?") { $0.append(through) }
+        let tail = conditions.parameter(in: "ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED") {
+            $0.append(Int64(clamping: limit))
+        }
+        let statement = Statement(
+            once: """
+                SELECT id, reason, received_at, verified_kid, body FROM siwa.dead_letters
+                WHERE \(conditions.sql)
+                \(tail)
+                """
+        )
+        return try transaction.execute(statement, conditions.binds).map { (rows, row) throws(PostgresError) in
+            guard let reason = DeadLetterReason(rawValue: try rows.string(row, 1)) else {
+                throw PostgresError(
+                    .decoding,
+                    "a dead letter has an unknown reason; use the siwad that migrated the database"
+                )
+            }
+            return ClaimedDeadLetter(
+                id: try rows.int64(row, 0),
+                reason: reason,
+                receivedAt: try rows.time(row, 2),
+                verifiedKeyID: try rows.optionalString(row, 3),
+                body: try rows.bytes(row, 4)
+            )
+        }
+    }
+
+    /// Marks claimed letters as replayed, in the transaction that records their notifications.
+    public static func resolve(
+        _ letters: [ReplayedDeadLetter],
+        by operatorName: String,
+        note: String,
+        in transaction: borrowing Session
+    ) throws(PostgresError) {
+        guard !letters.isEmpty else { return }
+        _ = try transaction.execute(
+            resolve,
+            Binds { binds in
+                binds.appendInt64s(letters.count) { letters[$0].id }
+                binds.appendTexts(letters.count) { letters[$0].outcome.rawValue }
+                binds.append(operatorName)
+                binds.append(note)
+            }
+        )
+    }
+
+    /// Notes what another attempt at claimed letters found; what the attempt before found moves to the attempts.
+    public static func fail(
+        _ letters: [FailedDeadLetter],
+        by operatorName: String,
+        in transaction: borrowing Session
+    ) throws(PostgresError) {
+        guard !letters.isEmpty else { return }
+        _ = try transaction.execute(
+            fail,
+            Binds { binds in
+                binds.appendInt64s(letters.count) { letters[$0].id }
+                binds.appendTexts(letters.count) { letters[$0].letter.reason.rawValue }
+                binds.appendTexts(letters.count) { letters[$0].letter.detail }
+                binds.appendTexts(letters.count) { letters[$0].letter.notificationID }
+                binds.appendTexts(letters.count) { letters[$0].letter.audience }
+                binds.appendTexts(letters.count) { letters[$0].letter.subject }
+                binds.appendTexts(letters.count) { letters[$0].letter.eventType }
+                binds.appendTexts(letters.count) { letters[$0].letter.verifiedKeyID }
+                binds.append(operatorName)
+            }
+        )
+    }
+
+    // `id = ANY` beside the join: with the writer's settings, which forbid nested loops, only that finds the rows by
+    // their index.
+    private static let resolve = Statement(
+        """
+        UPDATE siwa.dead_letters AS d
+        SET status = 'replayed', outcome = n.outcome, resolved_at = now(), resolved_by = $3, note = $4,
+            attempts = d.attempts + 1
+        FROM unnest($1::bigint[], $2::text[]) AS n (id, outcome)
+        WHERE d.id = ANY ($1) AND d.id = n.id
+        """
+    )
+
+    private static let fail = Statement(
+        """
+        WITH earlier AS (
+            INSERT INTO siwa.dead_letter_attempts (letter_id, attempt, attempted_at, operator, reason, detail)
+            SELECT id, attempts, coalesce(last_failed_at, received_at), last_failed_by, reason, detail
+            FROM siwa.dead_letters
+            WHERE id = ANY ($1)
+        )
+        UPDATE siwa.dead_letters AS d
+        SET reason = n.reason, detail = n.detail, jti = coalesce(n.jti, d.jti), aud = coalesce(n.aud, d.aud),
+            sub = coalesce(n.sub, d.sub), event_type = coalesce(n.event_type, d.event_type),
+            verified_kid = coalesce(d.verified_kid, n.verified_kid),
+            verified_at = coalesce(d.verified_at, CASE WHEN n.verified_kid IS NOT NULL THEN now() END),
+            attempts = d.attempts + 1, last_failed_at = now(), last_failed_by = $9
+        FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])
+            AS n (id, reason, detail, jti, aud, sub, event_type, verified_kid)
+        WHERE d.id = ANY ($1) AND d.id = n.id
+        """
+    )
+}

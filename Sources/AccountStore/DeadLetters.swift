@@ -1,0 +1,106 @@
+public import AppleNotifications
+public import Postgres
+
+/// A dead letter and how it reached us.
+public struct ReceivedDeadLetter: Sendable, Equatable {
+    /// What is kept, and why.
+    public let letter: DeadLetter
+    /// The body of its request, byte for byte.
+    public let body: [UInt8]
+    /// SHA-256 of the compact JWS: one letter is open for it, however often it comes.
+    public let tokenDigest: [UInt8]
+    /// When its request was read, by this machine's clock.
+    public let receivedAt: WallTime
+
+    /// A dead letter that was received at a time.
+    public init(_ letter: DeadLetter, body: [UInt8], tokenDigest: [UInt8], receivedAt: WallTime) {
+        self.letter = letter
+        self.body = body
+        self.tokenDigest = tokenDigest
+        self.receivedAt = receivedAt
+    }
+}
+
+/// The writing and counting of dead letters (`siwa.dead_letters`).
+public enum DeadLetters {
+    /// Keeps dead letters. One whose token has an open letter counts as a further delivery of it; one whose `jti` was
+    /// recorded as a notification needs no letter.
+    ///
+    /// - Returns: for each letter, whether a row was added.
+    public static func record(
+        _ batch: [ReceivedDeadLetter],
+        in session: borrowing Session
+    ) throws(PostgresError) -> [Bool] {
+        let rows = try session.execute(record, binds(batch))
+        var isNew = [Bool](repeating: false, count: batch.count)
+        for row in 0..<rows.count {
+            isNew[Int(try rows.int64(row, 0)) - 1] = true
+        }
+        return isNew
+    }
+
+    /// How many letters are open, by reason; reasons without any are left out.
+    public static func countOpen(in session: borrowing Session) throws(PostgresError) -> [DeadLetterReason: Int] {
+        let rows = try session.execute(countOpen)
+        var counts: [DeadLetterReason: Int] = [:]
+        for row in 0..<rows.count {
+            guard let reason = DeadLetterReason(rawValue: try rows.string(row, 0)) else { continue }
+            counts[reason] = Int(try rows.int64(row, 1))
+        }
+        return counts
+    }
+
+    private static let countOpen = Statement(
+        "SELECT reason, count(*) FROM siwa.dead_letters WHERE status = 'open' GROUP BY reason"
+    )
+
+    /// The same token twice in one batch can't be counted twice by one INSERT: the first stands for all of them.
+    private static let record = Statement(
+        """
+        WITH input AS MATERIALIZED (
+            SELECT DISTINCT ON (n.token_digest) n.*
+            FROM unnest(
+                $1::timestamptz[], $2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::text[], $7::text[], $8::text[],
+                $9::text[], $10::text[]
+            ) WITH ORDINALITY AS n (
+                received_at, reason, detail, body, token_digest, jti, aud, sub, event_type, verified_kid, position
+            )
+            WHERE n.jti IS NULL
+                OR NOT EXISTS (SELECT FROM siwa.notifications AS k WHERE k.jti = n.jti COLLATE "C")
+            ORDER BY n.token_digest, n.position
+        ),
+        kept AS (
+            INSERT INTO siwa.dead_letters AS d (
+                received_at, last_received_at, reason, detail, body, token_digest, jti, aud, sub, event_type, verified_kid,
+                verified_at
+            )
+            SELECT
+                received_at, received_at, reason, detail, body, token_digest, jti, aud, sub, event_type, verified_kid,
+                CASE WHEN verified_kid IS NOT NULL THEN received_at END
+            FROM input
+            ORDER BY token_digest
+            ON CONFLICT (token_digest) WHERE status = 'open' DO UPDATE SET
+                deliveries = d.deliveries + 1,
+                last_received_at = greatest(d.last_received_at, excluded.last_received_at)
+            RETURNING d.token_digest, d.deliveries
+        )
+        SELECT position FROM input JOIN kept USING (token_digest) WHERE deliveries = 1
+        """
+    )
+
+    private static func binds(_ batch: [ReceivedDeadLetter]) -> Binds {
+        let count = batch.count
+        return Binds { binds in
+            binds.appendTimestamps(count) { Timestamp(batch[$0].receivedAt) }
+            binds.appendTexts(count) { batch[$0].letter.reason.rawValue }
+            binds.appendTexts(count) { batch[$0].letter.detail }
+            binds.appendBytes(count) { batch[$0].body }
+            binds.appendBytes(count) { batch[$0].tokenDigest }
+            binds.appendTexts(count) { batch[$0].letter.notificationID }
+            binds.appendTexts(count) { batch[$0].letter.audience }
+            binds.appendTexts(count) { batch[$0].letter.subject }
+            binds.appendTexts(count) { batch[$0].letter.eventType }
+            binds.appendTexts(count) { batch[$0].letter.verifiedKeyID }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+public import AppleNotifications
+import Postgres
+
+/// A dead letter as it stands in the database.
+public struct KeptDeadLetter: Sendable, Equatable {
+    /// Its number.
+    public let id: Int64
+    /// When it was received first, by the daemon's clock.
+    public let receivedAt: WallTime
+    /// When it was received last while it was open.
+    public let lastReceivedAt: WallTime
+    /// How often it was received while it was open.
+    public let deliveries: Int
+    /// What the last attempt in vain found; nil: a reason that this siwad doesn't know.
+    public let reason: DeadLetterReason?
+    /// ``reason`` as it stands there.
+    public let rawReason: String
+    /// The same in a sentence.
+    public let detail: String
+    /// Where it stands.
+    public let status: DeadLetterStatus
+    /// How often processing was tried, at receipt and at each replay.
+    public let attempts: Int
+    /// `jti`, where it could be read.
+    public let notificationID: String?
+    /// `aud`, where it could be read.
+    public let audience: String?
+    /// `sub`, where it could be read.
+    public let subject: String?
+    /// `type`, where it could be read.
+    public let eventType: String?
+    /// The key that verified it; nil: not verified yet.
+    public let verifiedKeyID: String?
+    /// When that was.
+    public let verifiedAt: WallTime?
+    /// When it was last replayed in vain; nil: never.
+    public let lastFailedAt: WallTime?
+    /// Who did.
+    public let lastFailedBy: String?
+    /// When it was replayed for good or discarded.
+    public let resolvedAt: WallTime?
+    /// Who did that.
+    public let resolvedBy: String?
+    /// Why, in the operator's words.
+    public let note: String?
+    /// What the replay did: `applied`, `superseded`, `unchanged` or `duplicate`.
+    public let outcome: String?
+}
+
+/// What an earlier attempt at a dead letter found.
+public struct DeadLetterAttempt: Sendable, Equatable {
+    /// Counted from 1, the attempt at receipt.
+    public let number: Int
+    /// When it was.
+    public let attemptedAt: WallTime
+    /// Who replayed it; nil at receipt.
+    public let operatorName: String?
+    /// What was found.
+    public let reason: String
+    /// The same in a sentence.
+    public let detail: String
+}
+
+/// A dead letter with everything that is known of it.
+public struct DeadLetterRecord: Sendable, Equatable {
+    /// The letter.
+    public let letter: KeptDeadLetter
+    /// The body of its request; empty once it was erased.
+    public let body: [UInt8]
+    /// The attempts in vain before the last of them, the first first.
+    public let earlierAttempts: [DeadLetterAttempt]
+}
+
+extension KeptDeadLetter {
+    /// The columns that ``init(_:_:)`` reads.
+    static let columns = """
+        id, received_at, last_received_at, deliveries, reason, detail, status, attempts, jti, aud, sub, event_type,
+        verified_kid, verified_at, last_failed_at, last_failed_by, resolved_at, resolved_by, note, outcome
+        """
+
+    /// Reads a row.
+    init(_ rows: borrowing Rows, _ row: Int) throws(PostgresError) {
+        rawReason = try rows.string(row, 4)
+        let status = try rows.string(row, 6)
+        guard let status = DeadLetterStatus(rawValue: status) else {
+            throw PostgresError(
+                .decoding,
+                "a dead letter has an unknown status; use the siwad that migrated the database"
+            )
+        }
+        self.status = status
+        id = try rows.int64(row, 0)
+        receivedAt = try rows.time(row, 1)
+        lastReceivedAt = try rows.time(row, 2)
+        deliveries = Int(try rows.int32(row, 3))
+        reason = DeadLetterReason(rawValue: rawReason)
+        detail = try rows.string(row, 5)
+        attempts = Int(try rows.int32(row, 7))
+        notificationID = try rows.optionalString(row, 8)
+        audience = try rows.optionalString(row, 9)
+        subject = try rows.optionalString(row, 10)
+        eventType = try rows.optionalString(row, 11)
+        verifiedKeyID = try rows.optionalString(row, 12)
+        verifiedAt = try rows.optionalTime(row, 13)
+        lastFailedAt = try rows.optionalTime(row, 14)
+        lastFailedBy = try rows.optionalString(row, 15)
+        resolvedAt = try rows.optionalTime(row, 16)
+        resolvedBy = try rows.optionalString(row, 17)
+        note = try rows.optionalString(row, 18)
+        outcome = try rows.optionalString(row, 19)
+    }
+}

@@ -1,0 +1,126 @@
+import AppleNotifications
+import Postgres
+
+/// The erasure of what is personal about people whose Apple Account was deleted.
+///
+/// What stays is the tombstone: `team_id`, `sub`, `deleted_at` and the other registers of time, from which every state
+/// follows. What can't come back is the address: its register is set to the end of time. What came in for such a person
+/// afterwards is stored without its token by `Notifications.record`.
+extension Maintenance {
+    static func erasure(
+        _ cutoff: WallTime,
+        _ now: WallTime,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceStep {
+        // Each person's rows are looked up by index, whatever the planner believes of tables that it has not analysed yet.
+        try transaction.execute(
+            script: "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+        )
+        var effects = MaintenanceEffects()
+        let erased = try transaction.execute(
+            eraseAccounts,
+            Binds {
+                $0.append(Timestamp(cutoff))
+                $0.append(Timestamp(now))
+                $0.append(accountsAtOnce)
+            }
+        )
+        effects.accountsErased = Int(try erased.int64(0, 0))
+        effects.tokensErased = Int(try erased.int64(0, 1))
+        if effects.accountsErased > 0 { return MaintenanceStep(effects: effects, isLast: false) }
+
+        let late = try transaction.execute(eraseLateTokens, Binds { $0.append(Timestamp(now - .seconds(86_400))) })
+        effects.tokensErased += late.affectedRows
+        let letters = try transaction.execute(eraseLetters, Binds { $0.append(lettersAtOnce) })
+        effects.lettersErased = Int(try letters.int64(0, 0))
+        let discarded = Int(try letters.int64(0, 1))
+        if discarded > 0 {
+            try OperatorActions.record(
+                OperatorAction(
+                    operatorName: "siwad",
+                    action: "dead-letters discard",
+                    target: "letters of accounts that were erased",
+                    note: erasedNote,
+                    affected: discarded
+                ),
+                in: transaction
+            )
+        }
+        return MaintenanceStep(effects: effects, isLast: effects.lettersErased < Int(lettersAtOnce))
+    }
+
+    private static let erasedNote = "erased with the deleted account"
+
+    /// Rows that a notification is just being recorded for are left to the next step, rather than waited for.
+    private static let eraseAccounts = Statement(
+        """
+        WITH due AS MATERIALIZED (
+            SELECT account_id, sub, team_id
+            FROM siwa.accounts
+            WHERE deleted_at <= $1 AND erased_at IS NULL
+            ORDER BY deleted_at
+            LIMIT $3
+            FOR UPDATE SKIP LOCKED
+        ),
+        account AS (
+            UPDATE siwa.accounts AS a
+            SET email = NULL,
+                email_is_private = NULL,
+                email_observed_at = 'infinity',
+                erased_at = $2,
+                revision = a.revision + 1
+            FROM due AS d
+            WHERE a.account_id = d.account_id
+            RETURNING a.account_id
+        ),
+        token AS (
+            UPDATE siwa.notifications AS n
+            SET jws = NULL
+            FROM due AS d
+            WHERE n.sub = d.sub AND n.team_id = d.team_id AND n.jws IS NOT NULL
+            RETURNING n.jti
+        )
+        SELECT (SELECT count(*) FROM account), (SELECT count(*) FROM token)
+        """
+    )
+
+    /// The tokens that were being recorded while the account was erased.
+    private static let eraseLateTokens = Statement(
+        """
+        UPDATE siwa.notifications AS n
+        SET jws = NULL
+        FROM siwa.accounts AS a
+        WHERE a.erased_at >= $1 AND n.sub = a.sub AND n.team_id = a.team_id AND n.jws IS NOT NULL
+        """
+    )
+
+    /// A letter says of itself whom it is about. One for an app of another team is about somebody else.
+    private static let eraseLetters = Statement(
+        """
+        WITH doomed AS MATERIALIZED (
+            SELECT l.id, l.status
+            FROM siwa.accounts AS a
+            JOIN siwa.dead_letters AS l ON l.sub = a.sub
+            WHERE a.erased_at IS NOT NULL
+                AND octet_length(l.body) > 0
+                AND NOT EXISTS (
+                    SELECT FROM siwa.clients AS k WHERE k.client_id = l.aud AND k.team_id <> a.team_id
+                )
+            LIMIT $1
+            FOR UPDATE OF l SKIP LOCKED
+        ),
+        erased AS (
+            UPDATE siwa.dead_letters AS l
+            SET body = '',
+                status = CASE l.status WHEN 'open' THEN 'discarded' ELSE l.status END,
+                resolved_at = coalesce(l.resolved_at, now()),
+                resolved_by = coalesce(l.resolved_by, 'siwad'),
+                note = CASE l.status WHEN 'open' THEN '\(erasedNote)' ELSE l.note END
+            FROM doomed AS d
+            WHERE l.id = d.id
+            RETURNING l.id
+        )
+        SELECT (SELECT count(*) FROM erased), (SELECT count(*) FROM doomed WHERE status = 'open')
+        """
+    )
+}

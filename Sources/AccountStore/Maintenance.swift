@@ -1,0 +1,136 @@
+public import AppleNotifications
+public import Postgres
+
+/// The keeping of the database: partitions ahead, retention, erasure. Each step is one short transaction, so that nothing
+/// waits for it; whatever is interrupted is carried on by the next step.
+public enum Maintenance {
+    /// Accounts whose data are erased in one transaction.
+    static let accountsAtOnce: Int64 = 100
+    /// Dead letters that are deleted or erased in one transaction.
+    static let lettersAtOnce: Int64 = 500
+
+    /// Asks to do a task, in the transaction that does it: among all daemons one at a time may, and none before
+    /// `interval` has passed since it was last finished.
+    public static func turn(
+        for task: MaintenanceTask,
+        every interval: Duration,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceTurn {
+        // The lock first, on its own: what it protects is read by the next statement's snapshot.
+        guard try transaction.execute(lock).bool(0, 0) else { return .taken }
+        let rows = try transaction.execute(lastTime, Binds { $0.append(task.rawValue) })
+        let now = try rows.time(0, 0)
+        if let finishedAt = try rows.optionalTime(0, 1), now.duration(since: finishedAt) < interval {
+            return .notDue(finishedAt: finishedAt)
+        }
+        return .ours(now: now)
+    }
+
+    /// Does the next piece of a task, and writes down that it is finished with the last.
+    ///
+    /// - Parameter now: what the ages are counted to.
+    /// - Throws: SQLSTATE 55P03 when somebody has been reading notifications for so long that dropping a partition would
+    ///   have writers wait: try again later.
+    public static func step(
+        of task: MaintenanceTask,
+        _ policy: MaintenancePolicy,
+        now: WallTime,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceStep {
+        let step =
+            switch task {
+            case .partitions: try partitions(now, in: transaction)
+            case .retention: try retention(now - policy.retention, in: transaction)
+            case .erasure: try erasure(now - policy.eraseAfter, now, in: transaction)
+            }
+        if step.isLast {
+            _ = try transaction.execute(
+                finish,
+                Binds {
+                    $0.append(task.rawValue)
+                    $0.append(Timestamp(now))
+                }
+            )
+        }
+        return step
+    }
+
+    /// When each task was last finished; those that never were are left out.
+    public static func lastTimes(in session: borrowing Session) throws(PostgresError) -> [MaintenanceTask: WallTime] {
+        let rows = try session.execute(lastTimes)
+        var times: [MaintenanceTask: WallTime] = [:]
+        for row in 0..<rows.count {
+            guard let task = MaintenanceTask(rawValue: try rows.string(row, 0)) else { continue }
+            times[task] = try rows.time(row, 1)
+        }
+        return times
+    }
+
+    private static let lock = Statement("SELECT pg_try_advisory_xact_lock(hashtextextended('siwa.maintenance', 0))")
+
+    private static let lastTime = Statement(
+        "SELECT now(), (SELECT finished_at FROM siwa.maintenance WHERE task = $1)"
+    )
+
+    private static let lastTimes = Statement(once: "SELECT task, finished_at FROM siwa.maintenance")
+
+    private static let finish = Statement(
+        """
+        INSERT INTO siwa.maintenance (task, finished_at) VALUES ($1, $2)
+        ON CONFLICT (task) DO UPDATE SET finished_at = excluded.finished_at
+        """
+    )
+}
+
+// MARK: - Partitions and retention
+
+extension Maintenance {
+    private static func partitions(
+        _ now: WallTime,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceStep {
+        var effects = MaintenanceEffects()
+        let rows = try transaction.execute(createAhead, Binds { $0.append(Timestamp(now)) })
+        effects.partitionsCreated = Int(try rows.int32(0, 0))
+        return MaintenanceStep(effects: effects, isLast: true)
+    }
+
+    private static func retention(
+        _ cutoff: WallTime,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceStep {
+        var effects = MaintenanceEffects()
+        let dropped = try transaction.execute(dropOldest, Binds { $0.append(Timestamp(cutoff)) })
+        if let partition = try dropped.optionalString(0, 0) {
+            effects.partitionsDropped = [partition]
+            return MaintenanceStep(effects: effects, isLast: false)
+        }
+        let deleted = try transaction.execute(
+            deleteLetters,
+            Binds {
+                $0.append(Timestamp(cutoff))
+                $0.append(lettersAtOnce)
+            }
+        )
+        effects.lettersDeleted = deleted.affectedRows
+        return MaintenanceStep(effects: effects, isLast: effects.lettersDeleted < Int(lettersAtOnce))
+    }
+
+    private static let createAhead = Statement(
+        "SELECT siwa.ensure_notification_partitions($1, $1 + interval '2 months')"
+    )
+    private static let dropOldest = Statement("SELECT siwa.drop_notification_partition($1)")
+
+    private static let deleteLetters = Statement(
+        """
+        DELETE FROM siwa.dead_letters
+        WHERE id = ANY (ARRAY(
+            SELECT id FROM siwa.dead_letters
+            WHERE resolved_at < $1
+            ORDER BY resolved_at
+            LIMIT $2
+            FOR UPDATE SKIP LOCKED
+        ))
+        """
+    )
+}

@@ -1,0 +1,74 @@
+public import AppleNotifications
+
+/// What a daemon does for the database from time to time (`siwa.maintenance.task`).
+public enum MaintenanceTask: String, Sendable, CaseIterable {
+    /// The months ahead get their partitions.
+    case partitions
+    /// Notifications and resolved dead letters that are older than the retention go.
+    case retention
+    /// What is personal about people whose Apple Account was deleted goes.
+    case erasure
+}
+
+/// How long things are kept.
+public struct MaintenancePolicy: Sendable, Equatable {
+    /// For how long notifications and resolved dead letters are kept; at least a day.
+    public var retention: Duration
+    /// For how long after the deletion of an account its personal data are kept.
+    public var eraseAfter: Duration
+
+    /// A policy of these times.
+    public init(retention: Duration, eraseAfter: Duration) {
+        self.retention = retention
+        self.eraseAfter = eraseAfter
+    }
+}
+
+/// Whether a task may be done now, and by whom.
+public enum MaintenanceTurn: Sendable, Equatable {
+    /// By the one who asked, until the end of its transaction. The time is the database's.
+    case ours(now: WallTime)
+    /// Another daemon is at it.
+    case taken
+    /// It was done lately.
+    case notDue(finishedAt: WallTime)
+}
+
+/// What maintenance did.
+public struct MaintenanceEffects: Sendable, Equatable {
+    /// Months that got their partition.
+    public var partitionsCreated = 0
+    /// The partitions that were dropped.
+    public var partitionsDropped: [String] = []
+    /// Resolved dead letters that were deleted.
+    public var lettersDeleted = 0
+    /// Accounts that became tombstones.
+    public var accountsErased = 0
+    /// Notifications whose token was erased.
+    public var tokensErased = 0
+    /// Dead letters whose body was erased.
+    public var lettersErased = 0
+
+    /// Nothing at all.
+    public init() {}
+
+    /// Both together.
+    public static func + (one: MaintenanceEffects, other: MaintenanceEffects) -> MaintenanceEffects {
+        var sum = one
+        sum.partitionsCreated += other.partitionsCreated
+        sum.partitionsDropped += other.partitionsDropped
+        sum.lettersDeleted += other.lettersDeleted
+        sum.accountsErased += other.accountsErased
+        sum.tokensErased += other.tokensErased
+        sum.lettersErased += other.lettersErased
+        return sum
+    }
+}
+
+/// One bounded piece of a task.
+public struct MaintenanceStep: Sendable, Equatable {
+    /// What it did.
+    public let effects: MaintenanceEffects
+    /// Whether nothing is left to do.
+    public let isLast: Bool
+}

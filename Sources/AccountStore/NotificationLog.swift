@@ -1,0 +1,153 @@
+public import AppleNotifications
+public import Postgres
+
+/// One notification as it was recorded (`siwa.notifications`).
+public struct LoggedNotification: Sendable, Equatable {
+    /// `jti`.
+    public let id: String
+    /// `iat`.
+    public let issuedAt: WallTime
+    /// When its request was read.
+    public let receivedAt: WallTime
+    /// When its transaction began, by the database's clock.
+    public let recordedAt: WallTime
+    /// The developer team that ``subject`` belongs to.
+    public let team: TeamID
+    /// The app group.
+    public let app: AppID
+    /// Apple's identifier of the person.
+    public let subject: Subject
+    /// `type` as Apple spelt it.
+    public let eventType: String
+    /// When it happened.
+    public let eventTime: WallTime
+    /// `applied`, `superseded` or `unchanged`.
+    public let outcome: String
+    /// `endpoint`, `spool` or `replay`.
+    public let source: String
+    /// How many live sessions it ended.
+    public let sessionsEnded: Int
+    /// The key that verified it.
+    public let verifiedKeyID: String
+    /// The compact JWS; nil once it was erased, and in lists.
+    public let token: String?
+}
+
+/// Which notifications are looked for; nil matches everything.
+public struct NotificationFilter: Sendable {
+    /// Apple's identifier of the person.
+    public var subject: String?
+    /// The developer team.
+    public var team: String?
+    /// The app group.
+    public var app: String?
+    /// `type` as Apple spelt it; a deletion is found by either spelling.
+    public var eventType: String?
+    /// `applied`, `superseded` or `unchanged`.
+    public var outcome: String?
+    /// Received at or after.
+    public var since: WallTime?
+    /// Received before.
+    public var until: WallTime?
+    /// At most so many rows.
+    public var limit: Int
+
+    /// Everything, at most `limit` rows.
+    public init(
+        subject: String? = nil,
+        team: String? = nil,
+        app: String? = nil,
+        eventType: String? = nil,
+        outcome: String? = nil,
+        since: WallTime? = nil,
+        until: WallTime? = nil,
+        limit: Int = 50
+    ) {
+        self.subject = subject
+        self.team = team
+        self.app = app
+        self.eventType = eventType
+        self.outcome = outcome
+        self.since = since
+        self.until = until
+        self.limit = limit
+    }
+}
+
+/// The reading of recorded notifications.
+public enum NotificationLog {
+    /// The notifications that match, the one received last first.
+    public static func list(
+        _ filter: NotificationFilter,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [LoggedNotification] {
+        let deletion = ["account-delete", "account-deleted"]
+        let types = filter.eventType.map { deletion.contains($0) ? deletion : [$0] }
+        let binds = Binds { binds in
+            binds.append(filter.subject)
+            binds.append(filter.team)
+            binds.append(filter.app)
+            // An array that holds no type stands for every type.
+            binds.append(array: types ?? [])
+            binds.append(filter.outcome)
+            binds.append(Timestamp(filter.since ?? WallTime(microseconds: .min)))
+            binds.append(Timestamp(filter.until ?? WallTime(microseconds: .max)))
+            binds.append(Int64(clamping: filter.limit))
+        }
+        return try session.execute(list, binds).map(read)
+    }
+
+    /// The notifications of a `jti`: one, but for a `jti` that was used again in another month.
+    public static func find(id: String, in session: borrowing Session) throws(PostgresError) -> [LoggedNotification] {
+        try session.execute(find, Binds { $0.append(id) }).map(read)
+    }
+
+    private static func read(_ rows: borrowing Rows, _ row: Int) throws(PostgresError) -> LoggedNotification {
+        LoggedNotification(
+            id: try rows.string(row, 0),
+            issuedAt: try rows.time(row, 1),
+            receivedAt: try rows.time(row, 2),
+            recordedAt: try rows.time(row, 3),
+            team: TeamID(try rows.string(row, 4)),
+            app: AppID(try rows.string(row, 5)),
+            subject: Subject(try rows.string(row, 6)),
+            eventType: try rows.string(row, 7),
+            eventTime: try rows.time(row, 8),
+            outcome: try rows.string(row, 9),
+            source: try rows.string(row, 10),
+            sessionsEnded: Int(try rows.int32(row, 11)),
+            verifiedKeyID: try rows.string(row, 12),
+            token: try rows.optionalString(row, 13)
+        )
+    }
+
+    // Received at about the time of issue, so the newest partitions answer first; each has an index on received_at.
+    private static let list = Statement(
+        once: """
+            SELECT
+                jti, issued_at, received_at, recorded_at, team_id, app_id, sub, event_type, event_time, outcome, source,
+                sessions_ended, verified_kid, NULL::text
+            FROM siwa.notifications
+            WHERE ($1::text IS NULL OR sub = $1)
+                AND ($2::text IS NULL OR team_id = $2)
+                AND ($3::text IS NULL OR app_id = $3)
+                AND (cardinality($4::text[]) = 0 OR event_type = ANY ($4))
+                AND ($5::text IS NULL OR outcome = $5)
+                AND received_at >= $6
+                AND received_at < $7
+            ORDER BY received_at DESC
+            LIMIT $8
+            """
+    )
+
+    private static let find = Statement(
+        once: """
+            SELECT
+                jti, issued_at, received_at, recorded_at, team_id, app_id, sub, event_type, event_time, outcome, source,
+                sessions_ended, verified_kid, jws
+            FROM siwa.notifications
+            WHERE jti = $1
+            ORDER BY received_at DESC
+            """
+    )
+}

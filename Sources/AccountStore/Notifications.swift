@@ -1,0 +1,109 @@
+public import AppleNotifications
+public import Postgres
+
+/// The writing of verified notifications and their effects.
+public enum Notifications {
+    /// What the connection that records notifications must be set to once; see ``record(_:source:in:)``.
+    ///
+    /// The statement's plan doesn't depend on its parameters, so it is made once. Planning it anew for every batch would
+    /// cost more than executing it, and compiling it to machine code more still.
+    public static let writerSettings = """
+        SET plan_cache_mode = force_generic_plan;
+        SET enable_nestloop = off;
+        SET enable_seqscan = off;
+        SET jit = off;
+        """
+
+    /// Records a batch with all its effects, and says what each notification did, in the order of the batch.
+    ///
+    /// Everything is durable when this returns outside of a transaction, and nothing of it happened when it throws, but
+    /// for an error whose outcome is unknown: record the same batch again then, it is idempotent.
+    ///
+    /// - Throws: SQLSTATE 40001 when another writer changed one of the rows meanwhile: call again. Class 22 or 23 when
+    ///   one of the notifications can't be stored. 23514 also when a month has no partition: see
+    ///   ``ensurePartitions(from:through:in:)``.
+    public static func record(
+        _ batch: [ReceivedNotification],
+        source: NotificationSource,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [RecordedNotification] {
+        let rows = try session.execute(record, binds(batch, source: source))
+        var recorded: [RecordedNotification] = []
+        recorded.reserveCapacity(batch.count)
+        // The rows come in the order of the batch and lack the duplicates.
+        var row = 0
+        for received in batch {
+            if row < rows.count, try rows.string(row, 0).utf8.elementsEqual(received.notification.id.rawValue.utf8) {
+                guard let outcome = NotificationOutcome(rawValue: try rows.string(row, 1)) else {
+                    preconditionFailure("the statement returns an outcome that it may not store")
+                }
+                recorded.append(
+                    RecordedNotification(outcome: outcome, sessionsEnded: Int(try rows.int32(row, 2)))
+                )
+                row += 1
+            } else {
+                recorded.append(RecordedNotification(outcome: .duplicate, sessionsEnded: 0))
+            }
+        }
+        return recorded
+    }
+
+    /// Creates the monthly partitions between two times that don't exist yet; a range of at most twenty years.
+    ///
+    /// - Returns: how many were created.
+    @discardableResult
+    public static func ensurePartitions(
+        from earliest: WallTime,
+        through latest: WallTime,
+        in session: borrowing Session
+    ) throws(PostgresError) -> Int {
+        let rows = try session.execute(
+            ensurePartitions,
+            Binds {
+                $0.append(Timestamp(earliest))
+                $0.append(Timestamp(latest))
+            }
+        )
+        return Int(try rows.int32(0, 0))
+    }
+
+    /// Makes sure that the server takes writes: not a standby, nor set to read only.
+    ///
+    /// - Throws: SQLSTATE 25006 when it takes none.
+    public static func checkWritable(in session: borrowing Session) throws(PostgresError) {
+        let isReadOnly = try session.execute(isReadOnly).bool(0, 0)
+        guard isReadOnly else { return }
+        throw PostgresError(
+            .server,
+            "it is a standby, or set to read only; name all servers in the database URL, with "
+                + "target_session_attrs=read-write",
+            sqlState: SQLState(rawValue: "25006")
+        )
+    }
+
+    private static let isReadOnly = Statement(
+        once: "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
+    )
+
+    private static let ensurePartitions = Statement("SELECT siwa.ensure_notification_partitions($1, $2)")
+
+    private static func binds(_ batch: [ReceivedNotification], source: NotificationSource) -> Binds {
+        let count = batch.count
+        return Binds { binds in
+            binds.reserveCapacity(bytes: count * 1_400)
+            binds.appendTexts(count) { batch[$0].notification.id.rawValue }
+            binds.appendTimestamps(count) { Timestamp(batch[$0].notification.issuedAt) }
+            binds.appendTimestamps(count) { Timestamp(batch[$0].receivedAt) }
+            binds.appendTexts(count) { batch[$0].notification.team.rawValue }
+            binds.appendTexts(count) { batch[$0].notification.app.rawValue }
+            binds.appendTexts(count) { batch[$0].notification.event.subject.rawValue }
+            binds.appendTexts(count) { batch[$0].notification.event.rawType }
+            binds.appendTimestamps(count) { Timestamp(batch[$0].notification.event.time) }
+            binds.appendTexts(count) { batch[$0].notification.event.email }
+            binds.appendBools(count) { batch[$0].notification.event.emailIsPrivate }
+            binds.appendTexts(count) { batch[$0].notification.keyID }
+            binds.appendTextBytes(count) { batch[$0].notification.token }
+            binds.append(source.rawValue)
+        }
+    }
+}

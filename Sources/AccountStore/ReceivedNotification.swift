@@ -1,0 +1,45 @@
+public import AppleNotifications
+
+/// A verified notification and when it reached us.
+public struct ReceivedNotification: Sendable, Equatable {
+    /// What Apple signed.
+    public let notification: VerifiedNotification
+    /// When its request was read, by this machine's clock.
+    public let receivedAt: WallTime
+
+    /// A notification that was received at a time.
+    public init(_ notification: VerifiedNotification, receivedAt: WallTime) {
+        self.notification = notification
+        self.receivedAt = receivedAt
+    }
+}
+
+/// Which way a notification came to the database (`siwa.notifications.source`).
+public enum NotificationSource: String, Sendable, CaseIterable {
+    /// Straight from a request.
+    case endpoint
+    /// From the spool, after PostgreSQL had been away.
+    case spool
+    /// From a dead letter that an operator replayed.
+    case replay
+}
+
+/// What a notification did (`siwa.notifications.outcome`), or that it was there already.
+public enum NotificationOutcome: String, Sendable, CaseIterable {
+    /// It changed a state, an address, or ended sessions.
+    case applied
+    /// A newer fact was known, or the account is deleted: its own fact is kept and decides nothing.
+    case superseded
+    /// The state was already what it says.
+    case unchanged
+    /// A notification of that `jti` was stored before; this one left nothing.
+    case duplicate
+}
+
+/// What became of one notification of a batch.
+public struct RecordedNotification: Sendable, Equatable {
+    /// What it did.
+    public let outcome: NotificationOutcome
+    /// How many live sessions it ended.
+    public let sessionsEnded: Int
+}

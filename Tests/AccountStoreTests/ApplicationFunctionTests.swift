@@ -1,0 +1,137 @@
+import AccountStore
+import AppleNotifications
+import Postgres
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@Suite("The SQL functions for applications")
+struct ApplicationFunctionTests {
+    @Test("A sign-in with any client id of a group authorizes the group, and is idempotent.")
+    func signIn() async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: .at(0), client: "com.example.web")
+            try await store.signIn("p", at: .at(0))
+            #expect(try await store.state("p")?.state == "authorized")
+            #expect(try await store.history("p").count == 1)
+        }
+    }
+
+    @Test("A sign-in for an unknown client id is refused and names the setting.")
+    func unknownClient() async throws {
+        try await Store.with { store in
+            let error = await #expect(throws: PostgresError.self) {
+                try await store.signIn("p", at: .at(0), client: "com.example.nobody")
+            }
+            #expect(error?.sqlState == .foreignKeyViolation)
+            #expect(error?.hint?.contains("SIWAD_APPS") == true)
+        }
+    }
+
+    @Test("A sign-in for a deleted account is refused, and a session for it is born ended.")
+    func deletedAccount() async throws {
+        try await Store.with { store in
+            try await store.record(.sample("account-deleted", sub: "p", at: .at(0), id: "a"))
+            let error = await #expect(throws: PostgresError.self) { try await store.signIn("p", at: .at(9)) }
+            #expect(error?.sqlState?.rawValue == "55000")
+            #expect(try await store.openSession("s", of: "p", at: .at(9)) == false)
+            #expect(try await store.session("s")?.endReason == "account-deleted")
+        }
+    }
+
+    @Test("A time that lies ahead is refused: it would win against every revocation until then.")
+    func future() async throws {
+        try await Store.with { store in
+            let ahead = WallTime.now() + .seconds(600)
+            let signIn = await #expect(throws: PostgresError.self) { try await store.signIn("p", at: ahead) }
+            #expect(signIn?.sqlState?.rawValue == "22023")
+            await #expect(throws: PostgresError.self) { try await store.openSession("s", of: "p", at: ahead) }
+        }
+    }
+
+    @Test("A session id belongs to one person: opening it again is idempotent, for another it is refused.")
+    func sessionIdentity() async throws {
+        try await Store.with { store in
+            let first = try await store.openSession("s", of: "p", at: .at(0))
+            let again = try await store.openSession("s", of: "p", at: .at(0))
+            #expect(first && again)
+            let error = await #expect(throws: PostgresError.self) {
+                try await store.openSession("s", of: "q", at: .at(0))
+            }
+            #expect(error?.sqlState == .uniqueViolation)
+        }
+    }
+
+    @Test("A session ends once, for the reason given, and an expired one is not live.")
+    func endSession() async throws {
+        try await Store.with { store in
+            try await store.openSession("s", of: "p", at: .at(0))
+            #expect(try await store.texts("SELECT siwa.end_session('s')::text") == ["true"])
+            #expect(try await store.texts("SELECT siwa.end_session('s')::text") == ["false"])
+            #expect(try await store.session("s")?.endReason == "signed-out")
+            await #expect(throws: PostgresError.self) {
+                _ = try await store.texts("SELECT siwa.end_session('s', 'because')::text")
+            }
+            try await store.run(
+                "SELECT siwa.open_session('com.example.one', 'p', 'short', now() - interval '2 h', now() - interval '1 h')"
+            )
+            #expect(try await store.session("short")?.isLive == false)
+            #expect(try await store.session("short")?.endedAt == nil)
+            #expect(try await store.texts("SELECT siwa.session_is_live('nobody')::text") == ["false"])
+        }
+    }
+
+    @Test("The latest observation of an address counts, from wherever it came.")
+    func observations() async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: .at(10), email: "new@example.com", emailIsPrivate: false)
+            try await store.record(.sample("email-enabled", sub: "p", at: .at(5), id: "a", email: "old@example.com"))
+            #expect(try await store.state("p")?.email == "new@example.com")
+            try await store.record(.sample("email-enabled", sub: "p", at: .at(15), id: "b", email: "later@example.com"))
+            #expect(try await store.state("p")?.email == "later@example.com")
+        }
+    }
+
+    @Test("A real address stays deliverable when the Apple Account is deleted; a relay address does not.")
+    func realAddress() async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: .at(0), email: "p@example.com", emailIsPrivate: false)
+            try await store.signIn("q", at: .at(0), email: "q@privaterelay.appleid.com", emailIsPrivate: true)
+            try await store.record(
+                .sample("account-deleted", sub: "p", at: .at(1), id: "a"),
+                .sample("account-deleted", sub: "q", at: .at(1), id: "b")
+            )
+            let addresses = try await store.texts("SELECT email FROM siwa.undeliverable_addresses")
+            #expect(addresses == ["q@privaterelay.appleid.com"])
+        }
+    }
+
+    @Test("Ending sessions as an operator is written down, and the audit refuses every change.")
+    func audit() async throws {
+        try await Store.with { store in
+            try await store.openSession("s", of: "p", at: .at(0))
+            let ended = try await store.connection.transaction { transaction throws(PostgresError) in
+                try Sessions.end(
+                    SessionFilter(subject: "p", limit: nil),
+                    by: "alice",
+                    note: "stolen phone",
+                    in: transaction
+                )
+            }
+            #expect(ended == ["s"])
+            #expect(try await store.session("s")?.endReason == "operator")
+            #expect(
+                try await store.texts("SELECT operator || ' ' || target FROM siwa.operator_actions") == [
+                    "alice --sub p"
+                ]
+            )
+            for change in [
+                "UPDATE siwa.operator_actions SET note = ''", "DELETE FROM siwa.operator_actions",
+                "TRUNCATE siwa.operator_actions",
+            ] {
+                let error = await #expect(throws: PostgresError.self) { try await store.run(change) }
+                #expect(error?.sqlState == .insufficientPrivilege)
+            }
+        }
+    }
+}

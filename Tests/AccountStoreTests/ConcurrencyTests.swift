@@ -1,0 +1,98 @@
+import AccountStore
+import AppleNotifications
+import Postgres
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@Suite("Several writers at once")
+struct ConcurrencyTests {
+    @Test("The same notifications through several connections at once have one effect, and sign-ins lose nothing.")
+    func writers() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            let people = (0..<20).map { "person\($0)" }
+            let batches = (0..<10).map { batch in
+                people.map {
+                    ReceivedNotification.sample(
+                        batch == 9 ? "account-deleted" : "consent-revoked",
+                        sub: $0,
+                        at: .at(batch),
+                        id: "\(batch) \($0)"
+                    )
+                }
+            }
+            try await withThrowingTaskGroup { group in
+                for _ in 0..<3 {
+                    group.addTask {
+                        let connection = try await Store.writer(database)
+                        for batch in batches.shuffled() { try await Self.record(batch.shuffled(), on: connection) }
+                        await connection.close()
+                    }
+                }
+                group.addTask {
+                    let connection = try await PostgresConnection.connect(database.settings)
+                    for person in people {
+                        _ = try await connection.withSession { session throws(PostgresError) in
+                            try Applications.openSession(
+                                client: ClientID("com.example.one"),
+                                subject: Subject(person),
+                                session: person,
+                                createdAt: .at(20),
+                                in: session
+                            )
+                        }
+                    }
+                    await connection.close()
+                }
+                try await group.waitForAll()
+            }
+            let store = Store(database: database, connection: try await Store.writer(database))
+            #expect(try await store.texts("SELECT count(*)::text FROM siwa.notifications") == ["200"])
+            #expect(try await store.texts("SELECT count(*)::text FROM siwa.live_sessions") == ["0"])
+            let deletions = try await store.texts(
+                "SELECT sub FROM siwa.account_history WHERE facet = 'account' ORDER BY sub COLLATE \"C\""
+            )
+            #expect(deletions == people.sorted())
+            await store.connection.close()
+        }
+    }
+
+    @Test("A row that another writer changed after the snapshot makes the statement fail with a serialization failure.")
+    func staleSnapshot() async throws {
+        try await Store.with { store in
+            try await store.record(.sample("email-disabled", sub: "p", at: .at(0), id: "a"))
+            // The trigger changes the row behind the statement's back, as a writer would that committed just then.
+            try await store.run(
+                """
+                CREATE FUNCTION meanwhile() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN NEW.revision := NEW.revision + 1; RETURN NEW; END $$;
+                CREATE TRIGGER meanwhile BEFORE UPDATE ON siwa.accounts FOR EACH ROW EXECUTE FUNCTION meanwhile();
+                """
+            )
+            let error = await #expect(throws: PostgresError.self) {
+                try await store.record(.sample("email-enabled", sub: "p", at: .at(1), id: "b"))
+            }
+            #expect(error?.sqlState == .serializationFailure)
+            #expect(try await store.texts("SELECT jti FROM siwa.notifications") == ["a"])
+        }
+    }
+
+    private static func record(_ batch: [ReceivedNotification], on connection: PostgresConnection) async throws {
+        while try await lostConflict(batch, on: connection) {}
+    }
+
+    private static func lostConflict(
+        _ batch: [ReceivedNotification],
+        on connection: PostgresConnection
+    ) async throws -> Bool {
+        do {
+            try await connection.withSession { session throws(PostgresError) in
+                _ = try Notifications.record(batch, source: .endpoint, in: session)
+            }
+            return false
+        } catch {
+            guard error.sqlState == .serializationFailure || error.sqlState == .deadlockDetected else { throw error }
+            return true
+        }
+    }
+}

@@ -1,0 +1,158 @@
+import AccountStore
+import AppleNotifications
+import Postgres
+import StoreTestSupport
+import Testing
+
+@Suite("Operating on dead letters")
+struct DeadLetterOperationTests {
+    private static let kinds: [(DeadLetterReason, String, String)] = [
+        (.unknownAudience, "com.example.a", "account-deleted"), (.unknownAudience, "com.example.b", "account-delete"),
+        (.expired, "com.example.a", "email-enabled"), (.unknownEventType, "com.example.b", "account-frozen"),
+    ]
+
+    /// A store with a letter of each kind, received a minute apart; their ids.
+    private func with(_ body: (Store, [Int64]) async throws -> Void) async throws {
+        try await Store.with { store in
+            let letters = Self.kinds.enumerated().map { index, kind in
+                ReceivedDeadLetter(
+                    DeadLetter(
+                        reason: kind.0,
+                        detail: "A sentence.",
+                        notificationID: "j\(index)",
+                        audience: kind.1,
+                        subject: "person\(index)",
+                        eventType: kind.2,
+                        verifiedKeyID: "k",
+                        token: [UInt8(index)]
+                    ),
+                    body: [UInt8(index)],
+                    tokenDigest: [UInt8](repeating: UInt8(index), count: 32),
+                    receivedAt: .at(60 * index)
+                )
+            }
+            let ids = try await store.connection.withSession { session throws(PostgresError) in
+                for letter in letters { _ = try DeadLetters.record([letter], in: session) }
+                return try DeadLetters.list(DeadLetterFilter(), status: .open, limit: 9, in: session).map(\.id).sorted()
+            }
+            try await body(store, ids)
+        }
+    }
+
+    private func find(_ store: Store, _ filter: DeadLetterFilter, _ status: DeadLetterStatus? = .open) async throws
+        -> [Int64]
+    {
+        try await store.connection.withSession { session throws(PostgresError) in
+            try DeadLetters.list(filter, status: status, limit: 9, in: session).map(\.id)
+        }
+    }
+
+    private func decide(
+        _ store: Store,
+        _ verb: @Sendable (borrowing Session) throws(PostgresError) -> DeadLetterResolution
+    ) async throws -> [Int] {
+        let done = try await store.connection.withSession(verb)
+        return [done.changed, done.refused]
+    }
+
+    @Test("Every part of the filter narrows, the parts together narrow further, the last received comes first.")
+    func filter() async throws {
+        try await with { store, ids in
+            let narrow = DeadLetterFilter(reason: .unknownAudience, app: "com.example.b", eventType: "account-delete")
+            let cases: [(DeadLetterFilter, [Int])] = [
+                (DeadLetterFilter(), [3, 2, 1, 0]),
+                (DeadLetterFilter(ids: [ids[2], ids[0], 999]), [2, 0]),
+                (DeadLetterFilter(reason: .unknownAudience), [1, 0]),
+                (DeadLetterFilter(since: .at(60), until: .at(180)), [2, 1]),
+                (DeadLetterFilter(app: "com.example.b"), [3, 1]),
+                (DeadLetterFilter(eventType: "account-deleted"), [1, 0]),
+                (DeadLetterFilter(subject: "person3"), [3]),
+                (narrow, [1]),
+            ]
+            for (filter, expected) in cases {
+                let found = try await find(store, filter)
+                #expect(found == expected.map { ids[$0] }, "\(filter.text)")
+            }
+            let discarded = try await find(store, DeadLetterFilter(), .discarded)
+            #expect(discarded.isEmpty)
+        }
+    }
+
+    @Test("A filter reads in the audit as it was written.")
+    func text() {
+        #expect(DeadLetterFilter().text == "--all")
+        let filter = DeadLetterFilter(ids: [1, 2], reason: .expired, since: WallTime(seconds: 0), app: "a")
+        #expect(filter.text == "--id 1 --id 2 --reason expired --since 1970-01-01T00:00:00.000Z --app a")
+    }
+
+    @Test("Letters are counted by reason, app and type.")
+    func counts() async throws {
+        try await with { store, ids in
+            try await store.run(
+                "UPDATE siwa.dead_letters SET status = 'discarded', resolved_at = now(), "
+                    + "resolved_by = 'x' WHERE id = \(ids[0])"
+            )
+            let counts = try await store.connection.withSession { session throws(PostgresError) in
+                var counts: [[DeadLetterCount]] = []
+                for grouping in DeadLetterGrouping.allCases {
+                    counts.append(
+                        try DeadLetters.count(DeadLetterFilter(), status: nil, by: grouping, limit: 9, in: session)
+                    )
+                }
+                return counts
+            }
+            #expect(counts[0].map(\.group) == ["unknown-event-type", "expired", "unknown-audience"])
+            #expect(counts[0].last?.open == 1)
+            #expect(counts[0].last?.discarded == 1)
+            #expect(counts[0].last?.oldestOpenAt == .at(60))
+            #expect(counts[1].map(\.open) == [2, 1])
+            #expect(counts[2].count == 4)
+        }
+    }
+
+    @Test("A discarded letter stays, with who and why; reopening takes it back.")
+    func discard() async throws {
+        try await with { store, ids in
+            let filter = DeadLetterFilter(app: "com.example.a")
+            let discarded = try await decide(store) { session throws(PostgresError) in
+                try DeadLetters.discard(filter, after: 0, through: .max, limit: 9, by: "kim", note: "sold", in: session)
+            }
+            #expect(discarded == [2, 0])
+            let row = "SELECT concat_ws('|', status, resolved_by, note, attempts) FROM siwa.dead_letters WHERE id = "
+            #expect(try await store.texts(row + "\(ids[0])") == ["discarded|kim|sold|1"])
+            let reopened = try await decide(store) { session throws(PostgresError) in
+                try DeadLetters.reopen(filter, after: 0, through: .max, limit: 9, note: "kept", in: session)
+            }
+            #expect(reopened == [2, 0])
+            #expect(try await store.texts(row + "\(ids[0])") == ["open|kept|1"])
+        }
+    }
+
+    @Test("A discarded letter whose token is open in another one stays discarded; of two alike, one is opened.")
+    func reopenAlike() async throws {
+        try await with { store, ids in
+            try await store.run(
+                """
+                UPDATE siwa.dead_letters SET status = 'discarded', resolved_at = now(), resolved_by = 'x' WHERE id <> \(ids[3]);
+                UPDATE siwa.dead_letters SET token_digest = (SELECT token_digest FROM siwa.dead_letters WHERE id = \(ids[3]))
+                WHERE id = \(ids[2]);
+                UPDATE siwa.dead_letters SET token_digest = (SELECT token_digest FROM siwa.dead_letters WHERE id = \(ids[0]))
+                WHERE id = \(ids[1]);
+                """
+            )
+            let reopened = try await decide(store) { session throws(PostgresError) in
+                try DeadLetters.reopen(
+                    DeadLetterFilter(),
+                    after: 0,
+                    through: .max,
+                    limit: 9,
+                    note: "kept",
+                    in: session
+                )
+            }
+            #expect(reopened == [1, 2])
+            let open = try await find(store, DeadLetterFilter())
+            #expect(open == [ids[3], ids[0]])
+        }
+    }
+}

@@ -1,0 +1,210 @@
+import AccountStore
+import AppleNotifications
+import Postgres
+import StoreTestSupport
+import Synchronization
+import TestSupport
+import Testing
+
+@Suite("Erasing the personal data of deleted accounts")
+struct ErasureTests {
+    private static let address = "x@privaterelay.appleid.com"
+
+    /// Open letters about these people, each for an app: `('p', 'com.example.one')`.
+    private static func letters(_ people: String) -> String {
+        """
+        INSERT INTO siwa.dead_letters (
+            received_at, last_received_at, reason, detail, body, token_digest, sub, aud, verified_kid, verified_at
+        )
+        SELECT t, t, 'expired', '', aud::bytea, sha256((sub || aud)::bytea), sub, aud, 'k', t
+        FROM (VALUES \(people)) AS v (sub, aud), to_timestamp(1790000000) AS t
+        """
+    }
+
+    /// `p` was deleted 31 days ago, `q` 29 days ago, `r` not at all; each has an address and two notifications.
+    private func withPeople(_ body: (Store) async throws -> Void) async throws {
+        try await Store.with { store in
+            for (sub, days) in [("p", 31), ("q", 29), ("r", nil)] as [(String, Int?)] {
+                try await store.signIn(sub, at: .at(-90 * 86_400), email: Self.address, emailIsPrivate: true)
+                try await store.openSession("session of \(sub)", of: sub, at: .at(-90 * 86_400))
+                try await store.record(
+                    .sample("email-disabled", sub: sub, at: .at(-3_600), id: "e\(sub)", email: "y@z")
+                )
+                guard let days else { continue }
+                try await store.connection.withSession { session throws(PostgresError) in
+                    _ = try Notifications.ensurePartitions(from: .at(-40 * 86_400), through: .at(0), in: session)
+                }
+                try await store.record(.sample("account-delete", sub: sub, at: .at(-days * 86_400), id: "d\(sub)"))
+            }
+            try await body(store)
+        }
+    }
+
+    @Test("takes the address and every token once the time is over, and leaves the tombstone and every state.")
+    func erases() async throws {
+        try await withPeople { store in
+            let before = try await store.state("p")
+            let effects = try await store.maintain(.erasure)
+            #expect((effects.accountsErased, effects.tokensErased) == (1, 2))
+            let after = try #require(try await store.state("p"))
+            #expect((after.email, after.emailIsPrivate) == (nil, nil))
+            #expect((after.state, after.deletedAt) == (before?.state, before?.deletedAt))
+            #expect(after.authorizedAt == before?.authorizedAt)
+            #expect(try await store.session("session of p")?.endReason == "account-deleted")
+            #expect(try await store.history("p").count == 3)
+            #expect(
+                try await store.texts("SELECT jti FROM siwa.notifications WHERE jws IS NULL ORDER BY 1") == [
+                    "dp", "ep",
+                ]
+            )
+            let addresses = try await store.texts(
+                "SELECT sub || ' ' || email FROM siwa.accounts WHERE email <> '' ORDER BY 1"
+            )
+            #expect(addresses == ["q y@z", "r y@z"])
+            #expect(try await store.maintain(.erasure) == MaintenanceEffects())
+        }
+    }
+
+    @Test("lets no replay, late or later observation bring an address or a token back.")
+    func staysErased() async throws {
+        try await withPeople { store in
+            try await store.maintain(.erasure)
+            let tombstone = try await store.texts("SELECT a::text FROM siwa.accounts AS a WHERE sub = 'p'")
+            try await store.record(.sample("email-disabled", sub: "p", at: .at(-3_600), id: "ep", email: "y@z"))
+            try await store.connection.withSession { session throws(PostgresError) in
+                _ = try Notifications.ensurePartitions(from: .at(-80 * 86_400), through: .at(0), in: session)
+            }
+            let outcomes = try await store.record(
+                .sample("email-disabled", sub: "p", at: .at(-80 * 86_400), id: "older", email: "old@z"),
+                .sample("email-disabled", sub: "p", at: .at(-3_600), id: "same", email: "z@z"),
+                .sample("email-disabled", sub: "q", at: .at(-3_600), id: "another's", email: "y@z")
+            )
+            #expect(outcomes == [.superseded, .superseded, .superseded])
+            #expect(try await store.texts("SELECT a::text FROM siwa.accounts AS a WHERE sub = 'p'") == tombstone)
+            try await store.record(.sample("email-enabled", sub: "p", at: .at(0), id: "later", email: "new@z"))
+            await #expect(throws: PostgresError.self) {
+                try await store.signIn("p", at: .at(0), email: "new@z", emailIsPrivate: false)
+            }
+            #expect(try await store.state("p")?.email == nil)
+            let tokens = try await store.texts("SELECT jti FROM siwa.notifications WHERE jws IS NOT NULL AND sub = 'p'")
+            #expect(tokens.isEmpty)
+            #expect(
+                try await store.texts("SELECT jti FROM siwa.notifications WHERE jws <> '' AND jti = 'another''s'").count
+                    == 1
+            )
+        }
+    }
+
+    @Test("takes the bodies of the person's dead letters, also of those that come later, and closes the open ones.")
+    func letters() async throws {
+        try await withPeople { store in
+            try await store.run(
+                Self.letters(
+                    """
+                    ('p', 'com.example.one'), ('p', 'com.example.none'), ('p', 'com.example.other'),
+                    ('q', 'com.example.one')
+                    """
+                )
+            )
+            #expect(try await store.maintain(.erasure).lettersErased == 2)
+            let rows = try await store.texts(
+                """
+                SELECT concat_ws(' ', sub, aud, status, resolved_by, octet_length(body) > 0) FROM siwa.dead_letters
+                ORDER BY sub, aud
+                """
+            )
+            #expect(
+                rows == [
+                    "p com.example.none discarded siwad f", "p com.example.one discarded siwad f",
+                    "p com.example.other open t", "q com.example.one open t",
+                ],
+                "com.example.other is another team's: that p is somebody else"
+            )
+            #expect(try await store.maintain(.erasure).lettersErased == 0)
+            let audit = try await store.texts(
+                "SELECT concat_ws(' ', operator, action, affected) FROM siwa.operator_actions"
+            )
+            #expect(audit == ["siwad dead-letters discard 2"])
+            try await store.run(Self.letters("('p', 'com.example.two')"))
+            #expect(try await store.maintain(.erasure).lettersErased == 1)
+        }
+    }
+
+    @Test("passes over rows that are being written, and comes back to them.")
+    func passesOver() async throws {
+        try await withPeople { store in
+            try await store.database.whileOpen { session throws(PostgresError) in
+                try session.execute(script: "SELECT FROM siwa.accounts WHERE sub = 'p' FOR UPDATE")
+            } _: { () async throws in
+                #expect(try await store.maintain(.erasure).accountsErased == 0)
+            }
+            #expect(try await store.maintain(.erasure).accountsErased == 1)
+        }
+    }
+
+    @Test("takes many in pieces.")
+    func many() async throws {
+        try await Store.with { store in
+            try await store.run(
+                """
+                INSERT INTO siwa.accounts (team_id, sub, deleted_at, email, email_observed_at)
+                SELECT 'AAAAAAAAAA', n::text, to_timestamp(1780000000), 'x@y', to_timestamp(1780000000)
+                FROM generate_series(1, 250) AS n
+                """
+            )
+            let first = try await store.connection.transaction { session throws(PostgresError) in
+                try Maintenance.step(of: .erasure, Store.policy, now: Store.now, in: session)
+            }
+            #expect((first.effects.accountsErased, first.isLast) == (100, false))
+            #expect(try await store.maintain(.erasure).accountsErased == 150)
+        }
+    }
+
+    @Test("while facts come in, in any order, changes no state that follows from them.", arguments: 0..<3)
+    func converges(part: Int) async throws {
+        try await TestDatabase.with(.siwa) { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            let eraser = try await PostgresConnection.connect(database.settings)
+            var generator = SeededGenerator(seed: UInt64(part) &* 104_729 &+ 20_261_121)
+            var tellings: [Ledger.Telling] = []
+            var models: [String: Model] = [:]
+            for index in 0..<60 {
+                let history = History(using: &generator)
+                let prefix = "\(index)/"
+                tellings.append(Ledger.Telling(prefix: prefix, remaining: history.telling(using: &generator)))
+                models[prefix] = Model(history.facts)
+            }
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(script: Notifications.writerSettings)
+                try Notifications.ensurePartitions(from: Ledger.time(0), through: Ledger.time(10), in: session)
+            }
+            let end = Ledger.time(0) + .days(3_650)
+            let isOver = Mutex(false)
+            async let erasing: Void = {
+                while !isOver.withLock({ $0 }) {
+                    _ = try await Store.maintain(.erasure, now: end, on: eraser)
+                }
+            }()
+            try await Ledger.tell(tellings, on: connection, using: &generator)
+            isOver.withLock { $0 = true }
+            try await erasing
+            _ = try await Store.maintain(.erasure, now: end, on: eraser)
+            let observed = try await Observed.all(since: Ledger.start, on: connection)
+            for (prefix, model) in models {
+                let differences = (observed[prefix] ?? Observed(since: Ledger.start)).differences(from: model)
+                #expect(differences.isEmpty, "part \(part), telling \(prefix)")
+            }
+            let left = try await connection.withSession { session throws(PostgresError) in
+                try session.execute(Statement(once: Self.leftOver)).int64(0, 0)
+            }
+            #expect(left == 0)
+            await connection.close()
+            await eraser.close()
+        }
+    }
+
+    private static let leftOver = """
+        SELECT count(*) FROM siwa.accounts AS a LEFT JOIN siwa.notifications AS n USING (sub, team_id)
+        WHERE a.deleted_at IS NOT NULL AND (a.email IS NOT NULL OR n.jws IS NOT NULL)
+        """
+}

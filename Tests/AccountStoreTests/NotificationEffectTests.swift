@@ -1,0 +1,182 @@
+import AccountStore
+import AppleNotifications
+import Postgres
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@Suite("What a notification does")
+struct NotificationEffectTests {
+    @Test("A revocation ends the sessions of its app group and marks the consent revoked.")
+    func revocation() async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: .at(0))
+            try await store.openSession("s", of: "p", at: .at(1))
+            try await store.openSession("other app", of: "p", at: .at(1), client: "com.example.two")
+            #expect(try await store.record(.sample("consent-revoked", sub: "p", at: .at(2), id: "a")) == [.applied])
+            #expect(try await store.state("p")?.state == "revoked")
+            let ended = try await store.session("s")
+            #expect(ended?.isLive == false)
+            #expect(ended?.endReason == "consent-revoked")
+            #expect(ended?.endedAt == .at(2))
+            #expect(try await store.session("other app")?.isLive == true)
+            #expect(try await store.history("p").last?.sessionsEnded == 1)
+        }
+    }
+
+    @Test("A revocation that is older than the last sign-in ends no newer session and leaves the consent authorized.")
+    func lateRevocation() async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: .at(0))
+            try await store.openSession("old", of: "p", at: .at(0))
+            try await store.signIn("p", at: .at(20))
+            try await store.openSession("new", of: "p", at: .at(20))
+            try await store.record(.sample("consent-revoked", sub: "p", at: .at(10), id: "a"))
+            #expect(try await store.session("old")?.endReason == "consent-revoked")
+            #expect(try await store.session("new")?.isLive == true)
+            #expect(try await store.state("p")?.state == "authorized")
+            let change = try #require(try await store.history("p").last)
+            #expect(change.sessionsEnded == 1)
+            #expect((change.fromState, change.toState) == ("authorized", "authorized"))
+        }
+    }
+
+    @Test("A tie between a sign-in and a revocation is revoked: the safe side.")
+    func tie() async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: .at(5))
+            try await store.openSession("s", of: "p", at: .at(5))
+            try await store.record(.sample("consent-revoked", sub: "p", at: .at(5), id: "a"))
+            #expect(try await store.state("p")?.state == "revoked")
+            #expect(try await store.session("s")?.isLive == false)
+        }
+    }
+
+    @Test("A deletion wins whether it arrives first, last or between.", arguments: 0..<3)
+    func deletion(place: Int) async throws {
+        try await Store.with { store in
+            var batch: [ReceivedNotification] = [
+                .sample("consent-revoked", sub: "p", at: .at(30), id: "a"),
+                .sample("email-enabled", sub: "p", at: .at(40), id: "b", email: "x@privaterelay.appleid.com"),
+            ]
+            try await store.signIn("p", at: .at(0))
+            try await store.openSession("s", of: "p", at: .at(50), client: "com.example.two")
+            batch.insert(.sample("account-delete", sub: "p", at: .at(10), id: "c"), at: place)
+            for notification in batch { try await store.record(notification) }
+            #expect(try await store.state("p")?.state == "deleted")
+            #expect(try await store.state("p", app: "com.example.two")?.state == "deleted")
+            #expect(try await store.session("s")?.endReason == "account-deleted")
+            #expect(try await store.state("p")?.emailIsDeliverable == false)
+            #expect(try await store.texts("SELECT reason FROM siwa.undeliverable_addresses") == ["account-deleted"])
+        }
+    }
+
+    @Test("What is said of an unknown person holds when the person is linked later.")
+    func unknownPerson() async throws {
+        try await Store.with { store in
+            #expect(try await store.record(.sample("consent-revoked", sub: "p", at: .at(10), id: "a")) == [.applied])
+            try await store.signIn("p", at: .at(5))
+            #expect(try await store.openSession("late", of: "p", at: .at(5)) == false)
+            #expect(try await store.session("late")?.endReason == "consent-revoked")
+            try await store.signIn("p", at: .at(11))
+            #expect(try await store.openSession("again", of: "p", at: .at(11)) == true)
+            #expect(try await store.state("p")?.state == "authorized")
+        }
+    }
+
+    @Test("One team's event never touches another team's person of the same sub.")
+    func teams() async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: .at(0))
+            try await store.signIn("p", at: .at(0), client: "com.example.other", email: "x@privaterelay.appleid.com")
+            try await store.openSession("theirs", of: "p", at: .at(0), client: "com.example.other")
+            try await store.record(
+                .sample("account-deleted", sub: "p", at: .at(1), id: "a"),
+                .sample("email-disabled", sub: "p", at: .at(1), id: "b", email: "x@privaterelay.appleid.com")
+            )
+            let theirs = try await store.state("p", team: "BBBBBBBBBB", app: "com.example.other")
+            #expect(theirs?.state == "authorized")
+            #expect(theirs?.emailIsDeliverable == true)
+            #expect(try await store.session("theirs")?.isLive == true)
+        }
+    }
+
+    @Test("Email events mark the address and touch neither consent nor sessions.")
+    func email() async throws {
+        try await Store.with { store in
+            let address = "x@privaterelay.appleid.com"
+            try await store.signIn("p", at: .at(0), email: address, emailIsPrivate: true)
+            try await store.openSession("s", of: "p", at: .at(0))
+            let disabled = ReceivedNotification.sample("email-disabled", sub: "p", at: .at(1), id: "a", email: address)
+            #expect(try await store.record(disabled) == [.applied])
+            #expect(try await store.texts("SELECT email FROM siwa.undeliverable_addresses") == [address])
+            #expect(try await store.state("p")?.email == address)
+            #expect(try await store.session("s")?.isLive == true)
+            let enabled = ReceivedNotification.sample("email-enabled", sub: "p", at: .at(2), id: "b", email: address)
+            #expect(try await store.record(enabled) == [.applied])
+            #expect(try await store.texts("SELECT email FROM siwa.undeliverable_addresses").isEmpty)
+            #expect(try await store.history("p").map(\.toState) == ["authorized", "undeliverable", "deliverable"])
+        }
+    }
+
+    @Test("Outcomes tell what was applied, superseded, unchanged or a duplicate, also within one batch.")
+    func outcomes() async throws {
+        try await Store.with { store in
+            let first = ReceivedNotification.sample("email-disabled", sub: "p", at: .at(10), id: "a")
+            #expect(try await store.record(first) == [.applied])
+            #expect(try await store.record(first) == [.duplicate])
+            let batch = try await store.record(
+                .sample("email-enabled", sub: "p", at: .at(5), id: "b"),
+                .sample("email-disabled", sub: "p", at: .at(12), id: "c"),
+                .sample("email-disabled", sub: "p", at: .at(11), id: "d"),
+                .sample("email-disabled", sub: "p", at: .at(12), id: "c"),
+                .sample("consent-revoked", sub: "q", at: .at(1), id: "e"),
+                .sample("consent-revoked", sub: "q", at: .at(1), id: "f")
+            )
+            #expect(batch == [.superseded, .unchanged, .superseded, .duplicate, .applied, .unchanged])
+            try await store.record(.sample("account-deleted", sub: "q", at: .at(3), id: "g"))
+            let later = try await store.record(
+                .sample("consent-revoked", sub: "q", at: .at(9), id: "h"),
+                .sample("account-delete", sub: "q", at: .at(9), id: "i")
+            )
+            #expect(later == [.superseded, .unchanged])
+        }
+    }
+
+    @Test("A jti is stored once, whatever its other claims, and keeps the raw spelling of its type.")
+    func duplicates() async throws {
+        try await Store.with { store in
+            try await store.record(.sample("account-delete", sub: "p", at: .at(0), id: "a"))
+            let again = try await store.record(.sample("account-delete", sub: "p", at: .at(40), id: "a"))
+            #expect(again == [.duplicate])
+            #expect(try await store.texts("SELECT event_type FROM siwa.notifications") == ["account-delete"])
+            #expect(try await store.history("p").count == 1)
+        }
+    }
+
+    @Test("Notifications of other months get partitions of their own, once, however many ask.")
+    func partitions() async throws {
+        try await Store.with { store in
+            let year = WallTime(seconds: 1_700_000_000)
+            try await withThrowingTaskGroup { group in
+                for _ in 0..<4 {
+                    group.addTask {
+                        let connection = try await PostgresConnection.connect(store.database.settings)
+                        try await connection.withSession { session throws(PostgresError) in
+                            _ = try Notifications.ensurePartitions(
+                                from: year,
+                                through: year + .seconds(200 * 86_400),
+                                in: session
+                            )
+                        }
+                        await connection.close()
+                    }
+                }
+                try await group.waitForAll()
+            }
+            try await store.record(.sample("email-enabled", sub: "p", at: year, id: "a"))
+            let home = try await store.texts("SELECT tableoid::regclass::text FROM siwa.notifications")
+            #expect(home == ["siwa.notifications_y2023m11"])
+        }
+    }
+}

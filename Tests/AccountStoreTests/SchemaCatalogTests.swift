@@ -1,0 +1,125 @@
+import AccountStore
+import Glibc
+import Postgres
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@Suite("The catalog of the schema")
+struct SchemaCatalogTests {
+    /// Where it is kept.
+    private static let file: String = {
+        let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
+        return "/\(root)/Schema/catalog.txt"
+    }()
+
+    private func catalog(after script: String = "") async throws -> SchemaCatalog {
+        try await TestDatabase.with(.siwa) { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            let catalog = try await connection.transaction { session throws(PostgresError) in
+                try session.execute(script: script)
+                return try SchemaCatalog(readFrom: session)
+            }
+            await connection.close()
+            return catalog
+        }
+    }
+
+    private func drift(after script: String) async throws -> SchemaDrift {
+        SchemaDrift(of: try await catalog(after: script), from: .expected)
+    }
+
+    @Test("that is embedded is the one that the migrations make.")
+    func embedded() async throws {
+        let made = try await catalog()
+        if getenv("SIWAD_RECORD_CATALOG") != nil {
+            let stream = try #require(fopen(Self.file, "w"))
+            fputs(made.text, stream)
+            fclose(stream)
+            return
+        }
+        let difference = SchemaDrift(of: made, from: .expected)
+        let advice: Comment = "a migration changed: run the test with SIWAD_RECORD_CATALOG=1, look at the difference"
+        #expect(difference == SchemaDrift(of: .expected, from: .expected), advice)
+        #expect(difference.isNone && difference.foreign.isEmpty)
+        // Not as one expectation: what differs is said above, and both catalogs whole would hide it.
+        let isSame = made == .expected || made.postgresVersion != SchemaCatalog.expected.postgresVersion
+        #expect(isSame, advice)
+    }
+
+    @Test("survives being written and read.")
+    func text() {
+        #expect(SchemaCatalog(text: SchemaCatalog.expected.text) == .expected)
+        #expect(SchemaCatalog.expected.definitions.count > 100)
+    }
+
+    @Test(
+        "tells by name what is missing.",
+        arguments: [
+            ("DROP VIEW siwa.undeliverable_addresses", "view undeliverable_addresses"),
+            ("DROP INDEX siwa.account_changes_account", "index account_changes.account_changes_account"),
+            (
+                "ALTER TABLE siwa.accounts DROP CONSTRAINT accounts_sub_is_not_empty",
+                "constraint accounts.accounts_sub_is_not_empty"
+            ),
+            ("DROP TABLE siwa.maintenance", "table maintenance"),
+            ("DROP FUNCTION siwa.session_is_live CASCADE", "function session_is_live(text)"),
+            ("ALTER TABLE siwa.signing_keys DROP COLUMN first_seen", "column signing_keys.first_seen"),
+            (
+                "DROP TRIGGER operator_actions_are_insert_only ON siwa.operator_actions",
+                "trigger operator_actions.operator_actions_are_insert_only"
+            ),
+        ]
+    )
+    func missing(script: String, name: String) async throws {
+        let drift = try await drift(after: script)
+        #expect(drift.missing.map(\.description) == [name])
+        #expect(drift.changed.isEmpty && drift.foreign.isEmpty)
+    }
+
+    @Test(
+        "tells by name what was changed.",
+        arguments: [
+            ("ALTER TABLE siwa.dead_letters ALTER COLUMN note TYPE varchar(20)", "column dead_letters.note"),
+            ("ALTER TABLE siwa.accounts ALTER COLUMN sub DROP NOT NULL", "column accounts.sub"),
+            (
+                "ALTER FUNCTION siwa.drop_notification_partition SECURITY INVOKER",
+                "function drop_notification_partition(timestamp with time zone)"
+            ),
+            (
+                "CREATE OR REPLACE FUNCTION siwa.refuse_stale_snapshot() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RETURN true; END'",
+                "function refuse_stale_snapshot()"
+            ),
+        ]
+    )
+    func changed(script: String, name: String) async throws {
+        let drift = try await drift(after: script)
+        #expect(drift.changed.map(\.description) == [name])
+        #expect(drift.missing.isEmpty && drift.foreign.isEmpty)
+    }
+
+    @Test("tells a month that lacks an index, a changed view, and what isn't siwad's.")
+    func others() async throws {
+        let month = try await drift(
+            after: """
+                DO $$ BEGIN EXECUTE (
+                    SELECT 'ALTER TABLE siwa.' || relname || ' DROP CONSTRAINT ' || relname || '_jti_is_unique'
+                    FROM pg_class WHERE relispartition AND relkind = 'r' ORDER BY relname LIMIT 1
+                ); END $$
+                """
+        )
+        #expect(month.changed.map(\.name) == ["notifications_month.notifications_month_jti_is_unique"])
+        let view = try await drift(
+            after: """
+                CREATE OR REPLACE VIEW siwa.live_sessions AS
+                SELECT session_id, team_id, sub, app_id, created_at, expires_at, account_id FROM siwa.sessions
+                """
+        )
+        let isSameVersion = try await catalog().postgresVersion == SchemaCatalog.expected.postgresVersion
+        #expect(view.changed.map(\.description) == (isSameVersion ? ["view body live_sessions"] : []))
+        let foreign = try await drift(after: "CREATE INDEX mine ON siwa.accounts (first_heard_at)")
+        #expect(foreign.foreign.map(\.description) == ["index accounts.mine"])
+        #expect(foreign.isNone)
+        #expect(try await drift(after: "SET search_path = siwa").isNone)
+    }
+}

@@ -1,0 +1,116 @@
+import AccountStore
+import AppleNotifications
+import Postgres
+import StoreTestSupport
+import TestSupport
+
+/// A migrated database of a test's own with one connection, set up as the writer's is.
+struct Store {
+    static let now = WallTime(seconds: 1_790_000_000)
+
+    let database: TestDatabase
+    let connection: PostgresConnection
+
+    static func with<R>(_ body: (Store) async throws -> R) async throws -> R {
+        try await TestDatabase.with(.siwa) { database in
+            let store = Store(database: database, connection: try await writer(database))
+            let result = try await body(store)
+            await store.connection.close()
+            return result
+        }
+    }
+
+    static func writer(_ database: TestDatabase) async throws -> PostgresConnection {
+        let connection = try await PostgresConnection.connect(database.settings)
+        try await connection.withSession { session throws(PostgresError) in
+            try session.execute(script: Notifications.writerSettings)
+            try Notifications.ensurePartitions(from: now - .seconds(86_400), through: now, in: session)
+        }
+        return connection
+    }
+
+    @discardableResult
+    func record(_ batch: ReceivedNotification...) async throws -> [NotificationOutcome] {
+        try await connection.withSession { session throws(PostgresError) in
+            try Notifications.record(batch, source: .endpoint, in: session).map(\.outcome)
+        }
+    }
+
+    func signIn(
+        _ sub: String,
+        at time: WallTime,
+        client: String = "com.example.one",
+        email: String? = nil,
+        emailIsPrivate: Bool? = nil
+    ) async throws {
+        try await connection.withSession { session throws(PostgresError) in
+            _ = try Applications.recordSignIn(
+                client: ClientID(client),
+                subject: Subject(sub),
+                email: email,
+                emailIsPrivate: emailIsPrivate,
+                signedInAt: time,
+                in: session
+            )
+        }
+    }
+
+    @discardableResult
+    func openSession(
+        _ id: String,
+        of sub: String,
+        at time: WallTime,
+        client: String = "com.example.one"
+    ) async throws -> Bool {
+        try await connection.withSession { session throws(PostgresError) in
+            try Applications.openSession(
+                client: ClientID(client),
+                subject: Subject(sub),
+                session: id,
+                createdAt: time,
+                in: session
+            )
+        }
+    }
+
+    func session(_ id: String) async throws -> AccountSession? {
+        try await connection.withSession { session throws(PostgresError) in
+            try Sessions.list(SessionFilter(id: id), in: session).first
+        }
+    }
+
+    func state(_ sub: String, team: String = "AAAAAAAAAA", app: String = "com.example.one") async throws
+        -> AccountState?
+    {
+        try await connection.withSession { session throws(PostgresError) in
+            try Accounts.states(AccountFilter(subject: sub, team: team, app: app), in: session).first
+        }
+    }
+
+    func history(_ sub: String) async throws -> [AccountChange] {
+        try await connection.withSession { session throws(PostgresError) in
+            try Accounts.history(AccountFilter(subject: sub), in: session)
+        }
+    }
+
+    /// Rows of one text column, for what has no function of its own.
+    func texts(_ sql: String) async throws -> [String] {
+        try await connection.withSession { session throws(PostgresError) in
+            let rows = try session.execute(Statement(once: sql))
+            var texts: [String] = []
+            for row in 0..<rows.count { texts.append(try rows.optionalString(row, 0) ?? "NULL") }
+            return texts
+        }
+    }
+
+    func run(_ script: String) async throws {
+        try await connection.withSession { session throws(PostgresError) in try session.execute(script: script) }
+    }
+}
+
+extension WallTime {
+    /// So many seconds after the tests' present; negative for before.
+    static func at(_ seconds: Int) -> WallTime {
+        Store.now + .seconds(seconds)
+    }
+}
