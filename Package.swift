@@ -57,6 +57,21 @@ let package = Package(
         .target(name: "AppleNotifications", dependencies: ["JOSE"], swiftSettings: house),
         .target(name: "AppleSimulator", dependencies: ["JOSE"], swiftSettings: house),
         .target(
+            name: "AppleClient",
+            dependencies: [
+                .product(name: "AsyncHTTPClient", package: "async-http-client"),
+                .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+            ],
+            swiftSettings: house
+        ),
+        .target(
+            name: "Telemetry",
+            dependencies: [.product(name: "Logging", package: "swift-log")],
+            swiftSettings: house
+        ),
+        .target(
             name: "Schema",
             dependencies: ["Postgres"],
             path: "Schema",
@@ -99,6 +114,7 @@ package.targets += [
         swiftSettings: house
     ),
     tests(of: "AccountStore", with: ["AppleNotifications", "Postgres", "StoreTestSupport", "TestSupport"]),
+    tests(of: "AppleClient", with: nio),
     tests(of: "AppleNotifications", with: ["AppleSimulator", "JOSE"]),
     tests(of: "AppleSimulator", with: ["JOSE"]),
     tests(of: "JOSE"),
@@ -107,4 +123,5 @@ package.targets += [
         with: ["Postgres", "TestSupport", .product(name: "Subprocess", package: "swift-subprocess")]
     ),
     tests(of: "Postgres", with: ["TestSupport"]),
+    tests(of: "Telemetry", with: [.product(name: "Logging", package: "swift-log")]),
 ]

@@ -1,0 +1,112 @@
+/// Where a key set comes from: `https:`, `file:`, or `http:` to a loopback address.
+///
+/// Whoever can answer for the key set can sign notifications, so nothing crosses a network in the clear.
+public struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
+    /// How it is fetched.
+    enum Source: Sendable, Hashable {
+        case web(String)
+        case file(String)
+    }
+
+    /// How it is fetched.
+    let source: Source
+
+    /// Reads a URL.
+    ///
+    /// - Throws: `invalidURL`, saying what is allowed.
+    public init(parsing text: String) throws(AppleClientError) {
+        guard text.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }), let scheme = text.firstRange(of: ":") else {
+            throw Self.invalid("it is not a URL")
+        }
+        let rest = text[scheme.upperBound...]
+        switch text[..<scheme.lowerBound].lowercased() {
+        case "https":
+            _ = try Self.host(rest)
+            source = .web(text)
+        case "http":
+            guard Self.isLoopback(try Self.host(rest)) else {
+                throw Self.invalid("http: is for loopback addresses only")
+            }
+            source = .web(text)
+        case "file":
+            source = .file(try Self.path(rest))
+        default:
+            throw Self.invalid("its scheme is not known")
+        }
+    }
+
+    /// As it is configured.
+    public var description: String {
+        switch source {
+        case .web(let url): url
+        case .file(let path): "file://\(path)"
+        }
+    }
+
+    private static func invalid(_ reason: String) -> AppleClientError {
+        AppleClientError(
+            .invalidURL,
+            "the URL of the key set is not usable: \(reason); write https://…, file:///path, or http:// to a loopback "
+                + "address"
+        )
+    }
+
+    /// The host of `//host[:port][/…]`, in lower case and without brackets.
+    private static func host(_ rest: Substring) throws(AppleClientError) -> String {
+        guard rest.hasPrefix("//") else { throw invalid("it has no host") }
+        let authority = rest.dropFirst(2).prefix { $0 != "/" && $0 != "?" && $0 != "#" }
+        guard !authority.contains("@") else { throw invalid("it must not name a user") }
+        let host: Substring
+        let port: Substring
+        if authority.hasPrefix("["), let end = authority.firstIndex(of: "]") {
+            host = authority[authority.index(after: authority.startIndex)..<end]
+            port = authority[authority.index(after: end)...]
+        } else {
+            host = authority.prefix { $0 != ":" }
+            port = authority[host.endIndex...]
+        }
+        guard !host.isEmpty else { throw invalid("it has no host") }
+        guard port.isEmpty || port.hasPrefix(":") && UInt16(port.dropFirst()) != nil else {
+            throw invalid("its port is not a number")
+        }
+        return host.lowercased()
+    }
+
+    private static func isLoopback(_ host: String) -> Bool {
+        if host == "localhost" || host == "::1" { return true }
+        let parts = host.split(separator: ".", omittingEmptySubsequences: false)
+        return parts.count == 4 && parts[0] == "127" && parts.allSatisfy { UInt8($0) != nil }
+    }
+
+    /// The path of `///path`, `//localhost/path` or `/path`, percent-decoded.
+    private static func path(_ rest: Substring) throws(AppleClientError) -> String {
+        var path = rest
+        if path.hasPrefix("//") {
+            path = path.dropFirst(2)
+            if path.lowercased().hasPrefix("localhost/") {
+                path = path.dropFirst("localhost".count)
+            }
+        }
+        guard path.hasPrefix("/"), let decoded = percentDecoded(path) else {
+            throw invalid("a file: URL needs an absolute path")
+        }
+        return decoded
+    }
+
+    private static func percentDecoded(_ text: Substring) -> String? {
+        var bytes: [UInt8] = []
+        var rest = text.utf8[...]
+        while let byte = rest.popFirst() {
+            if byte == UInt8(ascii: "%") {
+                guard let digits = String(rest.prefix(2)), let value = UInt8(digits, radix: 16), value != 0 else {
+                    return nil
+                }
+                bytes.append(value)
+                rest = rest.dropFirst(2)
+            } else {
+                bytes.append(byte)
+            }
+        }
+        return String(validating: bytes, as: UTF8.self)
+    }
+}

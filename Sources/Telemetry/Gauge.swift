@@ -1,0 +1,37 @@
+import Synchronization
+
+/// A number that goes up and down. Free of locks; safe from any thread.
+public final class Gauge: Sendable {
+    private let bits: Atomic<UInt64>
+
+    /// A gauge at `value`; not a number means that nothing is known yet, and that nothing is exported.
+    public init(_ value: Double = 0) {
+        bits = Atomic(value.bitPattern)
+    }
+
+    /// The value last set.
+    public var value: Double {
+        Double(bitPattern: bits.load(ordering: .relaxed))
+    }
+
+    /// Replaces the value.
+    public func set(_ value: Double) {
+        bits.store(value.bitPattern, ordering: .relaxed)
+    }
+
+    /// Replaces the value.
+    public func set(_ value: Int) {
+        set(Double(value))
+    }
+
+    /// Adds to the value, or takes away with a negative amount.
+    public func add(_ amount: Double) {
+        var current = bits.load(ordering: .relaxed)
+        while true {
+            let sum = (Double(bitPattern: current) + amount).bitPattern
+            let (exchanged, original) = bits.weakCompareExchange(expected: current, desired: sum, ordering: .relaxed)
+            if exchanged { return }
+            current = original
+        }
+    }
+}

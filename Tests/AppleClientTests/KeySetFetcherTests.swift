@@ -1,0 +1,113 @@
+import Glibc
+import NIOPosix
+import Testing
+
+@testable import AppleClient
+
+@Suite("Fetching a key set", .timeLimit(.minutes(1)))
+struct KeySetFetcherTests {
+    private let group = MultiThreadedEventLoopGroup.singleton
+
+    private func fetcher(_ url: String, deadline: Duration = .seconds(10)) throws -> KeySetFetcher {
+        KeySetFetcher(url: try KeySetURL(parsing: url), version: "1.2.3", eventLoopGroup: group, deadline: deadline)
+    }
+
+    private func expectFailure(
+        _ url: String,
+        _ code: AppleClientError.Code,
+        deadline: Duration = .seconds(10),
+        _ location: SourceLocation = #_sourceLocation
+    ) async throws {
+        let fetcher = try fetcher(url, deadline: deadline)
+        let error = await #expect(throws: AppleClientError.self, sourceLocation: location) {
+            _ = try await fetcher.fetch()
+        }
+        #expect(error?.code == code, sourceLocation: location)
+    }
+
+    @Test("The bytes of a 200 are the key set, and Apple can tell who asks.")
+    func success() async throws {
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{\"keys\":[]}"
+        try await StubWebServer.with(answering: answer, on: group) { server in
+            let bytes = try await fetcher("http://127.0.0.1:\(server.port)/auth/keys").fetch()
+            #expect(String(decoding: bytes, as: UTF8.self) == #"{"keys":[]}"#)
+            let request = try #require(server.received.first)
+            #expect(request.hasPrefix("GET /auth/keys HTTP/1.1\r\n"))
+            #expect(request.lowercased().contains("\r\nuser-agent: siwad/1.2.3 ("))
+        }
+    }
+
+    @Test("Another status is refused.", arguments: [204, 304, 404, 500, 503])
+    func status(_ status: Int) async throws {
+        let answer = "HTTP/1.1 \(status) X\r\nContent-Length: 0\r\n\r\n"
+        try await StubWebServer.with(answering: answer, on: group) { server in
+            try await expectFailure("http://127.0.0.1:\(server.port)/", .unexpectedStatus(status))
+        }
+    }
+
+    @Test("A redirect isn't followed.", arguments: [301, 302, 303, 307, 308])
+    func redirect(_ status: Int) async throws {
+        let keys = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+        try await StubWebServer.with(answering: keys, on: group) { target in
+            let location = "http://127.0.0.1:\(target.port)/"
+            let answer = "HTTP/1.1 \(status) X\r\nLocation: \(location)\r\nContent-Length: 0\r\n\r\n"
+            try await StubWebServer.with(answering: answer, on: group) { server in
+                try await expectFailure("http://127.0.0.1:\(server.port)/", .unexpectedStatus(status))
+                #expect(target.received.isEmpty)
+            }
+        }
+    }
+
+    @Test("More bytes than a key set has are refused, announced or not.")
+    func tooLarge() async throws {
+        let body = String(repeating: "x", count: KeySetFetcher.largestAnswer + 1)
+        let announced = "HTTP/1.1 200 OK\r\nContent-Length: \(body.count)\r\n\r\n\(body)"
+        let unannounced = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\(body)"
+        for answer in [announced, unannounced] {
+            try await StubWebServer.with(answering: answer, on: group) { server in
+                try await expectFailure("http://127.0.0.1:\(server.port)/", .tooLarge)
+            }
+        }
+    }
+
+    @Test("The deadline covers the head and the body.")
+    func deadline() async throws {
+        for answer in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"] {
+            try await StubWebServer.with(answering: answer, closes: false, on: group) { server in
+                try await expectFailure(
+                    "http://127.0.0.1:\(server.port)/",
+                    .timedOut,
+                    deadline: .milliseconds(80)
+                )
+            }
+        }
+    }
+
+    @Test("A connection that breaks, or isn't there, is reported at once.")
+    func unreachable() async throws {
+        try await StubWebServer.with(answering: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", on: group) { server in
+            try await expectFailure("http://127.0.0.1:\(server.port)/", .unreachable)
+        }
+        try await StubWebServer.with(answering: "nonsense\r\n\r\n", on: group) { server in
+            try await expectFailure("http://127.0.0.1:\(server.port)/", .unreachable)
+        }
+        try await expectFailure("http://127.0.0.1:1/", .unreachable)
+    }
+
+    @Test("A file is read; what isn't a file, or is too large, is refused.")
+    func files() async throws {
+        let path = "/proc/self/status"
+        #expect(!(try await fetcher("file://\(path)").fetch()).isEmpty)
+        try await expectFailure("file:///nowhere/keys.json", .unreadableFile)
+        try await expectFailure("file:///tmp", .unreadableFile)
+        try await expectFailure("file:///dev/zero", .unreadableFile)
+        var template = Array("/tmp/siwad-keys-XXXXXX".utf8CString)
+        let descriptor = mkstemp(&template)
+        try #require(descriptor >= 0)
+        let name = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        ftruncate(descriptor, off_t(KeySetFetcher.largestAnswer + 1))
+        close(descriptor)
+        try await expectFailure("file://\(name)", .tooLarge)
+        unlink(name)
+    }
+}

@@ -1,0 +1,46 @@
+import NIOPosix
+import Testing
+
+@testable import AppleClient
+
+@Suite("Asking a server of this machine", .timeLimit(.minutes(1)))
+struct LocalProbeTests {
+    private let group = MultiThreadedEventLoopGroup.singleton
+
+    private func probe(_ deadline: Duration = .seconds(10)) -> LocalProbe {
+        LocalProbe(version: "1.2.3", eventLoopGroup: group, deadline: deadline)
+    }
+
+    @Test("tells the status, what it allows and what it says.")
+    func answer() async throws {
+        let answer = "HTTP/1.1 405 X\r\nAllow: POST\r\nContent-Length: 4\r\n\r\nbody"
+        try await StubWebServer.with(answering: answer, on: group) { server in
+            let found = try await probe().get("http://127.0.0.1:\(server.port)/a?b")
+            #expect((found.status, found.allow, found.body) == (405, "POST", "body"))
+            #expect(server.received.first?.hasPrefix("GET /a?b HTTP/1.1\r\n") == true)
+        }
+    }
+
+    @Test("ends when it doesn't answer, or isn't there.")
+    func silence() async throws {
+        try await StubWebServer.with(answering: "", closes: false, on: group) { server in
+            let error = await #expect(throws: AppleClientError.self) {
+                _ = try await probe(.milliseconds(50)).get("http://127.0.0.1:\(server.port)/")
+            }
+            #expect(error?.code == .timedOut)
+        }
+        let error = await #expect(throws: AppleClientError.self) { _ = try await probe().get("http://127.0.0.1:1/") }
+        #expect(error?.code == .unreachable)
+        #expect(error?.message == "nothing answers at http://127.0.0.1:1/")
+    }
+
+    @Test("A key set comes with the time of its sender, a file without.")
+    func date() async throws {
+        let answer = "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 2\r\n\r\n{}"
+        try await StubWebServer.with(answering: answer, on: group) { server in
+            let url = try KeySetURL(parsing: "http://127.0.0.1:\(server.port)/")
+            let fetched = try await KeySetFetcher(url: url, version: "1.2.3", eventLoopGroup: group).fetchDated()
+            #expect((fetched.bytes, fetched.date) == (Array("{}".utf8), "Sun, 06 Nov 1994 08:49:37 GMT"))
+        }
+    }
+}

@@ -1,0 +1,88 @@
+import NIOCore
+import NIOPosix
+import Synchronization
+
+/// Answers every request with fixed bytes as soon as all of it was sent, and remembers what that was.
+final class StubWebServer: Sendable {
+    let port: Int
+
+    private let seen: Seen
+
+    /// - Parameter closes: whether the connection ends after the answer.
+    static func with(
+        answering answer: String,
+        closes: Bool = true,
+        on group: any EventLoopGroup,
+        _ body: (StubWebServer) async throws -> Void
+    ) async throws {
+        let seen = Seen()
+        let channel = try await ServerBootstrap(group: group)
+            .childChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    try channel.pipeline.syncOperations.addHandler(
+                        Answering(answer: answer, closes: closes, seen: seen)
+                    )
+                }
+            }
+            .bind(host: "127.0.0.1", port: 0).get()
+        let server = StubWebServer(channel, seen)
+        do {
+            try await body(server)
+        } catch {
+            try await channel.close()
+            throw error
+        }
+        try await channel.close()
+    }
+
+    /// What was sent here.
+    var received: [String] { seen.requests.withLock { $0 } }
+
+    private init(_ channel: any Channel, _ seen: Seen) {
+        self.seen = seen
+        self.port = channel.localAddress?.port ?? 0
+    }
+
+    private final class Seen: Sendable {
+        let requests = Mutex<[String]>([])
+    }
+
+    private final class Answering: ChannelInboundHandler {
+        typealias InboundIn = ByteBuffer
+        typealias OutboundOut = ByteBuffer
+
+        private let answer: String
+        private let closes: Bool
+        private let seen: Seen
+        /// What came since the last answer. A request may come in several reads, and a second answer to one request
+        /// is an error to the client.
+        private var pending = ""
+
+        init(answer: String, closes: Bool, seen: Seen) {
+            self.answer = answer
+            self.closes = closes
+            self.seen = seen
+        }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            pending += String(buffer: Self.unwrapInboundIn(data))
+            guard Self.isWhole(pending) else { return }
+            seen.requests.withLock { $0.append(pending) }
+            pending = ""
+            context.writeAndFlush(Self.wrapOutboundOut(ByteBuffer(string: answer)), promise: nil)
+            if closes {
+                context.close(promise: nil)
+            }
+        }
+
+        /// The requests of these tests say their length in the head, or have no body.
+        private static func isWhole(_ request: String) -> Bool {
+            guard let end = request.firstRange(of: "\r\n\r\n") else { return false }
+            let name = "content-length: "
+            let length = request[..<end.lowerBound].lowercased().split(separator: "\r\n")
+                .first { $0.hasPrefix(name) }
+                .flatMap { Int($0.dropFirst(name.count)) }
+            return request[end.upperBound...].utf8.count >= length ?? 0
+        }
+    }
+}
