@@ -83,6 +83,12 @@ let package = Package(
             dependencies: ["AppleNotifications", "Postgres", "Schema"],
             swiftSettings: house
         ),
+        .target(name: "Spool", dependencies: ["JOSE"], swiftSettings: house),
+        .target(
+            name: "Intake",
+            dependencies: ["AccountStore", "AppleNotifications", "JOSE", "Postgres", "Spool", "Telemetry"],
+            swiftSettings: house
+        ),
         .target(
             name: "LocalPostgres",
             dependencies: [.product(name: "Subprocess", package: "swift-subprocess")],
@@ -117,11 +123,26 @@ package.targets += [
     tests(of: "AppleClient", with: nio),
     tests(of: "AppleNotifications", with: ["AppleSimulator", "JOSE"]),
     tests(of: "AppleSimulator", with: ["JOSE"]),
+    tests(
+        of: "Intake",
+        with: [
+            "AccountStore",
+            "AppleNotifications",
+            "AppleSimulator",
+            "JOSE",
+            "Postgres",
+            "Spool",
+            "StoreTestSupport",
+            "Telemetry",
+            "TestSupport",
+        ]
+    ),
     tests(of: "JOSE"),
     tests(
         of: "LocalPostgres",
         with: ["Postgres", "TestSupport", .product(name: "Subprocess", package: "swift-subprocess")]
     ),
     tests(of: "Postgres", with: ["TestSupport"]),
+    tests(of: "Spool", with: ["TestSupport"]),
     tests(of: "Telemetry", with: [.product(name: "Logging", package: "swift-log")]),
 ]

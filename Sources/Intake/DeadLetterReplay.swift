@@ -1,0 +1,191 @@
+import AccountStore
+public import AppleNotifications
+import JOSE
+public import Postgres
+
+/// Replays dead letters the way that live traffic goes, on a connection of its own.
+///
+/// Letters are taken in the order of their ids, a batch in each transaction, which holds them against every other
+/// operator, records their notifications and marks the letters: interrupted at any instant, each letter is either
+/// replayed with all its effects or open, and another run finishes the rest. A run takes each letter once.
+public struct DeadLetterReplay: Sendable {
+    /// Batches that a rehearsal takes into one transaction: within it, letters about one person see each other's effects
+    /// as they would in earnest, and live traffic waits for it as long as for a few batches.
+    private static let rehearsedTogether = 8
+
+    private let settings: ConnectionSettings
+    private let policy: NotificationPolicy
+    private let fetchKeys: @Sendable () async throws -> [UInt8]
+    private let now: @Sendable () -> WallTime
+
+    /// A replay against this database and what is accepted at present.
+    ///
+    /// - Parameter fetchKeys: Apple's key set; asked for only when letters match that were never verified.
+    public init(
+        settings: ConnectionSettings,
+        policy: NotificationPolicy,
+        fetchKeys: @escaping @Sendable () async throws -> [UInt8],
+        now: @escaping @Sendable () -> WallTime = { WallTime.now() }
+    ) {
+        self.settings = settings
+        self.policy = policy
+        self.fetchKeys = fetchKeys
+        self.now = now
+    }
+
+    /// Replays the letters that match now. Writes the operator's action down before the first.
+    ///
+    /// - Parameter onProgress: called with what became of the letters of each transaction, once that is committed, and
+    ///   with the report so far; and once before the first.
+    /// - Returns: nil if no letter matched.
+    /// - Throws: `PostgresError`; `CancellationError` between two batches.
+    public func run(
+        _ run: ReplayRun,
+        onProgress: ([LetterFate], ReplayReport) -> Void = { _, _ in }
+    ) async throws -> ReplayReport? {
+        let connection = try await PostgresConnection.connect(settings)
+        do {
+            let report = try await replay(run, on: connection, onProgress)
+            await connection.close()
+            return report
+        } catch {
+            await connection.close()
+            throw error
+        }
+    }
+
+    private func replay(
+        _ run: ReplayRun,
+        on connection: PostgresConnection,
+        _ onProgress: ([LetterFate], ReplayReport) -> Void
+    ) async throws -> ReplayReport? {
+        let selected = try await connection.withSession { session throws(PostgresError) in
+            try DeadLetters.select(run.filter, status: .open, in: session)
+        }
+        guard let selected else { return nil }
+        let keys = selected.counts[.keysUnavailable] == nil ? .none : try await keys(on: connection)
+        var report = ReplayReport(matched: selected.total, keyProblem: keys.problem)
+        onProgress([], report)
+        try await connection.withSession { session throws(PostgresError) in
+            if !run.isRehearsal { try OperatorActions.record(run.action(on: selected.total), in: session) }
+            try session.execute(script: Notifications.writerSettings)
+        }
+
+        let start = ContinuousClock.now
+        var partitions = PartitionHorizon()
+        var last = selected.firstID - 1
+        var done = 0
+        while last < selected.lastID {
+            let part = try await part(run, ids: last...selected.lastID, keys, partitions, on: connection)
+            guard let end = part.lastID else { break }
+            if !run.isRehearsal { partitions.ensured(part.ensured) }
+            last = end
+            done += part.fates.count
+            report.add(part.fates)
+            onProgress(part.fates, report)
+            try Task.checkCancellation()
+            if let resumption = run.resumption(after: done, since: start), !run.isRehearsal {
+                try await Task.sleep(until: resumption, clock: .continuous)
+            }
+        }
+        return report
+    }
+
+    /// What one transaction did.
+    private struct Part: Sendable {
+        var fates: [LetterFate] = []
+        var ensured: [PartitionHorizon.Stretch] = []
+        /// nil: there was nothing left.
+        var lastID: Int64?
+    }
+
+    private func part(
+        _ run: ReplayRun,
+        ids: ClosedRange<Int64>,
+        _ keys: ReplayKeys,
+        _ partitions: PartitionHorizon,
+        on connection: PostgresConnection
+    ) async throws(PostgresError) -> Part {
+        let (policy, now) = (policy, now())
+        var partitions = partitions
+        var conflicts = 0
+        while true {
+            let known = partitions
+            do throws(PostgresError) {
+                return try await connection.transaction { transaction throws(PostgresError) in
+                    let judge = ReplayJudge(
+                        policy: policy,
+                        keys: keys,
+                        acceptsExpired: run.acceptsExpired,
+                        now: now
+                    )
+                    guard run.isRehearsal else {
+                        return try Self.perform(run, ids, 1, run.pacedBatch, judge, known, in: transaction)
+                    }
+                    return try transaction.rehearsal { session throws(PostgresError) in
+                        try Self.perform(run, ids, Self.rehearsedTogether, run.batch, judge, known, in: session)
+                    }
+                }
+            } catch let error where error.isConflict && conflicts < BatchStore.maximumConflicts {
+                conflicts += 1
+            } catch let error where error.isMissingPartition && !partitions.isEmpty {
+                // Somebody dropped partitions meanwhile.
+                partitions.forget()
+            }
+        }
+    }
+
+    /// So many batches, one after another.
+    private static func perform(
+        _ run: ReplayRun,
+        _ ids: ClosedRange<Int64>,
+        _ count: Int,
+        _ limit: Int,
+        _ judge: ReplayJudge,
+        _ partitions: PartitionHorizon,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> Part {
+        var part = Part()
+        for _ in 0..<count {
+            let after = part.lastID ?? ids.lowerBound
+            guard after < ids.upperBound else { break }
+            let batch = try ReplayBatch(
+                run,
+                ids: after...ids.upperBound,
+                limit: limit,
+                judge: judge,
+                partitions,
+                in: transaction
+            )
+            guard let last = batch.fates.last?.id else { break }
+            part.fates += batch.fates
+            part.ensured += batch.ensured
+            part.lastID = last
+        }
+        return part
+    }
+
+    private func keys(on connection: PostgresConnection) async throws(PostgresError) -> ReplayKeys {
+        let kept = try await connection.withSession { session throws(PostgresError) in
+            try SigningKeys.all(in: session)
+        }
+        do {
+            let set = try JSONWebKeySet(parsing: try await fetchKeys())
+            return ReplayKeys(today: set.keys, kept: kept, problem: nil)
+        } catch {
+            return ReplayKeys(today: [], kept: kept, problem: "\(error)")
+        }
+    }
+}
+
+extension ReplayRun {
+    fileprivate func action(on count: Int) -> OperatorAction {
+        OperatorAction(
+            operatorName: operatorName,
+            action: "dead-letters replay",
+            target: acceptsExpired ? filter.text + " --accept-expired" : filter.text,
+            note: note,
+            affected: count
+        )
+    }
+}

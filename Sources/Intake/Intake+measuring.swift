@@ -1,0 +1,42 @@
+import AccountStore
+import AppleNotifications
+import Telemetry
+
+extension Intake {
+    /// Counts what a batch did, once it is durable.
+    func measure(_ settled: [Settled], since start: ContinuousClock.Instant) {
+        let now = now()
+        metrics.commitDuration.record(.now - start)
+        metrics.batchSize.record(settled.count)
+        for settled in settled {
+            switch settled.effect {
+            case .recorded(let received, let recorded):
+                let event = received.notification.event
+                metrics.notifications.increment(event.kind.rawValue, recorded.outcome.rawValue)
+                metrics.eventLag.record(now.duration(since: event.time))
+                metrics.lastNotification.gauge(received.notification.app.rawValue).set(
+                    Double(received.receivedAt.microseconds) / 1_000_000
+                )
+                if recorded.sessionsEnded > 0 {
+                    metrics.sessionsEnded.increment(event.kind.endReason, by: recorded.sessionsEnded)
+                }
+            case .letterKept(let letter, let isNew):
+                if isNew {
+                    budget.kept(letter.letter.reason)
+                } else {
+                    budget.release(letter.letter.reason)
+                }
+            }
+        }
+    }
+}
+
+extension AccountEvent.Kind {
+    /// Why the sessions ended that an event of this kind ended.
+    fileprivate var endReason: String {
+        switch self {
+        case .accountDeleted: "account-deleted"
+        case .consentRevoked, .emailDisabled, .emailEnabled: "consent-revoked"
+        }
+    }
+}

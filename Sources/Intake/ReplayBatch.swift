@@ -1,0 +1,114 @@
+import AccountStore
+import AppleNotifications
+import Postgres
+
+/// The next letters of a run, within one transaction.
+struct ReplayBatch {
+    /// What became of them, by their ids.
+    private(set) var fates: [LetterFate] = []
+    /// The months that this batch made partitions for.
+    private(set) var ensured: [PartitionHorizon.Stretch] = []
+
+    private var replayed: [ReplayedDeadLetter] = []
+    private var failed: [FailedDeadLetter] = []
+
+    private typealias Item = (letter: ClaimedDeadLetter, received: ReceivedNotification)
+
+    /// Takes letters, records what can be recorded, and notes in each letter what became of it.
+    ///
+    /// - Parameters:
+    ///   - ids: the run has looked at those up to the lower one, and ends with the upper one.
+    ///   - limit: at most so many letters.
+    init(
+        _ run: ReplayRun,
+        ids: ClosedRange<Int64>,
+        limit: Int,
+        judge: ReplayJudge,
+        _ partitions: PartitionHorizon,
+        in transaction: borrowing Session
+    ) throws(PostgresError) {
+        let letters = try DeadLetters.claim(
+            run.filter,
+            after: ids.lowerBound,
+            through: ids.upperBound,
+            limit: limit,
+            in: transaction
+        )
+        var items: [Item] = []
+        items.reserveCapacity(letters.count)
+        for letter in letters {
+            switch judge.judge(letter) {
+            case .verified(let received): items.append((letter, received))
+            case .dead(let found): fail(letter, found)
+            }
+        }
+        for stretch in partitions.missing(for: items.lazy.map(\.received.notification.issuedAt)) {
+            try Notifications.ensurePartitions(from: stretch.from, through: stretch.through, in: transaction)
+            ensured.append(stretch)
+        }
+        try record(items[...], in: transaction)
+        try DeadLetters.resolve(replayed, by: run.operatorName, note: run.note, in: transaction)
+        try DeadLetters.fail(failed, by: run.operatorName, in: transaction)
+        fates.sort { $0.id < $1.id }
+    }
+
+    /// Records notifications. When their data are refused, each half is recorded by itself, until the poisonous one stands
+    /// alone and stays dead.
+    private mutating func record(
+        _ items: ArraySlice<Item>,
+        isSecondAttempt: Bool = false,
+        in transaction: borrowing Session
+    ) throws(PostgresError) {
+        guard let first = items.first else { return }
+        do throws(PostgresError) {
+            let recorded = try Self.record(items.map(\.received), in: transaction)
+            for (item, recorded) in zip(items, recorded) {
+                replayed.append(ReplayedDeadLetter(id: item.letter.id, outcome: recorded.outcome))
+                fates.append(
+                    LetterFate(
+                        id: item.letter.id,
+                        formerReason: item.letter.reason,
+                        end: .replayed(recorded.outcome),
+                        sessionsEnded: recorded.sessionsEnded
+                    )
+                )
+            }
+        } catch let error where error.blamesData && items.count > 1 {
+            let middle = items.startIndex + items.count / 2
+            try record(items[..<middle], in: transaction)
+            try record(items[middle...], in: transaction)
+        } catch let error where error.blamesData {
+            // As on the way in: what another writer changed at the same moment looks like the data's fault once.
+            guard isSecondAttempt else { return try record(items, isSecondAttempt: true, in: transaction) }
+            fail(first.letter, ReceivedDeadLetter(rejected: first.received, by: error).letter)
+        }
+    }
+
+    private static func record(
+        _ batch: [ReceivedNotification],
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> [RecordedNotification] {
+        var conflicts = 0
+        while true {
+            do throws(PostgresError) {
+                return try transaction.savepoint { session throws(PostgresError) in
+                    try Notifications.record(batch, source: .replay, in: session)
+                }
+            } catch let error where error.isConflict && conflicts < BatchStore.maximumConflicts {
+                conflicts += 1
+            }
+        }
+    }
+
+    private mutating func fail(_ letter: ClaimedDeadLetter, _ found: DeadLetter) {
+        failed.append(FailedDeadLetter(id: letter.id, letter: found))
+        fates.append(
+            LetterFate(
+                id: letter.id,
+                formerReason: letter.reason,
+                end: .dead(found.reason, detail: found.detail),
+                sessionsEnded: 0
+            )
+        )
+    }
+}

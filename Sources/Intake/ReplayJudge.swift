@@ -1,0 +1,65 @@
+import AccountStore
+import AppleNotifications
+import JOSE
+
+/// Takes kept letters through the checks of the endpoint again.
+struct ReplayJudge {
+    /// What came of it.
+    enum Judgement {
+        case verified(ReceivedNotification)
+        case dead(DeadLetter)
+    }
+
+    private let verifier: NotificationVerifier
+    private let keys: ReplayKeys
+    private let acceptsExpired: Bool
+    private let now: WallTime
+
+    init(policy: NotificationPolicy, keys: ReplayKeys, acceptsExpired: Bool, now: WallTime) {
+        self.verifier = NotificationVerifier(policy: policy)
+        self.keys = keys
+        self.acceptsExpired = acceptsExpired
+        self.now = now
+    }
+
+    /// Judges a letter: what was verified at receipt on the record of that, the others by their signature.
+    func judge(_ letter: ClaimedDeadLetter) -> Judgement {
+        guard !letter.body.isEmpty else { return Self.stays(letter, "Its body was erased.") }
+        let token: [UInt8]
+        do {
+            token = try NotificationBody.token(in: letter.body)
+        } catch {
+            return Self.stays(letter, "Its body holds no token.")
+        }
+        let authority = letter.verifiedKeyID.map { Authority.record(keyID: $0) } ?? .signature(keys.set)
+        let receivedAt = acceptsExpired ? nil : letter.receivedAt
+        switch verifier.verify(token: token, authority: authority, receivedAt: receivedAt, now: now) {
+        case .verified(let notification):
+            guard isCovered(letter, by: notification.keyID) else { return Self.stays(letter, Self.withdrawn) }
+            return .verified(ReceivedNotification(notification, receivedAt: letter.receivedAt))
+        case .deadLetter(let found):
+            guard isCovered(letter, by: found.verifiedKeyID) else { return Self.stays(letter, Self.withdrawn) }
+            return .dead(found)
+        case .refused(let rejection):
+            return Self.stays(letter, "Refused as \(rejection.rawValue): \(rejection.title).")
+        case .needsKey:
+            let detail =
+                keys.problem == nil
+                ? "Its key is not in Apple's set and never was seen there: Apple may not have signed it."
+                : "Its key is not among those that were seen, and Apple's set could not be fetched."
+            return Self.stays(letter, detail)
+        }
+    }
+
+    private static let withdrawn = "Its key had left Apple's set before it was received."
+
+    private func isCovered(_ letter: ClaimedDeadLetter, by kid: String?) -> Bool {
+        guard letter.verifiedKeyID == nil else { return true }
+        return kid.map { keys.covers($0, receivedAt: letter.receivedAt, leeway: verifier.policy.leeway) } ?? false
+    }
+
+    /// The letter is where it was, for the reason it had.
+    private static func stays(_ letter: ClaimedDeadLetter, _ detail: String) -> Judgement {
+        .dead(DeadLetter(reason: letter.reason, detail: detail, token: []))
+    }
+}

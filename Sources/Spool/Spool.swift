@@ -1,0 +1,198 @@
+import Dispatch
+import Glibc
+import Synchronization
+
+/// Requests that wait on disk for the database: one file a batch, written for good before anybody is answered, read back
+/// oldest first, and removed when the database has them.
+///
+/// All of its work is done on a thread of its own, so that a slow disk holds up nobody but those who wait for it.
+public final class Spool: Sendable {
+    /// Some of the oldest records.
+    public struct Batch: Sendable {
+        /// The files that they are from.
+        public let files: [String]
+        /// The records, oldest first.
+        public let records: [SpoolRecord]
+    }
+
+    /// A file that was given another name, so that it is no longer in the way.
+    public struct SetAside: Sendable, Equatable {
+        /// Why.
+        public enum Reason: String, Sendable, CaseIterable {
+            /// It was cut or changed, or can't be read.
+            case torn
+            /// It is nothing of siwad's.
+            case foreign
+        }
+
+        /// Why.
+        public let reason: Reason
+        /// Its path.
+        public let path: String
+    }
+
+    private let directory: SpoolDirectory
+    private let limit: Int64
+    private let index = Mutex(SpoolIndex())
+    /// The size of the file that was refused last, in bytes; a block where none was.
+    private let wanted = Atomic<Int64>(leastRoom)
+    private let thread = DispatchQueue(label: "siwad.spool")
+
+    /// What torn files end in.
+    public static let tornSuffix = ".corrupt"
+    /// What files end in that are nothing of ours.
+    public static let foreignSuffix = ".foreign"
+
+    /// Opens a directory, which is created if its parent is there, and locks it. Blocks for a moment. Call ``scan()``
+    /// next.
+    ///
+    /// - Parameter limit: in bytes.
+    /// - Throws: `unusable`, `inUse`.
+    public init(directory path: String, limit: Int64) throws(SpoolError) {
+        directory = try SpoolDirectory(path)
+        self.limit = limit
+        directory.removeUnfinished()
+    }
+
+    /// Lets another process have the directory, as the end of this one would. Nothing may be appended or removed any more.
+    public func unlock() {
+        directory.unlock()
+    }
+
+    /// What waits, in bytes.
+    public var bytes: Int64 { index.withLock { $0.bytes } }
+
+    /// Whether nothing waits.
+    public var isEmpty: Bool { index.withLock { $0.files.isEmpty } }
+
+    /// Looks what is in the directory. What is nothing of ours is set aside; sub-directories and hidden files stay.
+    public func scan() async throws(SpoolError) -> [SetAside] {
+        try await onThread { () throws(SpoolError) in
+            var files: [SpoolIndex.File] = []
+            var setAside: [SetAside] = []
+            for name in try self.directory.names() {
+                guard let size = self.directory.size(name) else { continue }
+                if SpoolIndex.isName(name) {
+                    files.append(SpoolIndex.File(name: name, size: size))
+                } else if !name.hasSuffix(Self.tornSuffix), !name.hasSuffix(Self.foreignSuffix) {
+                    setAside.append(try self.setAside(name, .foreign))
+                }
+            }
+            self.index.withLock { $0.found(files) }
+            return setAside
+        }
+    }
+
+    /// Makes records durable.
+    ///
+    /// - Throws: `full`, `failed`, and what opening throws when the directory was replaced. Nothing is kept then.
+    public func append(_ records: [SpoolRecord]) async throws(SpoolError) {
+        try await onThread { () throws(SpoolError) in
+            let bytes = SpoolFile.encoded(records)
+            let size = Int64(bytes.count)
+            self.wanted.store(max(size, Self.leastRoom), ordering: .relaxed)
+            try self.checkRoom(for: size)
+            let name = self.index.withLock { $0.nextName(now: Self.now()) }
+            try self.directory.write(bytes, as: name)
+            self.index.withLock { $0.added(SpoolIndex.File(name: name, size: size)) }
+        }
+    }
+
+    /// Whether as much as was wanted last could be made durable at present.
+    ///
+    /// - Throws: as ``append(_:)``.
+    public func check() async throws(SpoolError) {
+        try await onThread { () throws(SpoolError) in
+            let size = min(self.wanted.load(ordering: .relaxed), self.limit)
+            try self.checkRoom(for: size)
+            try self.directory.checkRoom(for: Int(size))
+        }
+    }
+
+    /// The oldest records that fit one transaction: whole files, at least one if there is any.
+    ///
+    /// - Returns: the records, and which files turned out to be torn and were set aside.
+    public func oldest(atMost count: Int) async throws(SpoolError) -> (batch: Batch, setAside: [SetAside]) {
+        try await onThread { () throws(SpoolError) in
+            var files: [String] = []
+            var records: [SpoolRecord] = []
+            var setAside: [SetAside] = []
+            for name in self.index.withLock({ $0.files.prefix(max(1, count)).map(\.name) }) {
+                switch try self.directory.read(name) {
+                case .content(let bytes):
+                    guard let found = SpoolFile.decoded(bytes) else {
+                        setAside.append(try self.setAside(name, .torn))
+                        continue
+                    }
+                    guard files.isEmpty || records.count + found.count <= count else {
+                        return (Batch(files: files, records: records), setAside)
+                    }
+                    files.append(name)
+                    records += found
+                case .unreadable:
+                    setAside.append(try self.setAside(name, .torn))
+                case .absent:
+                    self.index.withLock { $0.removed([name]) }
+                }
+            }
+            return (Batch(files: files, records: records), setAside)
+        }
+    }
+
+    /// Lets all other files come first from here on: the database would not have these.
+    public func postpone(_ batch: Batch) {
+        index.withLock { $0.postponed(batch.files) }
+    }
+
+    /// Removes what the database has.
+    public func remove(_ batch: Batch) async throws(SpoolError) {
+        try await onThread { () throws(SpoolError) in
+            for name in batch.files { try self.directory.remove(name) }
+            self.index.withLock { $0.removed(batch.files) }
+        }
+    }
+
+    // MARK: - Private parts
+
+    private static let leastRoom: Int64 = 4_096
+
+    private func checkRoom(for size: Int64) throws(SpoolError) {
+        let bytes = bytes
+        guard bytes + size <= limit else {
+            throw SpoolError(.full, "the spool \(directory.path) holds \(bytes) bytes of \(limit), its limit")
+        }
+    }
+
+    private func setAside(_ name: String, _ reason: SetAside.Reason) throws(SpoolError) -> SetAside {
+        let suffix =
+            switch reason {
+            case .torn: Self.tornSuffix
+            case .foreign: Self.foreignSuffix
+            }
+        let other = try directory.rename(name, appending: suffix)
+        index.withLock { $0.removed([name]) }
+        return SetAside(reason: reason, path: "\(directory.path)/\(other)")
+    }
+
+    private func onThread<R: Sendable>(
+        _ work: @escaping @Sendable () throws(SpoolError) -> R
+    ) async throws(SpoolError) -> R {
+        let result: Result<R, SpoolError> = await withCheckedContinuation { waiter in
+            thread.async {
+                do throws(SpoolError) {
+                    waiter.resume(returning: .success(try work()))
+                } catch {
+                    waiter.resume(returning: .failure(error))
+                }
+            }
+        }
+        return try result.get()
+    }
+
+    /// Microseconds since 1970.
+    private static func now() -> Int64 {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return Int64(time.tv_sec) * 1_000_000 + Int64(time.tv_nsec) / 1_000
+    }
+}

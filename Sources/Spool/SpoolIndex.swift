@@ -1,0 +1,72 @@
+/// Which files the spool has, oldest first, and how much they hold. Pure bookkeeping.
+struct SpoolIndex {
+    /// One file of the spool.
+    struct File: Equatable {
+        let name: String
+        let size: Int64
+    }
+
+    private(set) var files: [File] = []
+    private(set) var bytes: Int64 = 0
+    private var lastStamp: Int64 = 0
+
+    /// A name that sorts behind all others, whatever the clock does.
+    ///
+    /// - Parameter now: microseconds since 1970.
+    mutating func nextName(now: Int64) -> String {
+        lastStamp = max(now, lastStamp + 1)
+        return Self.name(lastStamp)
+    }
+
+    /// A file was written.
+    mutating func added(_ file: File) {
+        files.append(file)
+        bytes += file.size
+    }
+
+    /// Files are gone, or are no longer ours.
+    mutating func removed(_ names: some Collection<String>) {
+        let first = files.prefix(names.count)
+        if first.map(\.name).elementsEqual(names) {
+            // The oldest, as a rule: thousands of others need not be looked at.
+            bytes -= first.reduce(0) { $0 + $1.size }
+            files.removeFirst(first.count)
+            return
+        }
+        let names = Set(names)
+        files.removeAll { names.contains($0.name) }
+        bytes = files.reduce(0) { $0 + $1.size }
+    }
+
+    /// Files are read after all others from here on.
+    mutating func postponed(_ names: some Collection<String>) {
+        let names = Set(names)
+        files = files.filter { !names.contains($0.name) } + files.filter { names.contains($0.name) }
+    }
+
+    /// These are the files that a look into the directory found.
+    mutating func found(_ found: [File]) {
+        let places = Dictionary(uniqueKeysWithValues: files.enumerated().map { ($1.name, $0) })
+        // What is known keeps its place, which may be a postponed one.
+        files = found.sorted { (places[$0.name] ?? .max, $0.name) < (places[$1.name] ?? .max, $1.name) }
+        bytes = files.reduce(0) { $0 + $1.size }
+        lastStamp = max(lastStamp, files.compactMap { Self.stamp($0.name) }.max() ?? 0)
+    }
+
+    /// Whether a file of this name would be one of ours.
+    static func isName(_ name: String) -> Bool { stamp(name) != nil }
+
+    private static let suffix = ".spool"
+    private static let digits = 20
+
+    private static func name(_ stamp: Int64) -> String {
+        let number = String(stamp)
+        return String(repeating: "0", count: max(0, digits - number.utf8.count)) + number + suffix
+    }
+
+    private static func stamp(_ name: String) -> Int64? {
+        guard name.utf8.count == digits + suffix.utf8.count, name.hasSuffix(suffix) else { return nil }
+        let number = name.dropLast(suffix.count)
+        return number.utf8.allSatisfy { UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 } ? Int64(number) : nil
+    }
+}

@@ -1,0 +1,221 @@
+import AccountStore
+import AppleNotifications
+import AppleSimulator
+import Postgres
+import StoreTestSupport
+import Synchronization
+import Testing
+
+@testable import Intake
+
+@Suite("Replaying dead letters")
+struct DeadLetterReplayTests {
+    static let apps: AudienceMap = {
+        do {
+            return try AudienceMap(parsing: "AAAAAAAAAA/com.example.one,CCCCCCCCCC/com.example.added")
+        } catch {
+            preconditionFailure("\(error)")
+        }
+    }()
+
+    /// An intake with letters of so many people for an app that isn't configured yet.
+    private func with(_ count: Int, _ body: (IntakeFixture) async throws -> Void) async throws {
+        try await IntakeFixture.with { fixture in
+            await fixture.untilStoring()
+            let bodies = try (0..<count).map {
+                try fixture.body("email-disabled", sub: "person\($0)", app: "com.example.added", id: "id\($0)")
+            }
+            _ = await fixture.reception.answers(bodies)
+            #expect(try await fixture.open() == count)
+            try await body(fixture)
+        }
+    }
+
+    @Test("A dry run says for each letter what it would become, and changes nothing.")
+    func rehearsal() async throws {
+        try await with(20) { fixture in
+            let before = try await fixture.everything()
+            var fates: [LetterFate] = []
+            let report = try await fixture.replay(
+                apps: Self.apps,
+                isRehearsal: true,
+                batch: 3,
+                onProgress: { some, _ in fates += some }
+            )
+            #expect(report?.lines == ["20 unknown-audience → applied"])
+            #expect(fates.map(\.end) == Array(repeating: .replayed(.applied), count: 20))
+            #expect(try await fixture.everything() == before)
+            #expect(try await fixture.replay(isRehearsal: true)?.lines == ["20 unknown-audience → unknown-audience"])
+            #expect(try await fixture.everything() == before)
+        }
+    }
+
+    @Test("Within a dry run, letters about one person see each other's effects, as they would in earnest.")
+    func rehearsedTogether() async throws {
+        try await IntakeFixture.with { fixture in
+            await fixture.untilStoring()
+            for _ in 0..<3 {
+                let body = try fixture.body("account-deleted", app: "com.example.added")
+                #expect(await fixture.reception.answer(body) == .acknowledged)
+            }
+            let expected = ["1 unknown-audience → applied", "2 unknown-audience → unchanged"]
+            #expect(try await fixture.replay(apps: Self.apps, isRehearsal: true, batch: 1)?.lines == expected)
+            #expect(try await fixture.replay(apps: Self.apps, batch: 1)?.lines == expected)
+        }
+    }
+
+    @Test("A poisonous letter stays open with what refused it, and takes no other along.")
+    func poison() async throws {
+        try await with(40) { fixture in
+            try await fixture.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_17 CHECK (sub <> 'person17')")
+            let report = try await fixture.replay(apps: Self.apps)
+            #expect(report?.lines == ["1 unknown-audience → store-rejected", "39 unknown-audience → applied"])
+            #expect(report?.details.values.contains { $0.contains("no_17") } == true)
+            #expect(try await fixture.texts("SELECT sub FROM siwa.dead_letters WHERE status = 'open'") == ["person17"])
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.accounts") == ["39"])
+        }
+    }
+
+    @Test("A letter that fails again isn't taken twice by one run, counts the attempt and keeps what was found before.")
+    func failsAgain() async throws {
+        try await with(5) { fixture in
+            for _ in 0..<2 { #expect(try await fixture.replay(batch: 2)?.dead == 5) }
+            let attempts = try await fixture.texts("SELECT DISTINCT attempts::text FROM siwa.dead_letters")
+            #expect(attempts == ["3"])
+            let earlier = try await fixture.texts(
+                "SELECT attempt || coalesce(operator, ' at receipt') FROM siwa.dead_letter_attempts WHERE letter_id = "
+                    + "(SELECT min(id) FROM siwa.dead_letters) ORDER BY attempt"
+            )
+            #expect(earlier == ["1 at receipt", "2kim"])
+        }
+    }
+
+    @Test("What was recorded meanwhile resolves its letter as a duplicate.")
+    func duplicate() async throws {
+        try await with(1) { fixture in
+            let body = try fixture.body("email-disabled", sub: "person0", id: "id0")
+            #expect(await fixture.reception.answer(body) == .acknowledged)
+            #expect(try await fixture.replay(apps: Self.apps)?.lines == ["1 unknown-audience → duplicate"])
+            #expect(try await fixture.letter().letter.outcome == "duplicate")
+            #expect(try await fixture.texts("SELECT source FROM siwa.notifications") == ["endpoint"])
+        }
+    }
+
+    @Test("An old event doesn't end newer sessions.")
+    func superseded() async throws {
+        try await IntakeFixture.with { fixture in
+            await fixture.untilStoring()
+            let issued = WallTime.now() - .seconds(2 * 86_400)
+            #expect(await fixture.reception.answer(try fixture.body(issuedAt: issued)) == .acknowledged)
+            try await fixture.openSession(at: .now() - .seconds(60))
+            #expect(try await fixture.replay(acceptsExpired: true)?.lines == ["1 expired → superseded"])
+            #expect(try await fixture.isLive())
+        }
+    }
+
+    @Test("Two operators at once share the letters: each is replayed once.")
+    func concurrently() async throws {
+        try await with(600) { fixture in
+            let reports = try await withThrowingTaskGroup(of: ReplayReport?.self) { group in
+                for _ in 0..<2 { group.addTask { try await fixture.replay(apps: Self.apps, batch: 20) } }
+                return try await group.reduce(into: []) { $0.append($1) }.compactMap { $0 }
+            }
+            #expect(reports.reduce(0) { $0 + $1.replayed } == 600)
+            #expect(try await fixture.open() == 0)
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["600"])
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.account_history") == ["600"])
+            let attempts = try await fixture.texts("SELECT DISTINCT attempts::text FROM siwa.dead_letters")
+            #expect(attempts == ["2"])
+        }
+    }
+
+    @Test("A run that is cut short between two batches left whole batches behind; the next run does the rest.")
+    func interrupted() async throws {
+        try await with(50) { fixture in
+            let run = Mutex<Task<Void, any Error>?>(nil)
+            let task = Task {
+                _ = try await fixture.replay(
+                    apps: Self.apps,
+                    batch: 10,
+                    onProgress: { fates, report in
+                        if report.replayed == 30, !fates.isEmpty { run.withLock { $0?.cancel() } }
+                    }
+                )
+            }
+            run.withLock { $0 = task }
+            await #expect(throws: (any Error).self) { try await task.value }
+            let left = try await fixture.open()
+            #expect(left % 10 == 0 && left > 0)
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["\(50 - left)"])
+            #expect(try await fixture.replay(apps: Self.apps)?.replayed == left)
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.account_history") == ["50"])
+        }
+    }
+
+    @Test("Each run that begins is in the audit, with its filter and note, and how many it set out to replay.")
+    func audit() async throws {
+        try await with(3) { fixture in
+            let filter = DeadLetterFilter(reason: .unknownAudience, app: "com.example.added")
+            try await fixture.replay(filter, apps: Self.apps)
+            #expect(try await fixture.replay(filter, apps: Self.apps) == nil)
+            let audit = try await fixture.texts(
+                "SELECT concat_ws('|', operator, action, target, note, affected) FROM siwa.operator_actions"
+            )
+            #expect(
+                audit == [
+                    "kim|dead-letters replay|--reason unknown-audience --app com.example.added|ticket 7|3"
+                ]
+            )
+        }
+    }
+
+    @Test("A letter of a month long gone gets its partition.")
+    func oldMonth() async throws {
+        try await with(1) { fixture in
+            let old = WallTime(seconds: 1_600_000_000)
+            let event = SimulatedEvent(
+                type: "account-delete",
+                sub: "person0",
+                app: "com.example.added",
+                eventTime: old.wholeMilliseconds,
+                issuedAt: old.wholeSeconds
+            )
+            let token = try fixture.apple.token(for: event)
+            try await fixture.run(
+                "UPDATE siwa.dead_letters SET received_at = '\(old)', body = convert_to('\(token)', 'UTF8')"
+            )
+            #expect(try await fixture.replay(apps: Self.apps)?.lines == ["1 unknown-audience → applied"])
+        }
+    }
+
+    @Test("A rate is kept, in small batches.")
+    func rate() {
+        #expect(ReplayRun(DeadLetterFilter(), by: "kim", note: "").pacedBatch == 256)
+        #expect(ReplayRun(DeadLetterFilter(), by: "kim", note: "", rate: 100).pacedBatch == 25)
+        #expect(ReplayRun(DeadLetterFilter(), by: "kim", note: "", rate: 0.5).pacedBatch == 1)
+        #expect(ReplayRun(DeadLetterFilter(), by: "kim", note: "", rate: 1e12).pacedBatch == 256)
+    }
+}
+
+extension IntakeFixture {
+    fileprivate func open() async throws -> Int {
+        let counts = try await connection.withSession { session throws(PostgresError) in
+            try DeadLetters.countOpen(in: session)
+        }
+        return counts.values.reduce(0, +)
+    }
+
+    /// Every row that a replay may touch.
+    fileprivate func everything() async throws -> [String] {
+        try await texts(
+            """
+            SELECT d::text FROM siwa.dead_letters AS d UNION ALL SELECT n::text FROM siwa.notifications AS n
+            UNION ALL SELECT a::text FROM siwa.accounts AS a UNION ALL SELECT c::text FROM siwa.consents AS c
+            UNION ALL SELECT h::text FROM siwa.account_changes AS h
+            UNION ALL SELECT o::text FROM siwa.operator_actions AS o
+            UNION ALL SELECT p::text FROM siwa.dead_letter_attempts AS p
+            ORDER BY 1
+            """
+        )
+    }
+}

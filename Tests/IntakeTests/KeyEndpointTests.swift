@@ -1,0 +1,129 @@
+import AppleNotifications
+import AppleSimulator
+import JOSE
+import Telemetry
+import Testing
+
+@testable import Intake
+
+@Suite("Apple's key endpoint", .timeLimit(.minutes(2)))
+struct KeyEndpointTests {
+    /// What no key set is, or none that has a key.
+    static let nonsense = [
+        "", "{", "[]", "null", "<html>Service Unavailable</html>", #"{"keys":[]}"#, #"{"keys":{}}"#, #"{"keys":[{}]}"#,
+        #"{"keys":[],"keys":[]}"#, #"{"error":"server_error"}"#,
+    ]
+
+    @Test("What is no key set changes nothing: the last good set stays in force, and known keys are not slowed.")
+    func keepsLastGoodSet() async throws {
+        try await IntakeFixture.with(floor: .zero) { fixture in
+            await fixture.untilStoring()
+            for nonsense in Self.nonsense {
+                fixture.endpoint.serve(nonsense)
+                let unknown = try fixture.body(signedBy: try SimulatedApple.generate())
+                guard case .unavailable(.keysUnavailable, _) = await fixture.reception.answer(unknown) else {
+                    Issue.record("an unknown key is answered 503 while the endpoint serves \(nonsense)")
+                    continue
+                }
+                #expect(await fixture.reception.answer(try fixture.body()) == .acknowledged)
+            }
+            #expect(fixture.intake.keys.keys.keys.map(\.keyID) == [fixture.apple.keyID])
+            #expect(fixture.metrics.keyFetches.counter("rejected").value >= Self.nonsense.count)
+        }
+    }
+
+    @Test("A set of which one key is weak and one kid is there twice verifies with its good key only.")
+    func badKeysBesideGood() async throws {
+        try await IntakeFixture.with(floor: .zero) { fixture in
+            await fixture.untilStoring()
+            let (twin, otherTwin) = (try SimulatedApple.generate(), try SimulatedApple.generate())
+            let impostor = try SimulatedApple(key: otherTwin.key, keyID: twin.keyID)
+            let good = try SimulatedApple.generate()
+            let weak = #"{"kty":"RSA","kid":"weak","use":"sig","alg":"RS256","n":"AQAB","e":"AQAB"}"#
+            let keys = [twin, impostor, good].map { Self.keys(of: $0.keySetJSON) } + [weak]
+            fixture.endpoint.serve(#"{"keys":[\#(keys.joined(separator: ","))]}"#)
+            #expect(await fixture.reception.answer(try fixture.body(signedBy: good)) == .acknowledged)
+            for ambiguous in [twin, impostor] {
+                let answer = await fixture.reception.answer(try fixture.body(signedBy: ambiguous))
+                #expect(answer == .refused(.unknownKey))
+            }
+            #expect(fixture.intake.keys.keys.keys.map(\.keyID) == [good.keyID])
+            #expect(fixture.log.count("a key of Apple's set is not usable") >= 3)
+        }
+    }
+
+    @Test("A key that was removed verifies nothing any more.")
+    func removedKey() async throws {
+        try await IntakeFixture.with(floor: .zero) { fixture in
+            await fixture.untilStoring()
+            let rotated = try SimulatedApple.generate()
+            fixture.endpoint.serve(rotated.keySetJSON)
+            #expect(await fixture.reception.answer(try fixture.body(signedBy: rotated)) == .acknowledged)
+            #expect(await fixture.reception.answer(try fixture.body()) == .refused(.unknownKey))
+        }
+    }
+
+    @Test("Ten thousand different unknown kids cause at most two fetches, and hold up no genuine notification.")
+    func flood() async throws {
+        try await IntakeFixture.with { fixture in
+            await fixture.untilStoring()
+            let fetches = fixture.endpoint.fetches
+            let token = try fixture.body()
+            let genuine = try (0..<20).map { try fixture.body(sub: "person\($0)") }
+            for round in 0..<20 {
+                let forged = (0..<500).map { Self.forged(kid: "kid\(round).\($0)", like: token) }
+                async let refused = fixture.reception.answers(forged)
+                #expect(await fixture.reception.answer(genuine[round]) == .acknowledged)
+                #expect(await refused.allSatisfy { $0 != .acknowledged })
+            }
+            #expect(fixture.endpoint.fetches <= fetches + 2)
+            // Nobody verified them, so few are kept.
+            let kept = try await fixture.texts("SELECT count(*)::text FROM siwa.dead_letters")
+            #expect(try #require(kept.first.flatMap { Int($0) }) <= 1_000)
+        }
+    }
+
+    @Test("While the endpoint does not answer, notifications of known keys are stored, those of others wait for it.")
+    func slow() async throws {
+        try await IntakeFixture.with(floor: .zero) { fixture in
+            await fixture.untilStoring()
+            let rotated = try SimulatedApple.generate()
+            fixture.endpoint.serve(rotated.keySetJSON)
+            fixture.endpoint.hold()
+            let body = try fixture.body(signedBy: rotated)
+            async let waiting = fixture.reception.answer(body)
+            await fixture.until { $0.endpoint.isHeld }
+            #expect(await fixture.reception.answer(try fixture.body(id: "known")) == .acknowledged)
+            fixture.endpoint.release()
+            #expect(await waiting == .acknowledged)
+        }
+    }
+
+    /// The members of a key set's array.
+    private static func keys(of set: String) -> String {
+        guard let start = set.firstIndex(of: "["), let end = set.lastIndex(of: "]") else { return "" }
+        return String(set[set.index(after: start)..<end])
+    }
+
+    /// A token of that form whose header names another key.
+    private static func forged(kid: String, like body: String) -> String {
+        let header = #"{"kid":"\#(kid)","alg":"RS256"}"#
+        let parts = body.split(separator: ".", maxSplits: 1)
+        return #"{"payload":"\#(base64URL(header)).\#(parts[1])"#
+    }
+
+    private static func base64URL(_ text: String) -> String {
+        let digits = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+        var (bits, count, encoded) = (0, 0, "")
+        for byte in text.utf8 {
+            bits = bits << 8 | Int(byte)
+            count += 8
+            while count >= 6 {
+                count -= 6
+                encoded.append(digits[bits >> count & 63])
+            }
+        }
+        if count > 0 { encoded.append(digits[bits << (6 - count) & 63]) }
+        return encoded
+    }
+}

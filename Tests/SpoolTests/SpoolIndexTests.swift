@@ -1,0 +1,49 @@
+import Testing
+
+@testable import Spool
+
+@Suite("The files of a spool")
+struct SpoolIndexTests {
+    private func index(_ names: [String]) -> SpoolIndex {
+        var index = SpoolIndex()
+        index.found(names.map { SpoolIndex.File(name: $0, size: 10) })
+        return index
+    }
+
+    @Test("A name sorts behind all that are there, even when the clock goes back.")
+    func names() {
+        var index = index(["00000000000000000500.spool"])
+        let names = [600, 600, 5, 700].map { index.nextName(now: $0) }
+        #expect(names == names.sorted())
+        #expect(names.first == "00000000000000000600.spool")
+        #expect(index.nextName(now: 3) > "00000000000000000500.spool")
+        #expect(names.allSatisfy(SpoolIndex.isName))
+    }
+
+    @Test(
+        "Only names of our form are ours.",
+        arguments: [
+            "x.spool", "00000000000000000500.spool.corrupt", "0000000000000000050x.spool", "500.spool", "٠٠٠.spool",
+        ]
+    )
+    func foreign(_ name: String) {
+        #expect(!SpoolIndex.isName(name))
+    }
+
+    @Test("What was postponed comes last, and stays there when the directory is looked at again.")
+    func postponed() {
+        let names = ["1", "2", "3"].map { "0000000000000000000\($0).spool" }
+        var index = index(names.reversed())
+        #expect(index.files.map(\.name) == names)
+        index.postponed([names[0]])
+        index.found(names.map { SpoolIndex.File(name: $0, size: 10) })
+        #expect(index.files.map(\.name) == [names[1], names[2], names[0]])
+        #expect(index.bytes == 30)
+        index.removed([names[1]])
+        #expect(index.bytes == 20)
+        index.removed([names[0]])
+        #expect(index.files.map(\.name) == [names[2]])
+        index.removed(["unknown"])
+        #expect(index.bytes == 10)
+    }
+}

@@ -1,0 +1,190 @@
+import Glibc
+import TestSupport
+import Testing
+
+@testable import Spool
+
+@Suite("The spool")
+struct SpoolTests {
+    private func record(_ number: Int, bytes: Int = 10) -> SpoolRecord {
+        SpoolRecord(
+            receivedAt: Int64(number),
+            keyID: "kid",
+            body: [UInt8](repeating: UInt8(ascii: "a"), count: bytes)
+        )
+    }
+
+    private func mode(_ path: String) -> mode_t {
+        var status = stat()
+        return lstat(path, &status) == 0 ? status.st_mode & 0o777 : 0
+    }
+
+    @Test("Batches come back oldest first, whole files up to the wanted number, and are gone once removed.")
+    func order() async throws {
+        let directory = try TemporaryDirectory()
+        let spool = try Spool(directory: directory.path, limit: 1 << 20)
+        for start in stride(from: 0, to: 12, by: 3) {
+            try await spool.append((start..<start + 3).map { record($0) })
+        }
+        let (first, setAside) = try await spool.oldest(atMost: 7)
+        #expect(first.records.map(\.receivedAt) == [0, 1, 2, 3, 4, 5])
+        #expect(setAside.isEmpty)
+        try await spool.remove(first)
+        let rest = try await spool.oldest(atMost: 1).batch
+        #expect(rest.records.map(\.receivedAt) == [6, 7, 8])
+        try await spool.remove(rest)
+        try await spool.remove(try await spool.oldest(atMost: 100).batch)
+        #expect(spool.isEmpty)
+        #expect(spool.bytes == 0)
+        #expect(try directory.names == [])
+    }
+
+    @Test("What one process left is there for the next one; what it was writing when it ended is not.")
+    func restart() async throws {
+        let directory = try TemporaryDirectory()
+        do {
+            let spool = try Spool(directory: directory.path, limit: 1 << 20)
+            try await spool.append([record(1)])
+            spool.unlock()
+        }
+        try directory.write(Array("siwad-spool 1\njws".utf8), to: ".00000000000000000500.spool.unfinished")
+        let spool = try Spool(directory: directory.path, limit: 1 << 20)
+        #expect(try await spool.scan() == [])
+        #expect(try await spool.oldest(atMost: 10).batch.records == [record(1)])
+        #expect(try directory.names.count == 1)
+    }
+
+    @Test("Over the limit nothing is taken, and everything is again once there is room.")
+    func limit() async throws {
+        let directory = try TemporaryDirectory()
+        let spool = try Spool(directory: directory.path, limit: 1_000)
+        try await spool.append([record(1, bytes: 700)])
+        let error = await #expect(throws: SpoolError.self) { try await spool.append([record(2, bytes: 700)]) }
+        #expect(error?.code == .full)
+        #expect(try directory.names.count == 1)
+        try await spool.remove(try await spool.oldest(atMost: 1).batch)
+        try await spool.append([record(2, bytes: 700)])
+    }
+
+    @Test("The directory is for one's own user alone, and so are the files.")
+    func permissions() async throws {
+        let parent = try TemporaryDirectory()
+        let path = parent.file("spool")
+        let spool = try Spool(directory: path, limit: 1 << 20)
+        try await spool.append([record(1)])
+        #expect(mode(path) == 0o700)
+        let name = try #require(try await spool.oldest(atMost: 1).batch.files.first)
+        #expect(mode("\(path)/\(name)") == 0o600)
+    }
+
+    @Test("A directory that others may enter is made private, unless it serves others as well.")
+    func makesPrivate() throws {
+        let parent = try TemporaryDirectory()
+        try #require(mkdir(parent.file("open"), 0o755) == 0)
+        _ = try Spool(directory: parent.file("open"), limit: 1 << 20)
+        #expect(mode(parent.file("open")) == 0o700)
+        chmod(parent.path, 0o755)
+        let error = #expect(throws: SpoolError.self) { try Spool(directory: parent.path, limit: 1 << 20) }
+        #expect(error?.code == .unusable)
+        #expect(mode(parent.path) == 0o755)
+    }
+
+    @Test("A second one is refused while the first is open.")
+    func lock() throws {
+        let directory = try TemporaryDirectory()
+        do {
+            let first = try Spool(directory: directory.path, limit: 1 << 20)
+            let error = #expect(throws: SpoolError.self) { try Spool(directory: directory.path, limit: 1 << 20) }
+            #expect(error?.code == .inUse)
+            first.unlock()
+        }
+        _ = try Spool(directory: directory.path, limit: 1 << 20)
+    }
+
+    @Test(
+        "A place that can't be a directory is an error that says what to do.",
+        arguments: ["/nowhere/spool", "/dev/null"]
+    )
+    func unusable(_ path: String) {
+        let error = #expect(throws: SpoolError.self) { try Spool(directory: path, limit: 1 << 20) }
+        #expect(error?.code == .unusable)
+        #expect(error?.message.hasPrefix("the spool directory \(path) can't be used: ") == true)
+    }
+
+    @Test("A torn file is set aside under a name that says so, and the others are read.")
+    func torn() async throws {
+        let directory = try TemporaryDirectory()
+        let spool = try Spool(directory: directory.path, limit: 1 << 20)
+        for number in 0..<3 { try await spool.append([record(number)]) }
+        let names = try directory.names
+        try directory.write(Array(try directory.content(names[1]).dropLast(5)), to: names[1])
+        let (batch, setAside) = try await spool.oldest(atMost: 10)
+        #expect(batch.records.map(\.receivedAt) == [0, 2])
+        #expect(setAside == [Spool.SetAside(reason: .torn, path: directory.file(names[1] + ".corrupt"))])
+        try await spool.remove(batch)
+        #expect(try directory.names == [names[1] + ".corrupt"])
+        #expect(try await spool.scan() == [])
+        #expect(spool.isEmpty)
+    }
+
+    @Test("A foreign file is set aside and kept, twice under one name; directories and hidden files are left alone.")
+    func foreign() async throws {
+        let directory = try TemporaryDirectory()
+        try directory.write([1], to: "notes.txt")
+        try directory.write([1], to: ".hidden")
+        try #require(mkdir(directory.file("lost+found"), 0o700) == 0)
+        let spool = try Spool(directory: directory.path, limit: 1 << 20)
+        #expect(
+            try await spool.scan() == [Spool.SetAside(reason: .foreign, path: directory.file("notes.txt.foreign"))]
+        )
+        try directory.write([2], to: "notes.txt")
+        #expect(try await spool.scan().map(\.path) == [directory.file("notes.txt.2.foreign")])
+        #expect(try directory.names == [".hidden", "lost+found", "notes.txt.2.foreign", "notes.txt.foreign"])
+        #expect(try directory.content("notes.txt.foreign") == [1])
+    }
+
+    @Test("A file that came back is found again, one that went is forgotten.")
+    func scan() async throws {
+        let directory = try TemporaryDirectory()
+        let spool = try Spool(directory: directory.path, limit: 1 << 20)
+        try await spool.append([record(1)])
+        let name = try #require(try directory.names.first)
+        let content = try directory.content(name)
+        unlink(directory.file(name))
+        #expect(try await spool.oldest(atMost: 1).batch.files == [])
+        #expect(spool.isEmpty)
+        try directory.write(content, to: name)
+        _ = try await spool.scan()
+        #expect(try await spool.oldest(atMost: 1).batch.records == [record(1)])
+    }
+
+    @Test("A directory that is removed and made again is used, and locked, again.")
+    func replaced() async throws {
+        let parent = try TemporaryDirectory()
+        let path = parent.file("spool")
+        let spool = try Spool(directory: path, limit: 1 << 20)
+        try #require(rmdir(path) == 0)
+        try await spool.append([record(1)])
+        #expect(try await spool.oldest(atMost: 1).batch.records == [record(1)])
+        let error = #expect(throws: SpoolError.self) { try Spool(directory: path, limit: 1 << 20) }
+        #expect(error?.code == .inUse)
+    }
+
+    @Test(
+        "On a full disk nothing is promised and nothing is left behind; with room it goes on.",
+        .enabled(if: TemporaryDirectory.canMount, "needs root, to mount a small file system")
+    )
+    func fullDisk() async throws {
+        let directory = try TemporaryDirectory(capacity: 64 * 1_024)
+        let spool = try Spool(directory: directory.path, limit: 1 << 30)
+        try await spool.append([record(1, bytes: 20_000)])
+        let error = await #expect(throws: SpoolError.self) { try await spool.append([record(2, bytes: 60_000)]) }
+        #expect(error?.code == .failed)
+        #expect(error?.message.hasSuffix("No space left on device; make room there") == true)
+        #expect(try directory.names.count == 1)
+        try await spool.append([record(3, bytes: 10_000)])
+        #expect(try await spool.oldest(atMost: 9).batch.records.map(\.receivedAt) == [1, 3])
+        try await spool.check()
+        #expect(try directory.names.count == 2)
+    }
+}
