@@ -90,6 +90,20 @@ let package = Package(
             swiftSettings: house
         ),
         .target(
+            name: "NotificationServer",
+            dependencies: [
+                "AppleNotifications",
+                "Intake",
+                "Telemetry",
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "HummingbirdCore", package: "hummingbird"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
+                .product(name: "NIOTLS", package: "swift-nio"),
+            ] + nio,
+            swiftSettings: house
+        ),
+        .target(
             name: "LocalPostgres",
             dependencies: [.product(name: "Subprocess", package: "swift-subprocess")],
             swiftSettings: house
@@ -141,6 +155,19 @@ package.targets += [
     tests(
         of: "LocalPostgres",
         with: ["Postgres", "TestSupport", .product(name: "Subprocess", package: "swift-subprocess")]
+    ),
+    tests(
+        of: "NotificationServer",
+        with: [
+            "AppleNotifications",
+            "Intake",
+            "Telemetry",
+            .product(name: "AsyncHTTPClient", package: "async-http-client"),
+            .product(name: "Hummingbird", package: "hummingbird"),
+            .product(name: "Logging", package: "swift-log"),
+            .product(name: "NIOSSL", package: "swift-nio-ssl"),
+            .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+        ] + nio
     ),
     tests(of: "Postgres", with: ["TestSupport"]),
     tests(of: "Spool", with: ["TestSupport"]),

@@ -1,0 +1,33 @@
+import Intake
+import NIOCore
+
+/// The shared state of each event loop, found from any thread and used on its own loop only.
+struct NotificationLoops: Sendable {
+    private let boxes: [ObjectIdentifier: NIOLoopBoundBox<NotificationLoop?>]
+
+    /// Makes the state of every loop of the group, each on its loop.
+    init(
+        group: any EventLoopGroup,
+        make: @escaping @Sendable (any EventLoop, _ deliver: @escaping @Sendable ([Reply]) -> Void) -> NotificationLoop
+    ) async throws {
+        var boxes: [ObjectIdentifier: NIOLoopBoundBox<NotificationLoop?>] = [:]
+        for eventLoop in group.makeIterator() {
+            let box = NIOLoopBoundBox<NotificationLoop?>.makeEmptyBox(eventLoop: eventLoop)
+            try await eventLoop.submit {
+                box.value = make(eventLoop) { replies in
+                    eventLoop.execute { box.value?.deliver(replies) }
+                }
+            }.get()
+            boxes[ObjectIdentifier(eventLoop)] = box
+        }
+        self.boxes = boxes
+    }
+
+    /// The state of a loop; call on it.
+    func state(on eventLoop: any EventLoop) -> NotificationLoop {
+        guard let state = boxes[ObjectIdentifier(eventLoop)]?.value else {
+            preconditionFailure("a connection on an event loop that isn't the server's")
+        }
+        return state
+    }
+}

@@ -1,0 +1,80 @@
+import Hummingbird
+import Logging
+import NIOCore
+public import Telemetry
+
+/// The operations endpoint: `/livez`, `/readyz` and `/metrics`. It listens where only operators and their tools reach.
+public struct OperationsServer: Sendable {
+    private let address: ListenAddress
+    private let eventLoops: EventLoops
+    private let log: Log
+    private let onRunning: @Sendable (Int) async -> Void
+    private let metrics: MetricsRegistry
+    private let readiness: @Sendable () async -> [ReadinessCheck]
+
+    /// A server that listens once it runs.
+    ///
+    /// - Parameters:
+    ///   - onRunning: called with the port as soon as connections are accepted.
+    ///   - readiness: asked at each `/readyz`; must answer within a second or two.
+    public init(
+        address: ListenAddress,
+        eventLoops: EventLoops,
+        log: Log,
+        onRunning: @escaping @Sendable (_ port: Int) async -> Void = { _ in },
+        metrics: MetricsRegistry,
+        readiness: @escaping @Sendable () async -> [ReadinessCheck]
+    ) {
+        self.address = address
+        self.eventLoops = eventLoops
+        self.log = log
+        self.onRunning = onRunning
+        self.metrics = metrics
+        self.readiness = readiness
+    }
+
+    /// Serves until a graceful shutdown or until it is cancelled.
+    ///
+    /// - Throws: `ServerError` when it can't listen.
+    public func run() async throws {
+        let router = Router()
+        router.get("/livez") { _, _ in Self.text("ok\n") }
+        router.get("/readyz") { request, _ in
+            let checks = await readiness()
+            return Self.answer(checks, isVerbose: request.uri.queryParameters["verbose"] != nil)
+        }
+        router.get("/metrics") { _, _ in
+            Self.text(metrics.prometheusText(), type: "text/plain; version=0.0.4; charset=utf-8")
+        }
+        try await RoutedServer(address: address, eventLoops: eventLoops, log: log) { port in
+            log.info(
+                "operations endpoint is open",
+                ["address": "\(ListenAddress(host: address.host, port: port))"]
+            )
+            await onRunning(port)
+        }.run(router)
+    }
+
+    /// 200 or 503; each check on its line when someone wants to know or must know.
+    static func answer(_ checks: [ReadinessCheck], isVerbose: Bool) -> Response {
+        let isReady = checks.allSatisfy(\.isReady)
+        guard isVerbose || !isReady else { return text("ok\n") }
+        let lines = checks.map { $0.line + "\n" }.joined()
+        return text(
+            "\(lines)readyz check \(isReady ? "passed" : "failed")\n",
+            status: isReady ? .ok : .serviceUnavailable
+        )
+    }
+
+    private static func text(
+        _ text: String,
+        type: String = "text/plain; charset=utf-8",
+        status: HTTPResponse.Status = .ok
+    ) -> Response {
+        Response(
+            status: status,
+            headers: [.contentType: type, .cacheControl: "no-store"],
+            body: ResponseBody(byteBuffer: ByteBuffer(string: text))
+        )
+    }
+}

@@ -1,0 +1,158 @@
+import NIOHTTP1
+
+/// Judges the head of a request by HTTP's rules and the contract of the endpoint. Pure.
+///
+/// NIO's decoder has refused before: heads that aren't HTTP, bare line feeds, both lengths, two lengths, lengths that
+/// aren't numbers, and transfer codings that don't end in `chunked`. The framing is looked at once more here, because
+/// a disagreement with a proxy about where a request ends lets one sender write into another's connection.
+struct RequestInspection: Sendable {
+    /// What a head leads to.
+    enum Judgement: Equatable {
+        /// A notification may follow.
+        case accepted(Acceptance)
+        /// Refused, but its end is certain: the connection goes on once its body has gone by, unless it is the last.
+        case refused(ProtocolError, isLast: Bool)
+        /// Refused because of the size that it announces: nothing more is read.
+        case tooLarge
+        /// Refused, and where it ends is uncertain: nothing more is read.
+        case broken(ProtocolError)
+    }
+
+    /// A request for the endpoint.
+    struct Acceptance: Equatable {
+        /// As announced; `nil` for chunks.
+        var contentLength: Int?
+        /// The client waits for `100 Continue` before it sends its body.
+        var expectsContinue: Bool
+        /// The connection ends with its answer.
+        var isLast: Bool
+    }
+
+    /// The path of the endpoint.
+    let path: String
+    /// The largest body.
+    let bodyLimit: Int
+
+    /// Judges one head.
+    func judge(_ head: HTTPRequestHead) -> Judgement {
+        guard head.version.major == 1, head.version.minor <= 1 else { return .broken(.unsupportedVersion) }
+        guard let fields = Fields(head.headers), fields.isFramed(in: head.version) else {
+            return .broken(.malformedRequest)
+        }
+        // What follows a request to change the protocol may be anything, and HTTP/1.0 knows no default of keeping.
+        let isLast = !head.isKeepAlive || fields.upgrades || head.version.minor == 0
+        let expectation = head.version.minor == 0 ? .none : fields.expectation
+        if let error = error(head, fields, expectation) {
+            // Whoever expects to be asked for a body may never send it, and a large one isn't worth reading.
+            let endIsCertain =
+                expectation == .none && (fields.contentLength ?? 0) <= bodyLimit && head.method != .CONNECT
+            return endIsCertain ? .refused(error, isLast: isLast) : .broken(error)
+        }
+        guard (fields.contentLength ?? 0) <= bodyLimit else { return .tooLarge }
+        let length = fields.isChunked ? nil : fields.contentLength ?? 0
+        return .accepted(
+            Acceptance(contentLength: length, expectsContinue: expectation == .continue, isLast: isLast)
+        )
+    }
+
+    private func error(_ head: HTTPRequestHead, _ fields: Fields, _ expectation: Expectation) -> ProtocolError? {
+        if !matches(head.uri) { return .notFound }
+        if head.method != .POST { return .methodNotAllowed }
+        if fields.isEncoded { return .unsupportedEncoding }
+        return expectation == .unknown ? .unsupportedExpectation : nil
+    }
+
+    /// Exactly the path, whatever the query. A proxy may send the absolute form (RFC 9112 §3.2.2).
+    private func matches(_ target: String) -> Bool {
+        if target.hasSameBytes(as: self.path) { return true }
+        var path = target.utf8[...]
+        if path.first != UInt8(ascii: "/"), let scheme = path.firstIndex(of: UInt8(ascii: ":")),
+            path[scheme...].starts(with: "://".utf8)
+        {
+            let authority = path[scheme...].dropFirst(3)
+            path = authority.drop { $0 != UInt8(ascii: "/") && $0 != UInt8(ascii: "?") }
+        }
+        if let query = path.firstIndex(of: UInt8(ascii: "?")) {
+            path = path[..<query]
+        }
+        return path.elementsEqual(self.path.utf8)
+    }
+}
+
+extension RequestInspection {
+    fileprivate enum Expectation {
+        case none
+        case `continue`
+        case unknown
+    }
+
+    /// The fields that decide, each of them at most once.
+    fileprivate struct Fields {
+        var contentLength: Int?
+        var isChunked = false
+        var isEncoded = false
+        var upgrades = false
+        var expectation = Expectation.none
+        var hosts = 0
+
+        /// `nil` when a field of the framing is doubled or isn't what it must be.
+        init?(_ headers: HTTPHeaders) {
+            for (name, value) in headers {
+                // The length of a name tells the few that matter from all others.
+                switch name.utf8.count {
+                case 4 where name.isField("host"):
+                    hosts += 1
+                case 6 where name.isField("expect"):
+                    expectation = value.isField("100-continue") ? .continue : .unknown
+                case 7 where name.isField("upgrade"):
+                    upgrades = true
+                case 14 where name.isField("content-length"):
+                    guard contentLength == nil, let length = Self.length(value) else { return nil }
+                    contentLength = length
+                case 16 where name.isField("content-encoding"):
+                    isEncoded = isEncoded || !value.isField("identity")
+                case 17 where name.isField("transfer-encoding"):
+                    guard !isChunked, value.isField("chunked") else { return nil }
+                    isChunked = true
+                default:
+                    break
+                }
+            }
+        }
+
+        /// RFC 9112 §3.2 and §6.1: one Host (HTTP/1.0 may do without), one length, no chunks before HTTP/1.1.
+        func isFramed(in version: HTTPVersion) -> Bool {
+            if isChunked, contentLength != nil || version.minor == 0 { return false }
+            return hosts == 1 || hosts == 0 && version.minor == 0
+        }
+
+        private static func length(_ text: String) -> Int? {
+            guard !text.isEmpty, text.utf8.allSatisfy({ (0x30...0x39).contains($0) }) else { return nil }
+            return Int(text)
+        }
+    }
+}
+
+extension String {
+    /// Compares byte by byte: `==` would hold different spellings of one character for equal.
+    fileprivate func hasSameBytes(as other: String) -> Bool {
+        let (bytes, wanted) = (utf8.span, other.utf8.span)
+        guard bytes.count == wanted.count else { return false }
+        for index in bytes.indices where bytes[index] != wanted[index] {
+            return false
+        }
+        return true
+    }
+
+    /// Compares with a text of lower-case ASCII, ignoring the case of letters.
+    fileprivate func isField(_ lowercase: String) -> Bool {
+        let (bytes, wanted) = (utf8.span, lowercase.utf8.span)
+        guard bytes.count == wanted.count else { return false }
+        for index in bytes.indices {
+            let byte = bytes[index]
+            let folded = (0x41...0x5A).contains(byte) ? byte | 0x20 : byte
+            guard folded == wanted[index] else { return false }
+        }
+        return true
+    }
+}

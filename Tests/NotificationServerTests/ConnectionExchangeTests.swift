@@ -1,0 +1,243 @@
+import AppleNotifications
+import Intake
+import NIOCore
+import Testing
+
+@testable import NotificationServer
+
+@Suite("The exchange of one connection")
+struct ConnectionExchangeTests {
+    private let start = NIODeadline.uptimeNanoseconds(1_000_000_000)
+    private let limits = ServerLimits()
+
+    private func exchange() -> ConnectionExchange {
+        ConnectionExchange(isSecure: false, now: start)
+    }
+
+    private func accepted(isLast: Bool = false, expects: Bool = false) -> RequestInspection.Judgement {
+        .accepted(.init(contentLength: 1, expectsContinue: expects, isLast: isLast))
+    }
+
+    /// A request has come in whole; the result is its number.
+    private func receive(_ exchange: inout ConnectionExchange, isLast: Bool = false) throws -> UInt64 {
+        exchange.bytesArrived(now: start)
+        #expect(exchange.headArrived(accepted(isLast: isLast), isHEAD: false, now: start) == .collect)
+        #expect(exchange.bodyArrived(1, limit: 1) == .collect)
+        let number = exchange.endArrived(now: start)
+        return try #require(number)
+    }
+
+    private func answer(_ outcome: Outcome, isLast: Bool = false, omitsBody: Bool = false)
+        -> ConnectionExchange.Writable
+    {
+        .answer(outcome, since: start, omitsBody: omitsBody, isLast: isLast)
+    }
+
+    @Test("Answers leave in the order of the requests.")
+    func order() throws {
+        var exchange = exchange()
+        let first = try receive(&exchange)
+        let second = try receive(&exchange)
+        exchange.submitted(first, ticket: 7, now: start)
+        exchange.submitted(second, ticket: 8, now: start)
+        exchange.decided(second, .refused(.badSignature))
+        #expect(exchange.nextWritable(now: start) == nil)
+        exchange.decided(first, .acknowledged)
+        #expect(exchange.nextWritable(now: start) == answer(.acknowledged))
+        #expect(exchange.nextWritable(now: start) == answer(.refused(.badSignature)))
+        #expect(exchange.nextWritable(now: start) == nil)
+        #expect(!exchange.isFinished)
+    }
+
+    @Test("A number that isn't outstanding is ignored.")
+    func unknownNumbers() throws {
+        var exchange = exchange()
+        let first = try receive(&exchange)
+        exchange.decided(first + 1, .acknowledged)
+        exchange.decided(first, .acknowledged)
+        #expect(exchange.nextWritable(now: start) == answer(.acknowledged))
+        exchange.decided(first, .refused(.badSignature))
+        #expect(exchange.nextWritable(now: start) == nil)
+    }
+
+    @Test("After the last request nothing is read, and its answer says so.")
+    func lastRequest() throws {
+        var exchange = exchange()
+        let only = try receive(&exchange, isLast: true)
+        #expect(exchange.ignoresInput)
+        #expect(exchange.headArrived(accepted(), isHEAD: false, now: start) == .ignore)
+        #expect(exchange.parsingFailed(.malformedRequest, now: start) == false)
+        exchange.decided(only, .acknowledged)
+        #expect(exchange.nextWritable(now: start) == answer(.acknowledged, isLast: true))
+        #expect(exchange.isFinished)
+    }
+
+    @Test("A refused request is answered before its body has gone by, and doesn't end the connection.")
+    func refusedRequest() throws {
+        var exchange = exchange()
+        #expect(exchange.headArrived(.refused(.notFound, isLast: false), isHEAD: true, now: start) == .answer)
+        #expect(exchange.nextWritable(now: start) == answer(.protocolError(.notFound), omitsBody: true))
+        #expect(exchange.bodyArrived(10, limit: 10) == .ignore)
+        #expect(exchange.endArrived(now: start) == nil)
+        let next = try receive(&exchange)
+        exchange.decided(next, .acknowledged)
+        #expect(exchange.nextWritable(now: start) == answer(.acknowledged))
+    }
+
+    @Test("A refused request with an endless body ends the connection.")
+    func refusedEndlessly() {
+        var exchange = exchange()
+        _ = exchange.headArrived(.refused(.notFound, isLast: false), isHEAD: false, now: start)
+        _ = exchange.nextWritable(now: start)
+        #expect(exchange.bodyArrived(11, limit: 10) == .close)
+    }
+
+    @Test("A body that grows above the limit is answered at once.")
+    func tooLarge() {
+        var exchange = exchange()
+        _ = exchange.headArrived(accepted(), isHEAD: false, now: start)
+        #expect(exchange.bodyArrived(6, limit: 10) == .collect)
+        #expect(exchange.bodyArrived(5, limit: 10) == .answer)
+        #expect(exchange.nextWritable(now: start) == answer(.refused(.bodyTooLarge), isLast: true))
+        #expect(exchange.bodyArrived(5, limit: 10) == .ignore)
+        #expect(exchange.endArrived(now: start) == nil)
+    }
+
+    @Test("A broken request is answered after those before it.")
+    func brokenBehindOthers() throws {
+        var exchange = exchange()
+        let first = try receive(&exchange)
+        exchange.submitted(first, ticket: 1, now: start)
+        #expect(exchange.headArrived(.broken(.malformedRequest), isHEAD: false, now: start) == .answer)
+        #expect(exchange.nextWritable(now: start) == nil)
+        exchange.decided(first, .acknowledged)
+        #expect(exchange.nextWritable(now: start) == answer(.acknowledged))
+        #expect(exchange.nextWritable(now: start) == answer(.protocolError(.malformedRequest), isLast: true))
+    }
+
+    @Test("100-continue goes out once, when the turn of its request has come.")
+    func interim() throws {
+        var exchange = exchange()
+        let first = try receive(&exchange)
+        exchange.submitted(first, ticket: 1, now: start)
+        _ = exchange.headArrived(accepted(expects: true), isHEAD: false, now: start)
+        #expect(exchange.nextWritable(now: start) == nil)
+        exchange.decided(first, .acknowledged)
+        #expect(exchange.nextWritable(now: start) == answer(.acknowledged))
+        #expect(exchange.nextWritable(now: start) == .interim)
+        #expect(exchange.nextWritable(now: start) == nil)
+    }
+
+    @Test("Draining answers what is in flight and refuses what begins.")
+    func draining() throws {
+        var idle = exchange()
+        #expect(idle.drainingBegan() == .finish)
+        #expect(idle.isFinished)
+        var handshaking = ConnectionExchange(isSecure: true, now: start)
+        #expect(handshaking.drainingBegan() == .close)
+
+        var exchange = exchange()
+        let first = try receive(&exchange)
+        exchange.submitted(first, ticket: 1, now: start)
+        #expect(exchange.drainingBegan() == .answer)
+        #expect(exchange.headArrived(accepted(), isHEAD: false, now: start) == .answer)
+        exchange.decided(first, .acknowledged)
+        #expect(exchange.nextWritable(now: start) == answer(.acknowledged))
+        let refusal = Outcome.unavailable(.shuttingDown, retryAfterSeconds: 5)
+        #expect(exchange.nextWritable(now: start) == answer(refusal, isLast: true))
+        #expect(exchange.isFinished)
+
+        var single = self.exchange()
+        let only = try receive(&single)
+        _ = single.drainingBegan()
+        single.decided(only, .acknowledged)
+        #expect(single.nextWritable(now: start) == answer(.acknowledged, isLast: true))
+        #expect(single.isFinished)
+    }
+
+    @Test("Each deadline counts from its own moment.")
+    func deadlines() throws {
+        func passes(_ exchange: ConnectionExchange, _ time: TimeAmount) -> ConnectionExchange.Overdue {
+            var exchange = exchange
+            let before = exchange.timePassed(now: start + time - .nanoseconds(1), limits: limits)
+            #expect(before == ConnectionExchange.Overdue())
+            return exchange.timePassed(now: start + time, limits: limits)
+        }
+        #expect(passes(exchange(), limits.idleDeadline).finishes)
+        #expect(passes(ConnectionExchange(isSecure: true, now: start), limits.headDeadline).closes)
+
+        var head = exchange()
+        head.bytesArrived(now: start)
+        #expect(passes(head, limits.headDeadline).answers)
+
+        var body = exchange()
+        _ = body.headArrived(accepted(), isHEAD: false, now: start)
+        #expect(passes(body, limits.bodyDeadline).answers)
+
+        var skipping = exchange()
+        _ = skipping.headArrived(.refused(.notFound, isLast: false), isHEAD: false, now: start)
+        #expect(passes(skipping, limits.bodyDeadline).finishes)
+
+        var waiting = exchange()
+        waiting.submitted(try receive(&waiting), ticket: 9, now: start)
+        #expect(passes(waiting, limits.answerDeadline).abandoned == [9])
+
+        var lingering = exchange()
+        lingering.lingeringBegan(now: start)
+        #expect(passes(lingering, limits.lingerDeadline).closes)
+    }
+
+    @Test("Long silence is worth least, activity more, waiting most, and the older the less.")
+    func worth() throws {
+        let later = start + .milliseconds(1)
+        let now = later + ConnectionExchange.grace
+        let silent = exchange()
+        let youngSilent = ConnectionExchange(isSecure: false, now: later)
+        var sending = exchange()
+        sending.bytesArrived(now: start)
+        var youngSending = exchange()
+        _ = youngSending.headArrived(accepted(), isHEAD: false, now: later)
+        let newcomer = ConnectionExchange(isSecure: true, now: now)
+        var waiting = exchange()
+        waiting.submitted(try receive(&waiting), ticket: 1, now: start)
+        let ranked = [silent, youngSilent, sending, youngSending, newcomer, waiting].map { $0.worth(now: now) }
+        for (less, more) in zip(ranked, ranked.dropFirst()) {
+            #expect(less < more)
+        }
+        #expect(waiting.worth(now: now) == .waiting)
+    }
+
+    @Test("A peer that has finished sending gets what is outstanding.")
+    func peerFinished() throws {
+        var idle = exchange()
+        #expect(idle.peerFinished(now: start) == .close)
+
+        var waiting = exchange()
+        let first = try receive(&waiting)
+        waiting.submitted(first, ticket: 1, now: start)
+        #expect(waiting.peerFinished(now: start) == .answer)
+        waiting.decided(first, .acknowledged)
+        #expect(waiting.nextWritable(now: start) == answer(.acknowledged, isLast: true))
+
+        var cutShort = exchange()
+        _ = cutShort.headArrived(accepted(), isHEAD: false, now: start)
+        #expect(cutShort.peerFinished(now: start) == .answer)
+        #expect(cutShort.nextWritable(now: start) == answer(.protocolError(.malformedRequest), isLast: true))
+
+        var lingering = exchange()
+        lingering.lingeringBegan(now: start)
+        #expect(lingering.peerFinished(now: start) == .close)
+    }
+
+    @Test("A connection that is gone gives its tickets back and takes nothing more.")
+    func closed() throws {
+        var exchange = exchange()
+        for ticket in [7, 8] as [UInt64] {
+            exchange.submitted(try receive(&exchange), ticket: ticket, now: start)
+        }
+        #expect(exchange.closed() == [7, 8])
+        #expect(exchange.closed() == [])
+        #expect(exchange.headArrived(accepted(), isHEAD: false, now: start) == .ignore)
+        #expect(exchange.nextWritable(now: start) == nil)
+    }
+}

@@ -1,0 +1,91 @@
+import Intake
+import Telemetry
+import Testing
+
+@testable import NotificationServer
+
+@Suite("The connection limit", .timeLimit(.minutes(1)))
+struct ConnectionLimitTests {
+    @Test("At the limit the connection that has been silent for the longest time makes room.")
+    func silentGoFirst() async throws {
+        var limits = ServerLimits()
+        limits.connections = 3
+        try await TestServer.with(limits: limits) { server in
+            var clients: [RawClient] = []
+            for number in 0..<3 {
+                let client = try await server.connect()
+                try await client.send(post("\(number)"))
+                #expect(try await client.answer().status == 200)
+                clients.append(client)
+            }
+            // The first has spoken last.
+            try await clients[0].send(post("again"))
+            #expect(try await clients[0].answer().status == 200)
+            let newcomer = try await server.connect()
+            #expect(await clients[1].rest() == "")
+            for client in [newcomer, clients[0], clients[2]] {
+                try await client.send(post("still here"))
+                #expect(try await client.answer().status == 200)
+            }
+            #expect(server.metrics.evictedConnections.value == 1)
+        }
+    }
+
+    @Test("Those who have been sending for the longest time make room too, and those who wait for an answer never.")
+    func waitingStay() async throws {
+        var limits = ServerLimits()
+        limits.connections = 2
+        try await TestServer.with(StubIntake { $0 == "wait" ? nil : .acknowledged }, limits: limits) { server in
+            let waiting = try await server.connect()
+            try await waiting.send(post("wait"))
+            var tickets = server.intake.tickets.makeAsyncIterator()
+            let ticket = try #require(await tickets.next())
+            let slow = try await server.connect()
+            try await slow.send("POST /slow")
+            let newcomer = try await server.connect()
+            #expect(await slow.rest() == "")
+            try await newcomer.send(post("x"))
+            #expect(try await newcomer.answer().status == 200)
+            server.intake.answer([Reply(ticket: ticket, answer: .acknowledged)])
+            #expect(try await waiting.answer().status == 200)
+        }
+    }
+
+    @Test("When everyone waits for an answer the newcomer is turned away.")
+    func everyoneWaits() async throws {
+        var limits = ServerLimits()
+        limits.connections = 1
+        try await TestServer.with(StubIntake { _ in nil }, limits: limits) { server in
+            let waiting = try await server.connect()
+            try await waiting.send(post("wait"))
+            var tickets = server.intake.tickets.makeAsyncIterator()
+            let ticket = try #require(await tickets.next())
+            let newcomer = try await server.connect()
+            #expect(await newcomer.rest() == "")
+            server.intake.answer([Reply(ticket: ticket, answer: .acknowledged)])
+            #expect(try await waiting.answer().status == 200)
+        }
+    }
+
+    @Test("A genuine sender is answered while a thousand silent connections keep coming.")
+    func flood() async throws {
+        var limits = ServerLimits()
+        limits.connections = 64
+        try await TestServer.with(limits: limits) { server in
+            var silent: [RawClient] = []
+            for number in 0..<1000 {
+                silent.append(try await server.connect())
+                if number % 50 == 0 {
+                    let genuine = try await server.connect()
+                    try await genuine.send(post("\(number)", fields: "Connection: close\r\n"))
+                    #expect(try await genuine.answer().status == 200)
+                }
+            }
+            #expect(server.metrics.connections.value <= 66)
+            for client in silent {
+                // Most of them were closed long ago.
+                try? await client.disconnect()
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+import Intake
+import Testing
+
+@Suite("Clients that go early, and servers that end", .timeLimit(.minutes(1)))
+struct DisconnectTests {
+    @Test("A client that goes before its answer harms nobody.")
+    func earlyDisconnect() async throws {
+        try await TestServer.with(StubIntake { _ in nil }) { server in
+            let client = try await server.connect()
+            try await client.send(post("1") + post("2"))
+            var tickets = server.intake.tickets.makeAsyncIterator()
+            let first = try #require(await tickets.next())
+            let second = try #require(await tickets.next())
+            try await client.disconnect()
+            let other = try await server.connect()
+            try await other.send(post("3"))
+            let third = try #require(await tickets.next())
+            server.intake.answer([first, second, third].map { Reply(ticket: $0, answer: .acknowledged) })
+            #expect(try await other.answer().status == 200)
+        }
+    }
+
+    @Test("A client that goes in the midst of a body leaves nothing behind.")
+    func halfABody() async throws {
+        try await TestServer.with { server in
+            let client = try await server.connect()
+            try await client.send("POST \(TestServer.path) HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc")
+            try await client.disconnect()
+            let other = try await server.connect()
+            try await other.send(post("x"))
+            #expect(try await other.answer().status == 200)
+            #expect(server.intake.bodies == ["x"])
+        }
+    }
+
+    @Test("A client that has finished sending still gets its answers.")
+    func halfClosed() async throws {
+        try await TestServer.with(StubIntake { _ in nil }) { server in
+            let client = try await server.connect()
+            try await client.send(post("1") + post("2"))
+            var tickets = server.intake.tickets.makeAsyncIterator()
+            let first = try #require(await tickets.next())
+            let second = try #require(await tickets.next())
+            try await client.finishSending()
+            server.intake.answer([first, second].map { Reply(ticket: $0, answer: .acknowledged) })
+            #expect(try await client.answer().status == 200)
+            #expect(try await client.answer().status == 200)
+            #expect(await client.rest() == "")
+        }
+    }
+
+    @Test("A client that finishes in the midst of a request is told so.")
+    func cutShort() async throws {
+        try await TestServer.with { server in
+            let client = try await server.connect()
+            try await client.send("POST \(TestServer.path) HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc")
+            try await client.finishSending()
+            #expect(try await client.answer().status == 400)
+            #expect(await client.rest() == "")
+            #expect(server.intake.bodies.isEmpty)
+        }
+    }
+
+    @Test("A shutdown closes idle connections and answers what is in flight, saying that it is the last.")
+    func drain() async throws {
+        try await TestServer.with(StubIntake { _ in nil }) { server in
+            let idle = try await server.connect()
+            let busy = try await server.connect()
+            try await busy.send(post("x"))
+            var tickets = server.intake.tickets.makeAsyncIterator()
+            let ticket = try #require(await tickets.next())
+            await server.beginShutdown()
+            #expect(await idle.rest() == "")
+            server.intake.answer([Reply(ticket: ticket, answer: .acknowledged)])
+            let answer = try await busy.answer()
+            #expect(answer.status == 200)
+            #expect(answer.fields["connection"] == "close")
+            #expect(await busy.rest() == "")
+            await #expect(throws: (any Error).self) { _ = try await server.connect() }
+        }
+    }
+
+    @Test("During a shutdown a request whose body is still arriving is finished.")
+    func drainUnfinishedBody() async throws {
+        try await TestServer.with(StubIntake { _ in nil }) { server in
+            let idle = try await server.connect()
+            let began = try await server.connect()
+            try await began.send("POST \(TestServer.path) HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo")
+            let busy = try await server.connect()
+            try await busy.send(post("x"))
+            var tickets = server.intake.tickets.makeAsyncIterator()
+            let first = try #require(await tickets.next())
+            await server.beginShutdown()
+            #expect(await idle.rest() == "")
+
+            try await began.send("dy")
+            let second = try #require(await tickets.next())
+            server.intake.answer([Reply(ticket: second, answer: .acknowledged)])
+            #expect(try await began.answer().status == 200)
+            #expect(await began.rest() == "")
+
+            server.intake.answer([Reply(ticket: first, answer: .acknowledged)])
+            #expect(try await busy.answer().status == 200)
+            #expect(await busy.rest() == "")
+        }
+    }
+}

@@ -1,0 +1,205 @@
+import AppleNotifications
+import Intake
+import Telemetry
+import Testing
+
+@testable import NotificationServer
+
+@Suite("The notification endpoint", .timeLimit(.minutes(1)))
+struct EndpointTests {
+    @Test("A notification that is acknowledged is answered 200 without a body, and the connection stays open.")
+    func acknowledged() async throws {
+        try await TestServer.with { server in
+            let client = try await server.connect()
+            for number in 1...3 {
+                try await client.send(post("body \(number)"))
+                let answer = try await client.answer()
+                #expect(answer.status == 200)
+                #expect(answer.body == "")
+                #expect(answer.fields["content-length"] == "0")
+                #expect(answer.fields["date"]?.hasSuffix(" GMT") == true)
+                #expect(answer.fields["connection"] == nil)
+            }
+            #expect(server.intake.bodies == ["body 1", "body 2", "body 3"])
+            #expect(server.metrics.registry.prometheusText().contains("siwad_request_duration_seconds_count 3\n"))
+        }
+    }
+
+    @Test("Each rejection is a problem whose type ends in the reason, and is counted.", arguments: Rejection.allCases)
+    func rejected(_ rejection: Rejection) async throws {
+        try await TestServer.with(StubIntake { _ in .refused(rejection) }) { server in
+            let client = try await server.connect()
+            try await client.send(post("x"))
+            let answer = try await client.answer()
+            #expect(answer.status == rejection.status)
+            #expect(answer.reason == rejection.rawValue)
+            #expect(answer.fields["content-type"] == "application/problem+json")
+            #expect(answer.body.contains("\"status\":\(rejection.status)"))
+            #expect(server.metrics.rejections.counter(rejection.rawValue).value == 1)
+            let metric = "siwad_rejections_total{reason=\"\(rejection.rawValue)\"} 1\n"
+            #expect(server.metrics.registry.prometheusText().contains(metric))
+        }
+    }
+
+    @Test("What can't be taken at present is answered 503 with Retry-After.", arguments: Unavailability.allCases)
+    func unavailable(_ reason: Unavailability) async throws {
+        let intake = StubIntake { _ in .unavailable(reason, retryAfterSeconds: 17) }
+        try await TestServer.with(intake) { server in
+            let client = try await server.connect()
+            try await client.send(post("x"))
+            let answer = try await client.answer()
+            #expect(answer.status == 503)
+            #expect(answer.fields["retry-after"] == "17")
+            #expect(answer.reason == reason.rawValue)
+            let metric = "siwad_unavailable_total{reason=\"\(reason.rawValue)\"} 1\n"
+            #expect(server.metrics.registry.prometheusText().contains(metric))
+        }
+    }
+
+    @Test("Another path is 404, another method 405 with Allow, and the connection goes on after the body.")
+    func otherRequests() async throws {
+        try await TestServer.with { server in
+            let client = try await server.connect()
+            try await client.send("POST /other HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody")
+            #expect(try await client.answer().status == 404)
+            try await client.send("GET \(TestServer.path) HTTP/1.1\r\nHost: a\r\n\r\n")
+            let refused = try await client.answer()
+            #expect(refused.status == 405)
+            #expect(refused.fields["allow"] == "POST")
+            try await client.send("HEAD \(TestServer.path) HTTP/1.1\r\nHost: a\r\n\r\n" + post("after"))
+            let head = try await client.answer(toHEAD: true)
+            #expect(head.status == 405)
+            #expect(try await client.answer().status == 200)
+            #expect(server.intake.bodies == ["after"])
+        }
+    }
+
+    @Test("Nothing of the operations endpoint is here.", arguments: ["/metrics", "/livez", "/readyz", "/"])
+    func operations(_ path: String) async throws {
+        try await TestServer.with { server in
+            let client = try await server.connect()
+            try await client.send("GET \(path) HTTP/1.1\r\nHost: a\r\n\r\n")
+            #expect(try await client.answer().status == 404)
+        }
+    }
+
+    @Test("A query is ignored.")
+    func query() async throws {
+        try await TestServer.with { server in
+            let client = try await server.connect()
+            try await client.send(
+                "POST \(TestServer.path)?a=b HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx"
+            )
+            #expect(try await client.answer().status == 200)
+        }
+    }
+
+    @Test("A body in chunks reaches the intake whole.")
+    func chunks() async throws {
+        try await TestServer.with { server in
+            let client = try await server.connect()
+            try await client.send(
+                "POST \(TestServer.path) HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+            )
+            try await client.send("2;extension=1\r\nde\r\n0\r\nTrailer: x\r\n\r\n")
+            #expect(try await client.answer().status == 200)
+            #expect(server.intake.bodies == ["abcde"])
+        }
+    }
+
+    @Test("A body that arrives byte by byte reaches the intake whole.")
+    func pieces() async throws {
+        try await TestServer.with { server in
+            let client = try await server.connect()
+            for byte in post("piecemeal") {
+                try await client.send(String(byte))
+            }
+            #expect(try await client.answer().status == 200)
+            #expect(server.intake.bodies == ["piecemeal"])
+        }
+    }
+
+    @Test("Pipelined requests are answered in their order, whatever the order in which the answers come.")
+    func pipelining() async throws {
+        try await TestServer.with(StubIntake { $0 == "now" ? .refused(.malformedBody) : nil }) { server in
+            let client = try await server.connect()
+            try await client.send(post("1") + post("2") + post("now") + post("3"))
+            var tickets = server.intake.tickets.makeAsyncIterator()
+            let first = try #require(await tickets.next())
+            let second = try #require(await tickets.next())
+            let third = try #require(await tickets.next())
+            server.intake.answer([
+                Reply(ticket: third, answer: .refused(.unknownKey)),
+                Reply(ticket: second, answer: .refused(.badSignature)),
+                Reply(ticket: first, answer: .acknowledged),
+            ])
+            #expect(try await client.answer().status == 200)
+            #expect(try await client.answer().reason == "bad-signature")
+            #expect(try await client.answer().reason == "malformed-body")
+            #expect(try await client.answer().reason == "unknown-key")
+        }
+    }
+
+    @Test("More pipelined requests than may wait are read as answers go out, and none is lost.")
+    func deepPipelining() async throws {
+        var limits = ServerLimits()
+        limits.pipelined = 4
+        try await TestServer.with(StubIntake { _ in nil }, limits: limits) { server in
+            let client = try await server.connect()
+            let count = 200
+            client.push((0..<count).map { post("\($0)") }.joined())
+            var tickets = server.intake.tickets.makeAsyncIterator()
+            for _ in 0..<count {
+                let ticket = try #require(await tickets.next())
+                server.intake.answer([Reply(ticket: ticket, answer: .acknowledged)])
+                #expect(try await client.answer().status == 200)
+            }
+            #expect(server.intake.bodies == (0..<count).map { "\($0)" })
+        }
+    }
+
+    @Test("A client that says Connection: close gets its answer, and then the end of the connection.")
+    func close() async throws {
+        try await TestServer.with { server in
+            let client = try await server.connect()
+            try await client.send(post("x", fields: "Connection: close\r\n"))
+            let answer = try await client.answer()
+            #expect(answer.status == 200)
+            #expect(answer.fields["connection"] == "close")
+            #expect(await client.rest() == "")
+        }
+    }
+
+    @Test("HTTP/1.0 is served, one request a connection.")
+    func oldVersion() async throws {
+        try await TestServer.with { server in
+            let client = try await server.connect()
+            try await client.send("POST \(TestServer.path) HTTP/1.0\r\nContent-Length: 1\r\n\r\nx")
+            let answer = try await client.answer()
+            #expect(answer.status == 200)
+            #expect(answer.fields["connection"] == "close")
+            #expect(await client.rest() == "")
+        }
+    }
+
+    @Test("A client that expects 100-continue is told to go on, unless its body isn't wanted.")
+    func expectation() async throws {
+        try await TestServer.with { server in
+            let head = "POST \(TestServer.path) HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n"
+            let client = try await server.connect()
+            try await client.send(head + "Content-Length: 4\r\n\r\n")
+            #expect(try await client.answer().status == 100)
+            try await client.send("body")
+            #expect(try await client.answer().status == 200)
+
+            let large = try await server.connect()
+            try await large.send(head + "Content-Length: 70000\r\n\r\n")
+            #expect(try await large.answer().status == 413)
+            #expect(await large.rest() == "")
+
+            let unknown = try await server.connect()
+            try await unknown.send("POST \(TestServer.path) HTTP/1.1\r\nHost: a\r\nExpect: miracles\r\n\r\n")
+            #expect(try await unknown.answer().status == 417)
+        }
+    }
+}

@@ -1,0 +1,93 @@
+import AsyncHTTPClient
+import NIOCore
+import NIOHTTP1
+import NotificationServer
+import Synchronization
+import Telemetry
+import Testing
+
+@Suite("The operations endpoint and the published key set", .timeLimit(.minutes(1)))
+struct OperationsServerTests {
+    /// Asks for paths of a server that runs on a port of its own.
+    private func ask(
+        _ run: @escaping @Sendable (_ onRunning: @escaping @Sendable (Int) async -> Void) async throws -> Void,
+        _ questions: (_ get: (String) async throws -> (status: Int, type: String?, body: String)) async throws -> Void
+    ) async throws {
+        let (ports, running) = AsyncStream.makeStream(of: Int.self)
+        let client = HTTPClient(eventLoopGroup: TestServer.eventLoops.group)
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            group.addTask { try await run { running.yield($0) } }
+            var iterator = ports.makeAsyncIterator()
+            let port = try #require(await iterator.next())
+            try await questions { path in
+                let request = HTTPClientRequest(url: "http://127.0.0.1:\(port)\(path)")
+                let response = try await client.execute(request, timeout: .seconds(20))
+                let body = String(buffer: try await response.body.collect(upTo: 1 << 20))
+                return (Int(response.status.code), response.headers.first(name: "content-type"), body)
+            }
+            group.cancelAll()
+            // Cancelled: how it ends doesn't matter.
+            while let _ = await group.nextResult() {}
+        }
+        try await client.shutdown()
+    }
+
+    @Test("It tells liveness, readiness check by check, and metrics.")
+    func operations() async throws {
+        let metrics = SiwadMetrics(version: "1.2.3", appIDs: [])
+        let state = Readiness()
+        try await ask { onRunning in
+            try await OperationsServer(
+                address: ListenAddress(host: "127.0.0.1", port: 0),
+                eventLoops: TestServer.eventLoops,
+                log: TestServer.log,
+                onRunning: onRunning,
+                metrics: metrics.registry
+            ) {
+                [
+                    ReadinessCheck(name: "database", isReady: state.isReady.load(ordering: .relaxed)),
+                    ReadinessCheck(name: "keys", isReady: true, detail: "2 keys"),
+                ]
+            }.run()
+        } _: { get in
+            #expect(try await get("/livez").status == 200)
+            let ready = try await get("/readyz")
+            #expect(ready.status == 200)
+            #expect(ready.body == "ok\n")
+            let verbose = try await get("/readyz?verbose")
+            #expect(verbose.body == "[+]database ok\n[+]keys ok: 2 keys\nreadyz check passed\n")
+            state.isReady.store(false, ordering: .relaxed)
+            let failed = try await get("/readyz")
+            #expect(failed.status == 503)
+            #expect(failed.body == "[-]database failed\n[+]keys ok: 2 keys\nreadyz check failed\n")
+            #expect(try await get("/livez").status == 200)
+            let scrape = try await get("/metrics")
+            #expect(scrape.type == "text/plain; version=0.0.4; charset=utf-8")
+            #expect(scrape.body.contains("siwad_build_info{version=\"1.2.3\"} 1\n"))
+            #expect(try await get("/apple/notifications").status == 404)
+        }
+    }
+
+    @Test("A key set is published where Apple publishes its own.")
+    func keySet() async throws {
+        try await ask { onRunning in
+            try await KeySetServer(
+                address: ListenAddress(host: "127.0.0.1", port: 0),
+                keySet: Array(#"{"keys":[]}"#.utf8),
+                eventLoops: TestServer.eventLoops,
+                log: TestServer.log,
+                onRunning: onRunning
+            ).run()
+        } _: { get in
+            let answer = try await get(KeySetServer.path)
+            #expect(answer.status == 200)
+            #expect(answer.body == #"{"keys":[]}"#)
+            #expect(answer.type == "application/json;charset=UTF-8")
+            #expect(try await get("/").status == 404)
+        }
+    }
+
+    private final class Readiness: Sendable {
+        let isReady = Atomic<Bool>(true)
+    }
+}

@@ -1,0 +1,130 @@
+import NIOCore
+import NIOPosix
+import NIOSSL
+
+/// A TCP client that sends exactly the bytes that it is told to, and reads answers as they come.
+final class RawClient {
+    /// One answer.
+    struct Answer: Equatable {
+        var status: Int
+        /// By lower-case name.
+        var fields: [String: String]
+        var body: String
+
+        /// The reason at the end of a problem's `type`.
+        var reason: String? {
+            body.firstRange(of: "\"urn:siwad:problem:").map { start in
+                String(body[start.upperBound...].prefix { $0 != "\"" })
+            }
+        }
+    }
+
+    struct NoAnswer: Error {}
+
+    private let channel: any Channel
+    private var incoming: AsyncStream<ByteBuffer>.Iterator
+    private var received = ByteBuffer()
+
+    private init(_ channel: any Channel, _ incoming: AsyncStream<ByteBuffer>) {
+        self.channel = channel
+        self.incoming = incoming.makeAsyncIterator()
+    }
+
+    /// Connects, with TLS if there is a context for it.
+    static func connect(to port: Int, on group: any EventLoopGroup, tls: NIOSSLContext? = nil) async throws -> RawClient
+    {
+        let (stream, continuation) = AsyncStream.makeStream(of: ByteBuffer.self)
+        let channel = try await ClientBootstrap(group: group)
+            .channelOption(.allowRemoteHalfClosure, value: false)
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    if let tls {
+                        try channel.pipeline.syncOperations.addHandler(
+                            NIOSSLClientHandler(context: tls, serverHostname: nil)
+                        )
+                    }
+                    try channel.pipeline.syncOperations.addHandler(Collector(continuation))
+                }
+            }
+            .connect(host: "127.0.0.1", port: port).get()
+        return RawClient(channel, stream)
+    }
+
+    /// Sends these bytes.
+    func send(_ text: String) async throws {
+        try await channel.writeAndFlush(ByteBuffer(string: text)).get()
+    }
+
+    /// Sends these bytes, and doesn't mind that nobody takes them.
+    func push(_ text: String) {
+        channel.writeAndFlush(ByteBuffer(string: text), promise: nil)
+    }
+
+    /// Says that nothing more will be sent.
+    func finishSending() async throws {
+        try await channel.close(mode: .output).get()
+    }
+
+    /// Breaks the connection.
+    func disconnect() async throws {
+        try await channel.close().get()
+    }
+
+    /// The next answer.
+    func answer(toHEAD: Bool = false) async throws -> Answer {
+        while true {
+            if let answer = parse(toHEAD: toHEAD) { return answer }
+            guard let more = await incoming.next(isolation: #isolation) else { throw NoAnswer() }
+            received.writeImmutableBuffer(more)
+        }
+    }
+
+    /// What comes until the server closes the connection.
+    func rest() async -> String {
+        while let more = await incoming.next(isolation: #isolation) {
+            received.writeImmutableBuffer(more)
+        }
+        return String(buffer: received)
+    }
+
+    private func parse(toHEAD: Bool) -> Answer? {
+        let text = String(buffer: received)
+        guard let end = text.firstRange(of: "\r\n\r\n") else { return nil }
+        let lines = text[..<end.lowerBound].split(separator: "\r\n")
+        guard let status = lines.first?.split(separator: " ").dropFirst().first.flatMap({ Int($0) }) else { return nil }
+        var fields: [String: String] = [:]
+        for line in lines.dropFirst() {
+            let parts = line.split(separator: ": ", maxSplits: 1)
+            fields[parts[0].lowercased()] = parts.count > 1 ? String(parts[1]) : ""
+        }
+        let length = toHEAD ? 0 : fields["content-length"].flatMap { Int($0) } ?? 0
+        let headLength = text[..<end.upperBound].utf8.count
+        guard received.readableBytes >= headLength + length else { return nil }
+        received.moveReaderIndex(forwardBy: headLength)
+        let body = received.readString(length: length) ?? ""
+        received.discardReadBytes()
+        return Answer(status: status, fields: fields, body: body)
+    }
+
+    private final class Collector: ChannelInboundHandler {
+        typealias InboundIn = ByteBuffer
+
+        private let continuation: AsyncStream<ByteBuffer>.Continuation
+
+        init(_ continuation: AsyncStream<ByteBuffer>.Continuation) {
+            self.continuation = continuation
+        }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            continuation.yield(Self.unwrapInboundIn(data))
+        }
+
+        func channelInactive(context: ChannelHandlerContext) {
+            continuation.finish()
+        }
+
+        func errorCaught(context: ChannelHandlerContext, error: any Error) {
+            context.close(promise: nil)
+        }
+    }
+}

@@ -1,0 +1,53 @@
+import AppleNotifications
+import Intake
+import NIOCore
+import Telemetry
+import Testing
+
+@testable import NotificationServer
+
+@Suite("The bytes of answers")
+struct ResponsesTests {
+    private static let outcomes: [Outcome] =
+        [.acknowledged, .answerTimedOut]
+        + Rejection.allCases.map { .refused($0) }
+        + Unavailability.allCases.map { .unavailable($0, retryAfterSeconds: 3) }
+        + ProtocolError.allCases.map { .protocolError($0) }
+
+    @Test("Every answer is framed by its own length, and HEAD gets the head alone.", arguments: outcomes)
+    func framing(_ outcome: Outcome) throws {
+        var responses = Responses()
+        for isClosing in [false, true] {
+            let text = String(buffer: responses.bytes(outcome, closing: isClosing, withoutBody: false))
+            let end = try #require(text.firstRange(of: "\r\n\r\n"))
+            let body = text[end.upperBound...]
+            #expect(text[..<end.lowerBound].contains("\r\nContent-Length: \(body.utf8.count)"))
+            #expect(text.hasPrefix("HTTP/1.1 "))
+            #expect(text.contains("\r\nDate: "))
+            #expect(text.contains("\r\nConnection: close\r\n") == isClosing)
+            let head = String(buffer: responses.bytes(outcome, closing: isClosing, withoutBody: true))
+            #expect(head == text[..<end.upperBound])
+        }
+    }
+
+    @Test("Every refusal is counted under a reason that the metrics list.", arguments: outcomes)
+    func counted(_ outcome: Outcome) {
+        let metrics = SiwadMetrics(version: "test", appIDs: [])
+        outcome.count(in: metrics)
+        #expect(!metrics.registry.prometheusText().contains("\"other\""))
+    }
+
+    @Test("Retry-After stays between a second and an hour.", arguments: [(-1, 1), (0, 1), (60, 60), (Int.max, 3600)])
+    func retryAfter(_ seconds: Int, _ sent: Int) {
+        var responses = Responses()
+        let outcome = Outcome.unavailable(.queueFull, retryAfterSeconds: seconds)
+        let text = String(buffer: responses.bytes(outcome, closing: false, withoutBody: false))
+        #expect(text.contains("\r\nRetry-After: \(sent)\r\n"))
+    }
+
+    @Test("Dates are written as HTTP writes them.")
+    func date() {
+        #expect(Responses.date(784_111_777) == "Sun, 06 Nov 1994 08:49:37 GMT")
+        #expect(Responses.date(0) == "Thu, 01 Jan 1970 00:00:00 GMT")
+    }
+}

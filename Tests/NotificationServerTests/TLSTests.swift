@@ -1,0 +1,155 @@
+import Glibc
+import NIOCore
+import NIOSSL
+import Telemetry
+import Testing
+
+@testable import NotificationServer
+
+@Suite("TLS", .timeLimit(.minutes(1)))
+struct TLSTests {
+    private static func client(maximum: TLSVersion? = nil) throws -> NIOSSLContext {
+        var configuration = TLSConfiguration.makeClientConfiguration()
+        configuration.certificateVerification = .none
+        configuration.minimumTLSVersion = .tlsv1
+        configuration.maximumTLSVersion = maximum
+        return try NIOSSLContext(configuration: configuration)
+    }
+
+    @Test("Notifications come in over TLS 1.2 and 1.3.", arguments: [TLSVersion.tlsv12, .tlsv13])
+    func versions(_ version: TLSVersion) async throws {
+        let files = try CertificateFiles(Fixtures.certificate, Fixtures.key)
+        try await TestServer.with(certificates: try files.certificates()) { server in
+            let client = try await server.connect(tls: try Self.client(maximum: version))
+            try await client.send(post("x"))
+            #expect(try await client.answer().status == 200)
+            try await client.send(post("y", fields: "Connection: close\r\n"))
+            #expect(try await client.answer().status == 200)
+            #expect(await client.rest() == "")
+            #expect(server.metrics.certificateExpiry.value > 4e9)
+        }
+    }
+
+    @Test("TLS 1.1 is refused, and so is plain HTTP.")
+    func oldVersions() async throws {
+        let files = try CertificateFiles(Fixtures.certificate, Fixtures.key)
+        try await TestServer.with(certificates: try files.certificates()) { server in
+            let old = try await server.connect(tls: try Self.client(maximum: .tlsv11))
+            old.push(post("x"))
+            #expect(await old.rest() == "")
+            let plain = try await server.connect()
+            plain.push(post("x"))
+            #expect(!(await plain.rest()).contains("200"))
+            #expect(server.intake.bodies.isEmpty)
+        }
+    }
+
+    @Test("A handshake that doesn't end is cut off at the deadline of a head.")
+    func slowHandshake() async throws {
+        var limits = ServerLimits()
+        limits.headDeadline = .milliseconds(500)
+        let files = try CertificateFiles(Fixtures.certificate, Fixtures.key)
+        try await TestServer.with(limits: limits, certificates: try files.certificates()) { server in
+            let client = try await server.connect()
+            #expect(await client.rest() == "")
+        }
+    }
+
+    @Test("Changed files are taken up without a restart, and open connections go on.")
+    func reload() async throws {
+        let files = try CertificateFiles(Fixtures.certificate, Fixtures.key)
+        let certificates = try files.certificates()
+        let first = certificates.expiry
+        try await TestServer.with(certificates: certificates, certificatePoll: .milliseconds(5)) { server in
+            let client = try await server.connect(tls: try Self.client())
+            try await client.send(post("before"))
+            #expect(try await client.answer().status == 200)
+            try files.write(Fixtures.otherCertificate, Fixtures.otherKey)
+            while server.metrics.certificateExpiry.value == Double(first) {
+                await Task.yield()
+            }
+            try await client.send(post("after"))
+            #expect(try await client.answer().status == 200)
+            let newcomer = try await server.connect(tls: try Self.client())
+            try await newcomer.send(post("x"))
+            #expect(try await newcomer.answer().status == 200)
+        }
+    }
+
+    @Test("A bad pair of files keeps the old certificate in use, and is reported once.")
+    func badReload() throws {
+        let files = try CertificateFiles(Fixtures.certificate, Fixtures.key)
+        let certificates = try files.certificates()
+        let expiry = certificates.expiry
+        #expect(certificates.reloadIfChanged() == .none)
+        try files.write(Fixtures.otherCertificate, Fixtures.key)
+        guard case .kept(let error) = certificates.reloadIfChanged() else {
+            Issue.record("taken up")
+            return
+        }
+        #expect(error.code == .keyMismatch)
+        #expect(certificates.reloadIfChanged() == .none)
+        #expect(certificates.expiry == expiry)
+        try files.write(Fixtures.otherCertificate, Fixtures.otherKey)
+        #expect(certificates.reloadIfChanged() == .loaded)
+        #expect(certificates.expiry != expiry)
+    }
+
+    @Test("A key that doesn't fit its certificate is refused by name.")
+    func mismatch() throws {
+        let files = try CertificateFiles(Fixtures.certificate, Fixtures.otherKey)
+        let error = try #require(throws: ServerError.self) { try files.certificates() }
+        #expect(error.code == .keyMismatch)
+        #expect(error.message.contains("SIWAD_TLS_KEY"))
+    }
+
+    @Test("Files that aren't there, or hold something else, are refused by name.")
+    func unreadable() throws {
+        let missing = try #require(throws: ServerError.self) {
+            try ServerCertificates(certificateFile: "/nowhere/cert.pem", keyFile: "/nowhere/key.pem")
+        }
+        #expect(missing.code == .unreadableCertificate)
+        #expect(missing.message.contains("/nowhere/cert.pem"))
+        let files = try CertificateFiles("not a certificate", Fixtures.key)
+        #expect(try #require(throws: ServerError.self) { try files.certificates() }.code == .unreadableCertificate)
+        let other = try CertificateFiles(Fixtures.certificate, "not a key")
+        let error = try #require(throws: ServerError.self) { try other.certificates() }
+        #expect(error.message.contains("SIWAD_TLS_KEY"))
+    }
+}
+
+/// A certificate and its key in a folder of their own.
+private final class CertificateFiles {
+    private let folder: String
+
+    init(_ certificate: String, _ key: String) throws {
+        var template = Array("/tmp/siwad-tls-XXXXXX".utf8CString)
+        try #require(mkdtemp(&template) != nil)
+        folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        try write(certificate, key)
+    }
+
+    deinit {
+        for name in ["cert.pem", "key.pem"] {
+            unlink("\(folder)/\(name)")
+        }
+        rmdir(folder)
+    }
+
+    func certificates() throws -> ServerCertificates {
+        try ServerCertificates(certificateFile: "\(folder)/cert.pem", keyFile: "\(folder)/key.pem")
+    }
+
+    func write(_ certificate: String, _ key: String) throws {
+        // The key first: a look in between sees a pair that doesn't fit, and looks again.
+        for (name, text) in [("key.pem", key), ("cert.pem", certificate)] {
+            let path = "\(folder)/\(name)"
+            let descriptor = open("\(path).new", O_WRONLY | O_CREAT | O_TRUNC, 0o600)
+            try #require(descriptor >= 0)
+            let bytes = Array(text.utf8)
+            #expect(Glibc.write(descriptor, bytes, bytes.count) == bytes.count)
+            close(descriptor)
+            #expect(rename("\(path).new", path) == 0)
+        }
+    }
+}
