@@ -108,6 +108,8 @@ let package = Package(
             dependencies: [.product(name: "Subprocess", package: "swift-subprocess")],
             swiftSettings: house
         ),
+        .target(name: "Settings", dependencies: ["AppleNotifications", "Telemetry"], swiftSettings: house),
+        .target(name: "Terminal", swiftSettings: house),
     ]
 )
 
@@ -170,6 +172,8 @@ package.targets += [
         ] + nio
     ),
     tests(of: "Postgres", with: ["TestSupport"]),
+    tests(of: "Settings", with: ["AppleNotifications", "Telemetry"]),
     tests(of: "Spool", with: ["TestSupport"]),
     tests(of: "Telemetry", with: [.product(name: "Logging", package: "swift-log")]),
+    tests(of: "Terminal"),
 ]

@@ -1,0 +1,101 @@
+import AppleNotifications
+import Telemetry
+
+extension Configuration {
+    /// The configuration that these sources make: flags over environment over file over defaults.
+    /// - Throws: Every unknown key and every malformed value.
+    public init(from sources: SettingsSources) throws(SettingsError) {
+        var texts = SettingTexts(sources)
+        self.init()
+        assign(from: &texts)
+        checkPairs(&texts)
+        entries = SettingKey.allCases.map { key in
+            let text = texts.text(of: key)?.text ?? key.defaultText
+            return Entry(
+                key: key,
+                text: key.isSecret ? text.map(SecretMask.masked(conninfo:)) : text,
+                origin: texts.text(of: key)?.origin ?? .unset
+            )
+        }
+        if database == .libpqEnvironment, let index = entries.firstIndex(where: { $0.key == .databaseURL }) {
+            entries[index] = Entry(key: .databaseURL, text: nil, origin: .environment("PG*"))
+        }
+        guard texts.problems.isEmpty else { throw SettingsError(problems: texts.problems) }
+    }
+
+    private mutating func assign(from texts: inout SettingTexts) {
+        database =
+            texts.value(.databaseURL) { text throws(MalformedValue) in
+                Database.conninfo(try ValueParser.conninfo(text))
+            } ?? (texts.hasLibpqEnvironment ? .libpqEnvironment : .notConfigured)
+        apps = texts.value(.apps) { text throws(MalformedValue) in
+            do throws(AudienceMapError) {
+                return try AudienceMap(parsing: text)
+            } catch {
+                throw MalformedValue(error.description, namesValue: true)
+            }
+        }
+        assignEndpoints(from: &texts)
+        assignTimes(from: &texts)
+        assignLimits(from: &texts)
+        texts.assign(.logLevel, to: &logLevel) { text throws(MalformedValue) in
+            try ValueParser.word(text, as: LogLevel.self)
+        }
+        logFormat = texts.value(.logFormat) { text throws(MalformedValue) in
+            try ValueParser.word(text, as: LogFormat.self)
+        }
+    }
+
+    private mutating func assignEndpoints(from texts: inout SettingTexts) {
+        texts.assign(.listen, to: &listen, HostAndPort.init(parsing:))
+        texts.assign(.notificationPath, to: &notificationPath, ValueParser.urlPath)
+        texts.assign(.operationsListen, to: &operationsListen, HostAndPort.init(parsing:))
+        texts.assign(.keysURL, to: &keysURL, ValueParser.line)
+        texts.assign(.issuer, to: &issuer, ValueParser.line)
+        spoolDirectory = texts.value(.spoolDirectory, ValueParser.line)
+        let certificate = texts.value(.tlsCertificate, ValueParser.line)
+        let key = texts.value(.tlsKey, ValueParser.line)
+        if let certificate, let key {
+            tls = TLSFiles(certificate: certificate, key: key)
+        }
+    }
+
+    private mutating func assignTimes(from texts: inout SettingTexts) {
+        let day = Duration.seconds(86_400)
+        let ranges: [(SettingKey, WritableKeyPath<Configuration, Duration>, ClosedRange<Duration>)] = [
+            (.keysRefresh, \.keysRefresh, .milliseconds(100)...(day * 30)),
+            (.keysRefreshFloor, \.keysRefreshFloor, .zero...day),
+            (.clockLeeway, \.clockLeeway, .zero...day),
+            (.retention, \.retention, day...(day * 36_500)),
+            (.eraseAfter, \.eraseAfter, .zero...(day * 36_500)),
+            (.shutdownGrace, \.shutdownGrace, .zero...day),
+        ]
+        for (key, path, range) in ranges {
+            texts.assign(key, to: &self[keyPath: path]) { text throws(MalformedValue) in
+                try ValueParser.duration(text, in: range)
+            }
+        }
+    }
+
+    private mutating func assignLimits(from texts: inout SettingTexts) {
+        let ranges: [(SettingKey, WritableKeyPath<Configuration, Int>, ClosedRange<Int>)] = [
+            (.databaseConnections, \.databaseConnections, 1...100),
+            (.batchLimit, \.batchLimit, 1...10_000),
+            (.queueLimit, \.queueLimit, 1...1_000_000),
+            (.deadLetterLimit, \.deadLetterLimit, 0...1_000_000_000),
+        ]
+        for (key, path, range) in ranges {
+            texts.assign(key, to: &self[keyPath: path]) { text throws(MalformedValue) in
+                try ValueParser.integer(text, in: range)
+            }
+        }
+        texts.assign(.spoolLimit, to: &spoolLimit, ValueParser.size)
+    }
+
+    private func checkPairs(_ texts: inout SettingTexts) {
+        for (present, missing) in [(SettingKey.tlsCertificate, SettingKey.tlsKey), (.tlsKey, .tlsCertificate)] {
+            guard let sourced = texts.text(of: present), texts.text(of: missing) == nil else { continue }
+            texts.problems.append("\(sourced.origin.name(of: present)) needs \(missing.environmentName) too")
+        }
+    }
+}

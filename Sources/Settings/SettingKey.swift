@@ -1,0 +1,104 @@
+/// A setting of siwad. The raw value is its name in a configuration file; environment and flag names follow from it.
+public enum SettingKey: String, CaseIterable, Sendable, Hashable {
+    case databaseURL = "database_url"
+    case databaseConnections = "database_connections"
+    case apps
+    case listen
+    case notificationPath = "notification_path"
+    case tlsCertificate = "tls_certificate"
+    case tlsKey = "tls_key"
+    case operationsListen = "operations_listen"
+    case keysURL = "keys_url"
+    case keysRefresh = "keys_refresh"
+    case keysRefreshFloor = "keys_refresh_floor"
+    case issuer
+    case clockLeeway = "clock_leeway"
+    case spoolDirectory = "spool_directory"
+    case spoolLimit = "spool_limit"
+    case batchLimit = "batch_limit"
+    case queueLimit = "queue_limit"
+    case deadLetterLimit = "dead_letter_limit"
+    case retention
+    case eraseAfter = "erase_after"
+    case logLevel = "log_level"
+    case logFormat = "log_format"
+    case shutdownGrace = "shutdown_grace"
+
+    /// What every environment name of ours starts with.
+    public static let environmentPrefix = "SIWAD_"
+
+    /// The name in the environment: `SIWAD_DATABASE_URL`.
+    public var environmentName: String {
+        Self.environmentPrefix + rawValue.uppercased()
+    }
+
+    /// The environment name of a file that holds the value: `SIWAD_DATABASE_URL_FILE`. Secrets only.
+    public var environmentFileName: String? {
+        isSecret ? environmentName + "_FILE" : nil
+    }
+
+    /// The name as a flag: `--database-url`.
+    public var flag: String {
+        "--" + String(rawValue.map { $0 == "_" ? "-" : $0 })
+    }
+
+    /// Whether the value must never be printed as it is, and may be given as a file.
+    public var isSecret: Bool {
+        self == .databaseURL
+    }
+}
+
+extension SettingKey {
+    /// What the setting does, in one line.
+    public var meaning: String {
+        switch self {
+        case .databaseURL: "libpq URI or conninfo; else DATABASE_URL, else libpq's PG* variables"
+        case .databaseConnections: "at most this many connections to PostgreSQL"
+        case .apps: "apps served: TEAMID/primary.app.id, further client ids after +, comma-separated"
+        case .listen: "address of the notification endpoint"
+        case .notificationPath: "path of the notification endpoint"
+        case .tlsCertificate: "PEM certificate chain for the notification endpoint; re-read when it changes"
+        case .tlsKey: "PEM private key of the certificate; re-read when it changes"
+        case .operationsListen: "address of /livez, /readyz and /metrics"
+        case .keysURL: "Apple's key set: https:, file:, or http: to a loopback address"
+        case .keysRefresh: "time between two background fetches of the key set"
+        case .keysRefreshFloor: "least time between two fetches caused by unknown key ids"
+        case .issuer: "the issuer that notifications must name"
+        case .clockLeeway: "how far Apple's clock and ours may differ"
+        case .spoolDirectory: "where notifications wait while PostgreSQL is away; none: answer 503 then"
+        case .spoolLimit: "at most this much in the spool"
+        case .batchLimit: "notifications in one transaction"
+        case .queueLimit: "notifications waiting for a transaction; above it 503"
+        case .deadLetterLimit: "open dead letters per reason; above it 503"
+        case .retention: "notifications older than this go, a partition at a time"
+        case .eraseAfter: "so long after the deletion of an Apple Account its address and tokens go"
+        case .logLevel: "trace, debug, info, notice, warning, error or critical"
+        case .logFormat: "text or json; by default text on a terminal, else json"
+        case .shutdownGrace: "how long open requests may take to finish at shutdown"
+        }
+    }
+
+    /// The value in force when nothing sets it, as one would write it; nil where there is none.
+    public var defaultText: String? {
+        switch self {
+        case .databaseURL, .apps, .tlsCertificate, .tlsKey, .spoolDirectory, .logFormat: nil
+        case .databaseConnections: "4"
+        case .listen: "127.0.0.1:8080"
+        case .notificationPath: "/apple/notifications"
+        case .operationsListen: "127.0.0.1:9090"
+        case .keysURL: "https://appleid.apple.com/auth/keys"
+        case .keysRefresh: "1h"
+        case .keysRefreshFloor: "60s"
+        case .issuer: "https://appleid.apple.com"
+        case .clockLeeway: "5m"
+        case .spoolLimit: "1GiB"
+        case .batchLimit: "256"
+        case .queueLimit: "8192"
+        case .deadLetterLimit: "100000"
+        case .retention: "400d"
+        case .eraseAfter: "30d"
+        case .logLevel: "info"
+        case .shutdownGrace: "30s"
+        }
+    }
+}

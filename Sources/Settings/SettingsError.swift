@@ -1,0 +1,38 @@
+/// What is wrong with the configuration: every problem found, each in one line that names the key and the next step.
+public struct SettingsError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// At least one line, in the order of the settings.
+    public let problems: [String]
+
+    /// An error of these problems.
+    public init(problems: [String]) {
+        self.problems = problems
+    }
+
+    /// An error of one problem.
+    public init(_ problem: String) {
+        self.problems = [problem]
+    }
+
+    /// The first problem, and how many others there are.
+    public var description: String {
+        let first = problems.first ?? "the configuration is wrong"
+        switch problems.count {
+        case ...1: return first
+        case 2: return first + " (and 1 more problem: siwad config lists all)"
+        default: return first + " (and \(problems.count - 1) more problems: siwad config lists all)"
+        }
+    }
+}
+
+/// A text that is not a value of its setting; says what would be.
+struct MalformedValue: Error, Equatable {
+    /// The next step: `write a duration such as 1h or 60s`.
+    let advice: String
+    /// Whether the advice quotes the value itself, so that the message need not.
+    let namesValue: Bool
+
+    init(_ advice: String, namesValue: Bool = false) {
+        self.advice = advice
+        self.namesValue = namesValue
+    }
+}

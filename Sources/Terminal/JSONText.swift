@@ -1,0 +1,96 @@
+/// A JSON value to print, its members in the order in which they were given.
+public indirect enum JSONText: Sendable, Equatable, ExpressibleByStringLiteral, ExpressibleByBooleanLiteral,
+    ExpressibleByIntegerLiteral, ExpressibleByNilLiteral
+{
+    case string(String)
+    case integer(Int64)
+    case bool(Bool)
+    case null
+    case array([JSONText])
+    case object([Member])
+
+    /// A member of an object.
+    public struct Member: Sendable, Equatable {
+        /// Its name.
+        public let name: String
+        /// Its value.
+        public let value: JSONText
+
+        /// A member of this name.
+        public init(_ name: String, _ value: JSONText) {
+            self.name = name
+            self.value = value
+        }
+    }
+
+    /// A string.
+    public init(stringLiteral value: String) { self = .string(value) }
+
+    /// A truth value.
+    public init(booleanLiteral value: Bool) { self = .bool(value) }
+
+    /// A whole number.
+    public init(integerLiteral value: Int64) { self = .integer(value) }
+
+    /// Nothing.
+    public init(nilLiteral: ()) { self = .null }
+
+    /// A string, or null.
+    public init(_ text: String?) { self = text.map { .string($0) } ?? .null }
+
+    /// A truth value, or null.
+    public init(_ value: Bool?) { self = value.map { .bool($0) } ?? .null }
+
+    /// A whole number, or null.
+    public init(_ value: Int64?) { self = value.map { .integer($0) } ?? .null }
+
+    /// The text on one line (RFC 8259). Control characters are escaped, those of C1 and DEL too.
+    public var line: String {
+        var text = ""
+        write(to: &text)
+        return text
+    }
+
+    private func write(to text: inout String) {
+        switch self {
+        case .string(let string): Self.write(string, to: &text)
+        case .integer(let integer): text += String(integer)
+        case .bool(let bool): text += bool ? "true" : "false"
+        case .null: text += "null"
+        case .array(let items):
+            text += "["
+            for (index, item) in items.enumerated() {
+                if index > 0 { text += "," }
+                item.write(to: &text)
+            }
+            text += "]"
+        case .object(let members):
+            text += "{"
+            for (index, member) in members.enumerated() {
+                if index > 0 { text += "," }
+                Self.write(member.name, to: &text)
+                text += ":"
+                member.value.write(to: &text)
+            }
+            text += "}"
+        }
+    }
+
+    private static func write(_ string: String, to text: inout String) {
+        text += "\""
+        for scalar in string.unicodeScalars {
+            switch scalar.value {
+            case 0x22: text += "\\\""
+            case 0x5c: text += "\\\\"
+            case 0x0a: text += "\\n"
+            case 0x0d: text += "\\r"
+            case 0x09: text += "\\t"
+            case 0..<0x20, 0x7f..<0xa0, 0x2028, 0x2029:
+                let digits = String(scalar.value, radix: 16)
+                text += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+            default: text.unicodeScalars.append(scalar)
+            }
+        }
+        text += "\""
+    }
+}

@@ -1,0 +1,71 @@
+import Glibc
+
+/// What a stream can show: a terminal of some width, with or without colour, or a pipe.
+public struct OutputStyle: Sendable, Equatable {
+    /// Columns to fit into; nil for a pipe or file, where nothing is cut.
+    public var width: Int?
+    /// Whether escape sequences for colour are written.
+    public var usesColor: Bool
+
+    /// A pipe or a file: plain and never cut.
+    public static let plain = OutputStyle(width: nil, usesColor: false)
+
+    /// A style of this width and colour.
+    public init(width: Int?, usesColor: Bool) {
+        self.width = width
+        self.usesColor = usesColor
+    }
+
+    /// The style of a stream.
+    ///
+    /// Colour is for terminals only, never with `NO_COLOR` (https://no-color.org) or `TERM=dumb`. The width is the
+    /// terminal's own, else `COLUMNS`, else 80.
+    public init(isTerminal: Bool, terminalColumns: Int?, environment: [String: String]) {
+        guard isTerminal else {
+            self = .plain
+            return
+        }
+        let columns = terminalColumns ?? environment["COLUMNS"].flatMap { Int($0) } ?? 80
+        let refusesColor = environment["NO_COLOR"]?.isEmpty == false || environment["TERM"] == "dumb"
+        self.init(width: max(40, columns), usesColor: !refusesColor)
+    }
+
+    /// The style of standard output.
+    public static func ofStandardOutput(environment: [String: String]) -> OutputStyle {
+        OutputStyle(of: STDOUT_FILENO, environment: environment)
+    }
+
+    /// The style of standard error.
+    public static func ofStandardError(environment: [String: String]) -> OutputStyle {
+        OutputStyle(of: STDERR_FILENO, environment: environment)
+    }
+
+    private init(of descriptor: Int32, environment: [String: String]) {
+        var size = winsize()
+        let hasSize = ioctl(descriptor, UInt(TIOCGWINSZ), &size) == 0 && size.ws_col > 0
+        self.init(
+            isTerminal: isatty(descriptor) == 1,
+            terminalColumns: hasSize ? Int(size.ws_col) : nil,
+            environment: environment
+        )
+    }
+
+    /// The text in a colour, if this style has any.
+    public func painted(_ text: String, _ color: Color) -> String {
+        usesColor && !text.isEmpty ? "\u{1b}[\(color.rawValue)m\(text)\u{1b}[0m" : text
+    }
+}
+
+/// The few colours in use, as SGR parameters.
+public enum Color: Int, Sendable {
+    /// Headings.
+    case bold = 1
+    /// What matters less.
+    case faint = 2
+    /// What failed or is dead.
+    case red = 31
+    /// What is fine.
+    case green = 32
+    /// What wants attention.
+    case yellow = 33
+}

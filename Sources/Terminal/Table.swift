@@ -1,0 +1,121 @@
+/// Rows in aligned columns that fit a terminal, or whole in a pipe.
+public struct Table: Sendable {
+    /// How a column behaves.
+    public struct Column: Sendable {
+        /// What happens to a value that is wider than its column.
+        public enum Cut: Sendable {
+            /// Never cut.
+            case never
+            /// The end goes.
+            case end
+            /// The middle goes: for ids.
+            case middle
+            /// The start goes: for names in reverse domain notation, which differ at their end.
+            case start
+        }
+
+        let title: String
+        let isRightAligned: Bool
+        let cut: Cut
+        let minimumWidth: Int
+
+        /// A column; `minimumWidth` is what it keeps when the terminal is narrow.
+        public init(_ title: String, isRightAligned: Bool = false, cut: Cut = .never, minimumWidth: Int = 8) {
+            self.title = title
+            self.isRightAligned = isRightAligned
+            self.cut = cut
+            self.minimumWidth = minimumWidth
+        }
+    }
+
+    /// A value with the colour that its meaning has.
+    public struct Cell: Sendable, ExpressibleByStringLiteral, ExpressibleByStringInterpolation {
+        let text: String
+        let color: Color?
+
+        /// A cell of a value from outside, made fit for a terminal; nothing is shown as `-`.
+        public init(_ text: String?, color: Color? = nil) {
+            let visible = VisibleText.visible(text ?? "")
+            self.text = visible.isEmpty ? "-" : visible
+            self.color = color
+        }
+
+        /// A cell of a literal.
+        public init(stringLiteral value: String) {
+            self.init(value)
+        }
+    }
+
+    /// Between two columns.
+    private static let gap = 2
+
+    private let columns: [Column]
+    private var rows: [[Cell]] = []
+
+    /// An empty table.
+    public init(_ columns: [Column]) {
+        self.columns = columns
+    }
+
+    /// Whether it has no rows.
+    public var isEmpty: Bool { rows.isEmpty }
+
+    /// Adds a row, a cell for each column; what is missing is shown as `-`.
+    public mutating func append(_ cells: [Cell]) {
+        let missing = max(0, columns.count - cells.count)
+        rows.append(Array(cells.prefix(columns.count)) + Array(repeating: Cell(nil), count: missing))
+    }
+
+    /// The header and the rows, a line each; indented by `indentation` spaces.
+    public func lines(style: OutputStyle, indentation: Int = 0) -> [String] {
+        let widths = widths(fitting: style.width.map { $0 - indentation })
+        let margin = String(repeating: " ", count: indentation)
+        let header = line(columns.map { Cell($0.title, color: .bold) }, widths: widths, style: style)
+        return ([header] + rows.map { line($0, widths: widths, style: style) }).map { margin + $0 }
+    }
+
+    private func line(_ cells: [Cell], widths: [Int], style: OutputStyle) -> String {
+        var line = ""
+        for (index, cell) in cells.enumerated() {
+            let column = columns[index]
+            let text = cut(cell.text, to: widths[index], column.cut)
+            let padding = String(repeating: " ", count: max(0, widths[index] - VisibleText.width(text)))
+            let shown = cell.color.map { style.painted(text, $0) } ?? text
+            let isLast = index == cells.count - 1
+            line += column.isRightAligned ? padding + shown : shown + (isLast ? "" : padding)
+            if !isLast { line += String(repeating: " ", count: Self.gap) }
+        }
+        return line
+    }
+
+    private func cut(_ text: String, to width: Int, _ cut: Column.Cut) -> String {
+        switch cut {
+        case .never: text
+        case .end: VisibleText.cutAtEnd(text, to: width)
+        case .middle: VisibleText.cutInMiddle(text, to: width)
+        case .start: VisibleText.cutAtStart(text, to: width)
+        }
+    }
+
+    /// Natural widths; where they exceed the limit, the widest column that may be cut gives way, a column at a time.
+    private func widths(fitting limit: Int?) -> [Int] {
+        var widths = columns.indices.map { index in
+            rows.reduce(VisibleText.width(columns[index].title)) { max($0, VisibleText.width($1[index].text)) }
+        }
+        guard let limit else { return widths }
+        let gaps = Self.gap * max(0, columns.count - 1)
+        var excess = widths.reduce(gaps, +) - limit
+        while excess > 0 {
+            let candidates = columns.indices.filter { index in
+                switch columns[index].cut {
+                case .never: false
+                case .end, .middle, .start: widths[index] > columns[index].minimumWidth
+                }
+            }
+            guard let widest = candidates.max(by: { widths[$0] < widths[$1] }) else { break }
+            widths[widest] -= 1
+            excess -= 1
+        }
+        return widths
+    }
+}

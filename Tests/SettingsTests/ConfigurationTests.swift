@@ -1,0 +1,259 @@
+import Telemetry
+import Testing
+
+@testable import Settings
+
+@Suite("The configuration")
+struct ConfigurationTests {
+    private func load(
+        flags: [SettingKey: String] = [:],
+        environment: [String: String] = [:],
+        files: [String: String] = [:]
+    ) throws -> Configuration {
+        try Configuration(
+            from: SettingsSources(
+                flags: flags,
+                environment: environment,
+                configurationFile: files["siwad.yaml"] == nil ? nil : "siwad.yaml",
+                readFile: { path throws(FileReadingError) in
+                    guard let text = files[path] else { throw FileReadingError("no such file") }
+                    return Array(text.utf8)
+                }
+            )
+        )
+    }
+
+    private func problems(
+        flags: [SettingKey: String] = [:],
+        environment: [String: String] = [:],
+        files: [String: String] = [:]
+    ) -> [String] {
+        do {
+            _ = try load(flags: flags, environment: environment, files: files)
+            return []
+        } catch let error as SettingsError {
+            return error.problems
+        } catch {
+            return ["\(error)"]
+        }
+    }
+
+    @Test("has the documented defaults, each of which can be written as its text.")
+    func defaults() throws {
+        let texts = Dictionary(
+            uniqueKeysWithValues: SettingKey.allCases.compactMap { key in key.defaultText.map { (key, $0) } }
+        )
+        let written = try load(flags: texts)
+        let assumed = try load()
+        #expect(written.listen == assumed.listen && written.operationsListen == assumed.operationsListen)
+        #expect(written.keysURL == assumed.keysURL && written.notificationPath == assumed.notificationPath)
+        #expect(written.keysRefresh == assumed.keysRefresh && written.keysRefreshFloor == assumed.keysRefreshFloor)
+        #expect(written.clockLeeway == assumed.clockLeeway && written.retention == assumed.retention)
+        #expect(written.shutdownGrace == assumed.shutdownGrace && written.issuer == assumed.issuer)
+        #expect(written.spoolLimit == assumed.spoolLimit && written.batchLimit == assumed.batchLimit)
+        #expect(written.queueLimit == assumed.queueLimit && written.deadLetterLimit == assumed.deadLetterLimit)
+        #expect(written.logLevel == assumed.logLevel && written.databaseConnections == assumed.databaseConnections)
+        #expect(assumed.database == .notConfigured && assumed.apps == nil && assumed.tls == nil)
+    }
+
+    @Test("takes flags over the environment over the file over defaults.")
+    func precedence() throws {
+        let file = ["siwad.yaml": "batch_limit: 1\nqueue_limit: 1\ndead_letter_limit: 1"]
+        let environment = ["SIWAD_BATCH_LIMIT": "2", "SIWAD_QUEUE_LIMIT": "2"]
+        let configuration = try load(flags: [.batchLimit: "3"], environment: environment, files: file)
+        #expect(configuration.batchLimit == 3)
+        #expect(configuration.queueLimit == 2)
+        #expect(configuration.deadLetterLimit == 1)
+        #expect(configuration.databaseConnections == 4)
+        #expect(configuration.origin(of: .batchLimit).description == "--batch-limit")
+        #expect(configuration.origin(of: .queueLimit).description == "SIWAD_QUEUE_LIMIT")
+        #expect(configuration.origin(of: .deadLetterLimit).description == "siwad.yaml:3")
+        #expect(configuration.origin(of: .databaseConnections).description == "default")
+    }
+
+    @Test("finds the database in SIWAD_DATABASE_URL, else DATABASE_URL, else libpq's variables.")
+    func database() throws {
+        let ours = ["SIWAD_DATABASE_URL": "postgres://a/b", "DATABASE_URL": "postgres://c/d", "PGHOST": "e"]
+        #expect(try load(environment: ours).database == .conninfo("postgres://a/b"))
+        let common = ["DATABASE_URL": "postgres://c/d", "PGHOST": "e"]
+        #expect(try load(environment: common).database == .conninfo("postgres://c/d"))
+        #expect(try load(environment: ["PGHOST": "e"]).database == .libpqEnvironment)
+        #expect(try load(environment: ["PGPASSWORD": "e"]).database == .notConfigured)
+        let file = ["siwad.yaml": "database_url: host=f"]
+        #expect(try load(environment: common, files: file).database == .conninfo("host=f"))
+    }
+
+    @Test("takes an empty variable as one that is not set.")
+    func emptyVariable() throws {
+        #expect(try load(environment: ["SIWAD_BATCH_LIMIT": "", "SIWAD_DATABASE_URL": ""]).batchLimit == 256)
+    }
+
+    @Test("reads a secret from the file that SIWAD_…_FILE names, without its last line break.")
+    func secretFile() throws {
+        let configuration = try load(
+            environment: ["SIWAD_DATABASE_URL_FILE": "/run/secrets/db"],
+            files: ["/run/secrets/db": "postgres://siwad:geheim@db/siwa\n"]
+        )
+        #expect(configuration.database == .conninfo("postgres://siwad:geheim@db/siwa"))
+        let entry = try #require(configuration.entries.first { $0.key == .databaseURL })
+        #expect(entry.text == "postgres://siwad:****@db/siwa")
+        #expect(entry.origin.description == "SIWAD_DATABASE_URL_FILE")
+    }
+
+    @Test(
+        "says of a malformed value where it stands and what to write.",
+        arguments: [
+            ("SIWAD_DATABASE_CONNECTIONS", "0", "write a whole number from 1 to 100"),
+            ("SIWAD_DATABASE_CONNECTIONS", "4.5", "write a whole number from 1 to 100"),
+            ("SIWAD_LISTEN", "8080", "write host:port, such as 127.0.0.1:8080 or [::1]:8080"),
+            ("SIWAD_LISTEN", "::1:8080", "write an IPv6 address in brackets, such as [::1]:8080"),
+            ("SIWAD_LISTEN", "a:70000", "the port must be a number from 0 to 65535, as in 127.0.0.1:8080"),
+            ("SIWAD_OPERATIONS_LISTEN", "a b:1", "write host:port, such as 127.0.0.1:8080 or [::1]:8080"),
+            ("SIWAD_NOTIFICATION_PATH", "apple", "write a path that starts with /, such as /apple/notifications"),
+            ("SIWAD_KEYS_REFRESH", "3600", "write a duration such as 500ms, 60s, 5m, 1h or 400d"),
+            ("SIWAD_KEYS_REFRESH", "1 h", "write a duration such as 500ms, 60s, 5m, 1h or 400d"),
+            ("SIWAD_KEYS_REFRESH", "0s", "write a duration from 100ms to 30d"),
+            ("SIWAD_KEYS_REFRESH_FLOOR", "-1s", "write a duration such as 500ms, 60s, 5m, 1h or 400d"),
+            ("SIWAD_CLOCK_LEEWAY", "2d", "write a duration from 0s to 1d"),
+            ("SIWAD_RETENTION", "99999999999999999d", "write a duration such as 500ms, 60s, 5m, 1h or 400d"),
+            ("SIWAD_SPOOL_LIMIT", "1XB", "write a size such as 512MiB or 1GiB"),
+            ("SIWAD_SPOOL_LIMIT", "9223372036854775807KiB", "write a size such as 512MiB or 1GiB"),
+            ("SIWAD_BATCH_LIMIT", "many", "write a whole number from 1 to 10000"),
+            ("SIWAD_LOG_LEVEL", "loud", "write one of trace, debug, info, notice, warning, error, critical"),
+            ("SIWAD_LOG_FORMAT", "xml", "write one of text, json"),
+            ("SIWAD_ISSUER", "a\u{7}", "write one line of text"),
+        ]
+    )
+    func malformed(name: String, text: String, advice: String) throws {
+        let problem = try #require(problems(environment: [name: text]).first)
+        let shown = text.replacing("\u{7}", with: "�")
+        #expect(problem == "\(name) is “\(shown)”: \(advice)")
+    }
+
+    @Test("never quotes a malformed secret.")
+    func malformedSecret() {
+        #expect(
+            problems(environment: ["SIWAD_DATABASE_URL": "mysql://root:geheim@db"])
+                == [
+                    "SIWAD_DATABASE_URL: write a libpq URI such as postgres://siwad@localhost/siwa, or host=… dbname=…"
+                ]
+        )
+    }
+
+    @Test("names the entry of a malformed audience map.")
+    func malformedApps() throws {
+        let problem = try #require(problems(environment: ["SIWAD_APPS": "com.example.app"]).first)
+        #expect(problem.hasPrefix("SIWAD_APPS: entry 1 “com.example.app” has no team id; expected TEAMID/"))
+    }
+
+    @Test("names unknown keys of the environment and of the file, with what was perhaps meant.")
+    func unknown() {
+        let found = problems(
+            environment: ["SIWAD_LISTN": "x", "SIWAD_COLOUR": "x"],
+            files: ["siwad.yaml": "lissten: x\nanything: y\nlisten: 127.0.0.1:1"]
+        )
+        #expect(
+            found == [
+                "siwad.yaml, line 1: unknown setting “lissten”: did you mean listen?",
+                "siwad.yaml, line 2: unknown setting “anything”: siwad config lists the known ones",
+                "unknown setting “SIWAD_COLOUR” in the environment: siwad config lists the known ones",
+                "unknown setting “SIWAD_LISTN” in the environment: did you mean SIWAD_LISTEN?",
+            ]
+        )
+    }
+
+    @Test("names the flag or the line of the file that holds a malformed value.")
+    func places() {
+        #expect(problems(flags: [.batchLimit: "x"])[0].hasPrefix("--batch-limit is “x”: "))
+        let file = ["siwad.yaml": "\nkeys:\n  refresh: soon"]
+        #expect(problems(files: file)[0].hasPrefix("keys_refresh (siwad.yaml, line 3) is “soon”: "))
+        let list = ["siwad.yaml": "issuer: [a, b]"]
+        #expect(problems(files: list) == ["issuer (siwad.yaml, line 1) takes one value, not a list"])
+    }
+
+    @Test("needs both halves of what belongs together.")
+    func pairs() {
+        #expect(problems(environment: ["SIWAD_TLS_KEY": "/k"]) == ["SIWAD_TLS_KEY needs SIWAD_TLS_CERTIFICATE too"])
+        #expect(
+            problems(environment: ["SIWAD_TLS_CERTIFICATE": "/c"]) == ["SIWAD_TLS_CERTIFICATE needs SIWAD_TLS_KEY too"]
+        )
+        let both = ["SIWAD_DATABASE_URL": "host=a", "SIWAD_DATABASE_URL_FILE": "/x"]
+        #expect(
+            problems(environment: both, files: ["/x": "host=b"])
+                == ["SIWAD_DATABASE_URL and SIWAD_DATABASE_URL_FILE are both set: keep one of them"]
+        )
+    }
+
+    @Test("says which file can't be read.")
+    func unreadable() {
+        #expect(
+            problems(environment: ["SIWAD_DATABASE_URL_FILE": "/nowhere"])
+                == ["SIWAD_DATABASE_URL_FILE: /nowhere: no such file"]
+        )
+        let sources = SettingsSources(environment: [:], configurationFile: "/nowhere/siwad.yaml")
+        #expect(throws: SettingsError("--config /nowhere/siwad.yaml: No such file or directory")) {
+            try Configuration(from: sources)
+        }
+    }
+
+    @Test("counts the problems behind the first.")
+    func several() {
+        #expect(SettingsError(problems: ["a"]).description == "a")
+        #expect(SettingsError(problems: ["a", "b"]).description == "a (and 1 more problem: siwad config lists all)")
+    }
+}
+
+@Suite("A value")
+struct ValueTests {
+    @Test("may be a duration of several units.")
+    func duration() throws {
+        let any = Duration.zero...Duration.seconds(1_000_000_000)
+        #expect(try ValueParser.duration("1h30m", in: any) == .seconds(5_400))
+        #expect(try ValueParser.duration("500ms", in: any) == .milliseconds(500))
+        #expect(try ValueParser.duration("400d", in: any) == .seconds(400 * 86_400))
+    }
+
+    @Test(
+        "is shown in the largest unit that divides it.",
+        arguments: ["0s", "500ms", "90s", "5m", "1h", "400d", "1500ms"]
+    )
+    func short(text: String) throws {
+        let any = Duration.zero...Duration.seconds(1_000_000_000)
+        #expect(try ValueParser.duration(text, in: any).short == text)
+    }
+
+    @Test(
+        "may be a size, binary or decimal.",
+        arguments: [("1GiB", 1_073_741_824), ("64kib", 65_536), ("1GB", 1_000_000_000), ("17", 17)]
+    )
+    func size(text: String, bytes: Int64) throws {
+        #expect(try ValueParser.size(text) == bytes)
+    }
+
+    @Test("may be an address, IPv6 in brackets.", arguments: ["127.0.0.1:8080", "[::1]:0", "localhost:65535"])
+    func address(text: String) throws {
+        #expect(try HostAndPort(parsing: text).description == text)
+    }
+}
+
+@Suite("A connection string")
+struct SecretMaskTests {
+    @Test(
+        "is shown without its passwords.",
+        arguments: [
+            ("postgres://localhost/siwa", "postgres://localhost/siwa"),
+            ("postgres://u@localhost/siwa", "postgres://u@localhost/siwa"),
+            ("postgres://u:p@localhost:5432/siwa", "postgres://u:****@localhost:5432/siwa"),
+            ("postgres://u:p@w/x@localhost/siwa", "postgres://u:****@localhost/siwa"),
+            ("postgresql:///siwa?host=/tmp&password=p&user=u", "postgresql:///siwa?host=/tmp&password=****&user=u"),
+            ("host=/tmp dbname=siwa", "host=/tmp dbname=siwa"),
+            ("host=a password='it\\'s a' dbname=b", "host=a password=**** dbname=b"),
+            ("host = a password = secret", "host=a password=****"),
+            ("host=a secret", "****"),
+        ]
+    )
+    func masked(text: String, shown: String) {
+        let masked = SecretMask.masked(conninfo: text)
+        #expect(masked == shown || (shown == "****" && !masked.contains("secret")))
+    }
+}

@@ -1,0 +1,53 @@
+import Terminal
+import Testing
+
+@Suite("The style of a stream")
+struct OutputStyleTests {
+    @Test("has colour and a width on a terminal.")
+    func terminal() {
+        let style = OutputStyle(isTerminal: true, terminalColumns: 132, environment: ["TERM": "xterm"])
+        #expect(style == OutputStyle(width: 132, usesColor: true))
+        #expect(style.painted("x", .red) == "\u{1b}[31mx\u{1b}[0m")
+    }
+
+    @Test("has no colour with NO_COLOR or on a dumb terminal.", arguments: [["NO_COLOR": "1"], ["TERM": "dumb"]])
+    func noColor(environment: [String: String]) {
+        #expect(!OutputStyle(isTerminal: true, terminalColumns: 80, environment: environment).usesColor)
+    }
+
+    @Test("has colour when NO_COLOR is set but empty.")
+    func emptyNoColor() {
+        #expect(OutputStyle(isTerminal: true, terminalColumns: 80, environment: ["NO_COLOR": ""]).usesColor)
+    }
+
+    @Test("has neither in a pipe, whatever the environment says.")
+    func pipe() {
+        let style = OutputStyle(isTerminal: false, terminalColumns: nil, environment: ["COLUMNS": "100"])
+        #expect(style == .plain)
+        #expect(style.painted("x", .red) == "x")
+    }
+
+    @Test("is 80 columns wide where nobody knows, never under 40.")
+    func width() {
+        #expect(OutputStyle(isTerminal: true, terminalColumns: nil, environment: [:]).width == 80)
+        #expect(OutputStyle(isTerminal: true, terminalColumns: nil, environment: ["COLUMNS": "100"]).width == 100)
+        #expect(OutputStyle(isTerminal: true, terminalColumns: 10, environment: [:]).width == 40)
+    }
+}
+
+@Suite("A failure")
+struct CommandFailureTests {
+    @Test("is one line, whatever its cause holds.")
+    func oneLine() {
+        let failure = CommandFailure(.failed, "first\nsecond\u{1b}[31m")
+        #expect(failure.description == "first second\\u{1b}[31m")
+    }
+
+    @Test("has the exit codes of the contract.")
+    func codes() {
+        let all: [CommandStatus] = [
+            .done, .failed, .partlyFailed, .nothingMatched, .usage, .unavailable, .configuration,
+        ]
+        #expect(all.map(\.rawValue) == [0, 1, 2, 4, 64, 69, 78])
+    }
+}
