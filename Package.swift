@@ -110,6 +110,29 @@ let package = Package(
         ),
         .target(name: "Settings", dependencies: ["AppleNotifications", "Telemetry"], swiftSettings: house),
         .target(name: "Terminal", swiftSettings: house),
+        .executableTarget(
+            name: "siwad",
+            dependencies: [
+                "AccountStore",
+                "AppleClient",
+                "AppleNotifications",
+                "AppleSimulator",
+                "Intake",
+                "JOSE",
+                "LocalPostgres",
+                "NotificationServer",
+                "Postgres",
+                "Schema",
+                "Settings",
+                "Spool",
+                "Telemetry",
+                "Terminal",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+                .product(name: "UnixSignals", package: "swift-service-lifecycle"),
+            ],
+            swiftSettings: house
+        ),
     ]
 )
 
@@ -176,4 +199,18 @@ package.targets += [
     tests(of: "Spool", with: ["TestSupport"]),
     tests(of: "Telemetry", with: [.product(name: "Logging", package: "swift-log")]),
     tests(of: "Terminal"),
+    tests(
+        of: "siwad",
+        with: [
+            "AccountStore",
+            "AppleClient",
+            "AppleNotifications",
+            "Intake",
+            "Postgres",
+            "Settings",
+            "StoreTestSupport",
+            "Terminal",
+            "TestSupport",
+        ]
+    ),
 ]

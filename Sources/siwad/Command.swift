@@ -1,0 +1,61 @@
+import ArgumentParser
+import Settings
+import Telemetry
+import Terminal
+
+/// A command that does something, rather than hold others.
+protocol Command: ParsableCommand {
+    /// The options that every command has.
+    var common: CommonOptions { get }
+    /// The settings that this command takes as flags.
+    var flags: [SettingKey: String] { get }
+
+    /// The log level unless somebody sets one; nil: the setting's own default.
+    var defaultLogLevel: LogLevel? { get }
+
+    /// What is said about settings that can't be read, and the exit code; nil: what every command says.
+    func report(_ error: SettingsError, to console: Console) -> CommandStatus?
+
+    /// Does it.
+    /// - Throws: `CommandFailure`, or an error that `CommandFailure.init(knownCause:)` knows.
+    func run(_ invocation: Invocation) async throws
+}
+
+extension Command {
+    /// None but those of all commands.
+    var flags: [SettingKey: String] { [:] }
+    /// The setting's own.
+    var defaultLogLevel: LogLevel? { nil }
+    /// What every command says.
+    func report(_ error: SettingsError, to console: Console) -> CommandStatus? { nil }
+}
+
+/// One run of a command: what it finds around it.
+struct Invocation: Sendable {
+    /// The environment of the process.
+    let environment: [String: String]
+    /// Where output goes.
+    let console: Console
+    /// The settings in force.
+    let configuration: Configuration
+
+    /// Reads the configuration and starts the log.
+    /// - Throws: `SettingsError`.
+    init(
+        command: any Command,
+        environment: [String: String],
+        console: Console,
+        startLog: (LogLevel, LogFormat) -> Void
+    ) throws {
+        self.environment = environment
+        self.console = console
+        self.configuration = try Configuration(
+            from: command.common.sources(flags: command.flags, environment: environment)
+        )
+        _ = try configuration.keySetURL()
+        let format = configuration.logFormat ?? (console.errorStyle.width == nil ? .json : .text)
+        let isLevelSet = configuration.origin(of: .logLevel) != .unset
+        let level = isLevelSet ? configuration.logLevel : command.defaultLogLevel ?? configuration.logLevel
+        startLog(level, format)
+    }
+}

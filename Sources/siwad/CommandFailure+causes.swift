@@ -1,0 +1,76 @@
+import AppleClient
+import JOSE
+import LocalPostgres
+import NotificationServer
+import Postgres
+import Settings
+import Spool
+import Terminal
+
+extension CommandFailure {
+    /// The line and the exit code of an error that a part of siwad threw; nil for one that nobody expected.
+    init?(knownCause error: any Error) {
+        switch error {
+        case let error as SettingsError: self.init(.configuration, error.description)
+        case let error as PostgresError: self.init(postgres: error)
+        case let error as ServerError: self.init(server: error)
+        case let error as SpoolError:
+            self.init(.configuration, "\(SettingKey.spoolDirectory.environmentName): \(error)")
+        case let error as AppleClientError: self.init(appleClient: error)
+        case let error as LocalPostgresError: self.init(.unavailable, error.description)
+        case let error as JOSEError: self.init(.failed, error.description)
+        case let error as FileReadingError: self.init(.failed, error.description)
+        case is CancellationError: self.init(.failed, "interrupted")
+        default: return nil
+        }
+    }
+
+    private init(postgres error: PostgresError) {
+        let key = SettingKey.databaseURL.environmentName
+        switch (error.code, error.sqlState?.classCode) {
+        case (.connectionFailed, "28"):
+            self.init(.unavailable, "\(error): check user and password in \(key)")
+        case (.connectionFailed, "3D"):
+            self.init(.unavailable, "\(error): create the database, or correct its name in \(key)")
+        case (.connectionFailed, _), (.connectionLost, _):
+            // libpq asks on a line of its own whether the server runs; the next step says so too.
+            let cause = error.description.split(separator: " Is the server running").first ?? ""
+            self.init(.unavailable, "\(cause): check that PostgreSQL runs there, and \(key)")
+        case (.timedOut, _):
+            self.init(.unavailable, "\(error): PostgreSQL is slow or locked; try again")
+        case (.usage, _):
+            self.init(.configuration, "\(key): \(error)")
+        case (.migration, _):
+            self.init(.configuration, error.description)
+        case (.server, "3F"),
+            (.server, "42") where Self.isMissing(error.sqlState):
+            self.init(.configuration, "the database is not migrated: run siwad migrate with the same \(key)")
+        case (.server, "42") where error.sqlState == SQLState(rawValue: "42501"):
+            self.init(.failed, "\(error): grant the role its rights on the schema siwa")
+        case (.server, "25"), (.server, "53"), (.server, "57"):
+            self.init(.unavailable, error.description)
+        case (.server, _), (.cancelled, _), (.decoding, _):
+            self.init(.failed, error.description)
+        }
+    }
+
+    /// A schema, table, function or column that is not there.
+    private static func isMissing(_ state: SQLState?) -> Bool {
+        ["3F000", "42P01", "42883", "42703"].contains(state?.rawValue)
+    }
+
+    private init(server error: ServerError) {
+        switch error.code {
+        case .addressInUse, .addressUnavailable, .permissionDenied, .listenFailed, .invalidAddress,
+            .unreadableCertificate, .keyMismatch:
+            self.init(.configuration, error.description)
+        }
+    }
+
+    private init(appleClient error: AppleClientError) {
+        switch error.code {
+        case .invalidURL, .unreadableFile, .tooLarge: self.init(.configuration, error.description)
+        case .unreachable, .timedOut, .unexpectedStatus: self.init(.unavailable, error.description)
+        }
+    }
+}

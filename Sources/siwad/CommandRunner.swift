@@ -1,0 +1,73 @@
+import ArgumentParser
+import Settings
+import Telemetry
+import Terminal
+
+/// Runs one command line and turns whatever it throws into one line and an exit code.
+struct CommandRunner {
+    /// The environment of the process.
+    let environment: [String: String]
+    /// Where output and errors go.
+    let console: Console
+    /// Starts the process's log; a process can do that once.
+    let startLog: @Sendable (LogLevel, LogFormat) -> Void
+
+    /// Runs the command that the arguments name.
+    func run(_ arguments: [String]) async -> CommandStatus {
+        do {
+            var parsed = try Siwad.parseAsRoot(arguments)
+            guard let command = parsed as? any Command else {
+                // The commands that only hold others print their help.
+                try parsed.run()
+                return .done
+            }
+            return await run(command)
+        } catch {
+            return report(error)
+        }
+    }
+
+    private func run(_ command: any Command) async -> CommandStatus {
+        do {
+            let invocation = try Invocation(
+                command: command,
+                environment: environment,
+                console: console,
+                startLog: startLog
+            )
+            try await command.run(invocation)
+            return .done
+        } catch let error as SettingsError {
+            return command.report(error, to: console) ?? report(error)
+        } catch {
+            return report(error)
+        }
+    }
+
+    private func report(_ error: any Error) -> CommandStatus {
+        if let failure = error as? CommandFailure ?? CommandFailure(knownCause: error) {
+            console.report(failure)
+            return failure.status
+        }
+        switch Siwad.exitCode(for: error) {
+        case .success:
+            console.print(Siwad.fullMessage(for: error))
+            return .done
+        case .validationFailure:
+            console.report(CommandFailure(.usage, Self.usage(error)))
+            return .usage
+        default:
+            console.report(CommandFailure(.failed, "\(error)"))
+            return .failed
+        }
+    }
+
+    /// The cause and where help is, in one line: `Unknown option '--tpye'; see 'siwad simulate token --help'`.
+    private static func usage(_ error: any Error) -> String {
+        let cause = Siwad.message(for: error).split(whereSeparator: \.isNewline).joined(separator: " ")
+        let help = Siwad.fullMessage(for: error).split(whereSeparator: \.isNewline).last { $0.contains("See '") }
+        let sentence = cause.hasSuffix(".") ? String(cause.dropLast()) : cause
+        guard let help, let start = help.firstIndex(of: "'"), let end = help.lastIndex(of: "'") else { return sentence }
+        return "\(sentence): see \(help[start...end])"
+    }
+}

@@ -1,0 +1,150 @@
+import AccountStore
+import AppleNotifications
+import ArgumentParser
+import Postgres
+import Settings
+import Terminal
+
+/// `siwad accounts`
+struct AccountsCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "accounts",
+        abstract: "Look at people: their states, and how they came about.",
+        discussion: "Example:\n  siwad accounts show 000768.6166f031167141e695698239959f591a.1521",
+        subcommands: [AccountsShowCommand.self, AccountsListCommand.self, AccountsHistoryCommand.self]
+    )
+}
+
+/// `siwad accounts show`
+struct AccountsShowCommand: Command {
+    static let configuration = CommandConfiguration(
+        commandName: "show",
+        abstract: "Everything about one person: states, address, sessions, history.",
+        discussion: "Example:\n  siwad accounts show 000768.6166f031167141e695698239959f591a.1521"
+    )
+
+    @Argument(help: "Apple's identifier of the person.")
+    var sub: String
+    @Option(name: .long, help: ArgumentHelp("Only in this developer team.", valueName: "team-id"))
+    var team: String?
+    @OptionGroup var listing: ListingOptions
+    @OptionGroup var database: DatabaseOptions
+    @OptionGroup var common: CommonOptions
+
+    var flags: [SettingKey: String] { database.flags }
+
+    func run(_ invocation: Invocation) async throws {
+        let (sub, team, limit) = (sub, team, listing.limit)
+        let pages = try await Database.with(invocation.configuration) { database in
+            try await database.read { session throws(PostgresError) in
+                try AccountPage.pages(subject: sub, team: team, limit: limit, in: session)
+            }
+        }
+        guard !pages.isEmpty else {
+            throw CommandFailure(.nothingMatched, "nobody of this sub is known: siwad accounts list shows who is")
+        }
+        for (index, page) in pages.enumerated() {
+            if listing.json {
+                invocation.console.print(page.json.line)
+            } else {
+                invocation.console.print(lines: (index > 0 ? [""] : []) + page.lines(style: invocation.console.style))
+            }
+        }
+    }
+}
+
+extension AccountPage {
+    /// A page for each team that knows the person.
+    static func pages(
+        subject: String,
+        team: String?,
+        limit: Int,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [AccountPage] {
+        var pages: [AccountPage] = []
+        for registers in try Accounts.registers(subject: subject, team: team, in: session) {
+            let team = registers.team.rawValue
+            let filter = AccountFilter(subject: subject, team: team, limit: limit)
+            pages.append(
+                AccountPage(
+                    registers: registers,
+                    states: try Accounts.states(filter, in: session),
+                    sessions: try Sessions.list(
+                        SessionFilter(subject: subject, team: team, limit: limit),
+                        in: session
+                    ),
+                    history: try Accounts.history(filter, in: session)
+                )
+            )
+        }
+        return pages
+    }
+}
+
+/// `siwad accounts list`
+struct AccountsListCommand: Command {
+    static let configuration = CommandConfiguration(
+        commandName: "list",
+        abstract: "List people and their state in each app group, the latest first.",
+        discussion: "Example:\n  siwad accounts list --state revoked --json"
+    )
+
+    @OptionGroup var filter: AccountFilterOptions
+    @Option(name: .long, help: "authorized, revoked, deleted or unknown.")
+    var state: String?
+    @OptionGroup var listing: ListingOptions
+    @OptionGroup var database: DatabaseOptions
+    @OptionGroup var common: CommonOptions
+
+    var flags: [SettingKey: String] { database.flags }
+
+    /// Refuses states that no account has.
+    func validate() throws {
+        try AccountFilterOptions.check(state, "--state", ["authorized", "revoked", "deleted", "unknown"])
+    }
+
+    func run(_ invocation: Invocation) async throws {
+        let filter = AccountFilter(
+            subject: filter.sub,
+            team: filter.team,
+            app: filter.app,
+            state: state,
+            limit: listing.limit
+        )
+        let rows = try await Database.with(invocation.configuration) { database in
+            try await database.read { session throws(PostgresError) in try Accounts.states(filter, in: session) }
+        }
+        try AccountListings.states(rows).print(listing, to: invocation.console)
+    }
+}
+
+/// `siwad accounts history`
+struct AccountsHistoryCommand: Command {
+    static let configuration = CommandConfiguration(
+        commandName: "history",
+        abstract: "List changes of state, the latest last.",
+        discussion: "Example:\n  siwad accounts history 000768.6166f031167141e695698239959f591a.1521"
+    )
+
+    @Argument(help: "Apple's identifier of the person; everybody if it is left out.")
+    var person: String?
+    @OptionGroup var filter: AccountFilterOptions
+    @OptionGroup var listing: ListingOptions
+    @OptionGroup var database: DatabaseOptions
+    @OptionGroup var common: CommonOptions
+
+    var flags: [SettingKey: String] { database.flags }
+
+    func run(_ invocation: Invocation) async throws {
+        let filter = AccountFilter(
+            subject: person ?? filter.sub,
+            team: filter.team,
+            app: filter.app,
+            limit: listing.limit
+        )
+        let rows = try await Database.with(invocation.configuration) { database in
+            try await database.read { session throws(PostgresError) in try Accounts.history(filter, in: session) }
+        }
+        try AccountListings.history(rows).print(listing, to: invocation.console)
+    }
+}

@@ -1,0 +1,89 @@
+import AppleClient
+import AppleNotifications
+import ArgumentParser
+import Intake
+import NotificationServer
+import Postgres
+import Settings
+import Terminal
+
+/// `siwad dead-letters replay`
+struct DeadLettersReplayCommand: Command {
+    static let configuration = CommandConfiguration(
+        commandName: "replay",
+        abstract: "Process open letters after all, the way that live notifications go.",
+        discussion: """
+            Each letter's effects and its new status are committed together: interrupted at any point, run it again and
+            it carries on with what is left. Two operators may replay at once. What is older than what is known changes
+            nothing. A letter that fails again stays open, with what was found.
+
+            Example:
+              siwad dead-letters replay --reason unknown-audience --dry-run
+              siwad dead-letters replay --reason unknown-audience --rate 500 --note 'app added to SIWAD_APPS'
+            """
+    )
+
+    @OptionGroup var filter: DeadLetterFilterOptions
+    @OptionGroup var rehearsal: RehearsalOptions
+    @Option(name: .long, help: "So many letters a second; as fast as it goes if left out.")
+    var rate: Double?
+    @Flag(name: .customLong("accept-expired"), help: "Take letters too that had come after their exp.")
+    var acceptExpired = false
+    @OptionGroup var listing: ListingOptions
+    @OptionGroup var acceptance: AcceptanceOptions
+    @OptionGroup var database: DatabaseOptions
+    @OptionGroup var common: CommonOptions
+
+    var flags: [SettingKey: String] { database.flags.merging(acceptance.flags) { first, _ in first } }
+
+    /// Refuses rates that can't be, and to replay everything by accident.
+    func validate() throws {
+        try filter.validateIsGiven()
+        guard rate.map({ $0 > 0 && $0.isFinite }) ?? true else { throw ValidationError("--rate must be above 0") }
+    }
+
+    func run(_ invocation: Invocation) async throws {
+        let configuration = invocation.configuration
+        let url = try configuration.keySetURL()
+        let replay = DeadLetterReplay(
+            settings: try configuration.connectionSettings(),
+            policy: try configuration.policy(),
+            fetchKeys: { try await KeySetFetcher.fetchOnce(url) }
+        )
+        let run = ReplayRun(
+            filter.filter,
+            by: rehearsal.name(environment: invocation.environment),
+            note: rehearsal.note ?? "",
+            rate: rate,
+            acceptsExpired: acceptExpired,
+            isRehearsal: rehearsal.dryRun
+        )
+        var output = ReplayOutput(isRehearsal: rehearsal.dryRun, listing: listing, console: invocation.console)
+        do {
+            guard let report = try await replay.run(run, onProgress: { output.take($0, $1) }) else {
+                throw CommandFailure(.nothingMatched, "no open dead letter matches: nothing was replayed")
+            }
+            try output.finish(report)
+        } catch let error as PostgresError {
+            output.interrupt()
+            throw error
+        }
+    }
+}
+
+extension KeySetFetcher {
+    /// Fetches a key set with an event loop of its own, for commands that need it once.
+    static func fetchOnce(_ url: KeySetURL) async throws(AppleClientError) -> [UInt8] {
+        let loops = EventLoops.start(count: 1)
+        let fetched: Result<[UInt8], AppleClientError>
+        do throws(AppleClientError) {
+            fetched = .success(
+                try await KeySetFetcher(url: url, version: Version.current, eventLoopGroup: loops.group).fetch()
+            )
+        } catch {
+            fetched = .failure(error)
+        }
+        await loops.stop()
+        return try fetched.get()
+    }
+}

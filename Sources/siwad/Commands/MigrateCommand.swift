@@ -1,0 +1,98 @@
+import AppleNotifications
+import ArgumentParser
+import Postgres
+import Schema
+import Settings
+import Terminal
+
+/// `siwad migrate`
+struct MigrateCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "migrate",
+        abstract: "Bring the database's schema up to date.",
+        discussion: """
+            Needs a role that may create the schema siwa; the daemon itself needs no more than to read and write rows.
+
+            Example:
+              siwad migrate --database-url postgres://postgres@localhost/app
+            """,
+        subcommands: [MigrateUpCommand.self, MigrateStatusCommand.self, MigrateSQLCommand.self],
+        defaultSubcommand: MigrateUpCommand.self
+    )
+}
+
+/// `siwad migrate up`
+struct MigrateUpCommand: Command {
+    static let configuration = CommandConfiguration(
+        commandName: "up",
+        abstract: "Apply what is missing, each migration in a transaction.",
+        discussion: "Example:\n  siwad migrate up --config /etc/siwad/siwad.yaml"
+    )
+
+    @OptionGroup var database: DatabaseOptions
+    @OptionGroup var common: CommonOptions
+
+    var flags: [SettingKey: String] { database.flags }
+
+    func run(_ invocation: Invocation) async throws {
+        let settings = try invocation.configuration.connectionSettings()
+        let applied = try await SchemaState.migrate(settings)
+        for migration in applied {
+            invocation.console.print("applied \(migration.number) \(migration.name)")
+        }
+        if applied.isEmpty { invocation.console.print("nothing to do: the schema is up to date") }
+    }
+}
+
+/// `siwad migrate status`
+struct MigrateStatusCommand: Command {
+    static let configuration = CommandConfiguration(
+        commandName: "status",
+        abstract: "List the migrations and how they stand in the database.",
+        discussion: """
+            Ends with exit code 1 if the daemon would not start on this schema.
+
+            Example:
+              siwad migrate status --json
+            """
+    )
+
+    @Flag(name: .long, help: "One JSON object per migration.")
+    var json = false
+    @OptionGroup var database: DatabaseOptions
+    @OptionGroup var common: CommonOptions
+
+    var flags: [SettingKey: String] { database.flags }
+
+    func run(_ invocation: Invocation) async throws {
+        let state = try await SchemaState.read(try invocation.configuration.connectionSettings())
+        if json {
+            invocation.console.print(lines: state.json.map(\.line))
+        } else {
+            invocation.console.print(lines: state.table.lines(style: invocation.console.style))
+        }
+        if let problem = state.problem { throw CommandFailure(.failed, problem) }
+    }
+}
+
+/// `siwad migrate sql`
+struct MigrateSQLCommand: Command {
+    static let configuration = CommandConfiguration(
+        commandName: "sql",
+        abstract: "Print the SQL of all migrations; touches no database.",
+        discussion: """
+            For reading, and for those whose DBA applies it: siwad migrate up also records what it applied.
+
+            Example:
+              siwad migrate sql | less
+            """
+    )
+
+    @OptionGroup var common: CommonOptions
+
+    func run(_ invocation: Invocation) async throws {
+        for migration in Schema.migrations {
+            invocation.console.print("-- Migration \(migration.number): \(migration.name)\n\n\(migration.sql)")
+        }
+    }
+}

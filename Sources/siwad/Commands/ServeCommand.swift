@@ -1,0 +1,42 @@
+import ArgumentParser
+import Settings
+import Telemetry
+
+/// `siwad serve`
+struct ServeCommand: Command {
+    static let configuration = CommandConfiguration(
+        commandName: "serve",
+        abstract: "Run the daemon: the notification endpoint and the operations endpoint.",
+        discussion: """
+            Every setting can be given as a flag, as SIWAD_… in the environment, or in the file of --config. SIGTERM and
+            SIGINT end it once what it accepted is stored and answered, a second one at once. SIGHUP has it read the
+            apps, the log level and the TLS files anew.
+
+            Example:
+              SIWAD_DATABASE_URL=postgres://siwad@localhost/app \\
+                  siwad serve --apps A1B2C3D4E5/com.example.app+com.example.web
+            """
+    )
+
+    @OptionGroup var options: DaemonOptions
+    @OptionGroup var common: CommonOptions
+
+    var flags: [SettingKey: String] { options.flags }
+
+    func run(_ invocation: Invocation) async throws {
+        let daemon = try Daemon(invocation.configuration)
+        let result: Result<Void, any Error>
+        do {
+            try await daemon.prepare()
+            let sources = common.sources(flags: flags, environment: invocation.environment)
+            let services = daemon.services(sources: sources, onReady: { _ in })
+            try await Services.run(services, grace: invocation.configuration.shutdownGrace, log: daemon.log)
+            result = .success(())
+        } catch {
+            result = .failure(error)
+        }
+        await daemon.close()
+        try result.get()
+        daemon.log.notice("stopped")
+    }
+}

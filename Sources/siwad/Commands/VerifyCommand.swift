@@ -1,0 +1,88 @@
+import AppleClient
+import AppleNotifications
+import ArgumentParser
+import JOSE
+import Settings
+import Terminal
+
+/// `siwad verify`
+struct VerifyCommand: Command {
+    static let configuration = CommandConfiguration(
+        commandName: "verify",
+        abstract: "Explain a notification, check by check.",
+        discussion: """
+            Reads a JWS, or the whole body of a request, through the checks of the notification endpoint and ends with
+            exit code 1 at the first that fails. Without --keys, the key set comes from SIWAD_KEYS_URL. Without
+            SIWAD_APPS, any audience will do.
+
+            Example:
+              siwad verify notification.jws --keys apple-keys.json --at 2022-07-22T12:00:00Z
+            """
+    )
+
+    @Argument(help: ArgumentHelp("File with the JWS; - for standard input.", valueName: "file"))
+    var file = "-"
+    @Option(name: .long, help: ArgumentHelp("Key set, as Apple publishes it.", valueName: "file"))
+    var keys: String?
+    @Option(name: .long, help: ArgumentHelp("The time that the clock shows.", valueName: "time"))
+    var at: TimeArgument?
+    @Option(name: .long, help: ArgumentHelp("Apps accepted, as in SIWAD_APPS.", valueName: "apps"))
+    var apps: String?
+    @Flag(name: .long, help: "One JSON object per check.")
+    var json = false
+    @OptionGroup var common: CommonOptions
+
+    var flags: [SettingKey: String] { apps.map { [.apps: $0] } ?? [:] }
+
+    func run(_ invocation: Invocation) async throws {
+        let token = try token()
+        let keySet = try await keySet(invocation.configuration)
+        let explanation = try Explanation(
+            of: token,
+            keys: keySet,
+            configuration: invocation.configuration,
+            now: at?.time ?? .now()
+        )
+        if json {
+            invocation.console.print(lines: explanation.json.map(\.line))
+        } else {
+            invocation.console.print(lines: explanation.lines(style: invocation.console.style))
+        }
+        if !explanation.isPassed { throw CommandFailure(silent: .failed) }
+    }
+
+    private func token() throws -> [UInt8] {
+        var bytes: [UInt8]
+        do throws(FileReadingError) {
+            bytes = try readFile(atPath: file)
+        } catch {
+            throw CommandFailure(.failed, "\(file == "-" ? "standard input" : file): \(error)")
+        }
+        // What a file or a pipe adds around a token is not part of it.
+        while let last = bytes.last, last == 0x0a || last == 0x0d || last == 0x20 { bytes.removeLast() }
+        guard let first = bytes.first, first == UInt8(ascii: "{") else { return bytes }
+        do throws(Rejection) {
+            return try NotificationBody.token(in: bytes)
+        } catch {
+            throw CommandFailure(.failed, "\(error.rawValue): \(error.detail)")
+        }
+    }
+
+    private func keySet(_ configuration: Configuration) async throws -> KeySet {
+        let bytes: [UInt8]
+        if let keys {
+            do throws(FileReadingError) {
+                bytes = try readFile(atPath: keys)
+            } catch {
+                throw CommandFailure(.failed, "--keys \(keys): \(error)")
+            }
+        } else {
+            bytes = try await KeySetFetcher.fetchOnce(try configuration.keySetURL())
+        }
+        do throws(JOSEError) {
+            return KeySet(try JSONWebKeySet(parsing: bytes), fetchedAt: nil)
+        } catch {
+            throw CommandFailure(.failed, "\(keys ?? configuration.keysURL) is no key set: \(error)")
+        }
+    }
+}

@@ -1,0 +1,103 @@
+import AppleNotifications
+import Intake
+import NotificationServer
+import Postgres
+import Settings
+import Telemetry
+
+extension Daemon {
+    /// The conditions under which notifications can be accepted durably. The schema is not among those that can change:
+    /// the daemon starts on no other than its own.
+    func checks() async -> [ReadinessCheck] {
+        [await databaseCheck(), keysCheck(), drainingCheck()]
+    }
+
+    /// Waits until every condition holds, then says so: to the log and to `onReady`. What takes long is logged.
+    func announceReadiness(to onReady: @Sendable (DaemonAddresses) async -> Void) async {
+        var pause = Duration.milliseconds(2)
+        var isWarned = false
+        while !Task.isCancelled {
+            let missing = await checks().filter { !$0.isReady }
+            if missing.isEmpty, let addresses = addresses {
+                log.notice(
+                    "ready",
+                    [
+                        "notifications": addresses.notifications, "operations": addresses.operations,
+                        "after": "\((ContinuousClock.now - Main.start).milliseconds) ms",
+                    ]
+                )
+                await onReady(addresses)
+                return await untilCancelled()
+            }
+            if pause > .seconds(1), !isWarned, !missing.isEmpty {
+                isWarned = true
+                let names = missing.map { "\($0.name): \($0.detail ?? "not yet")" }.joined(separator: "; ")
+                log.warning("not ready yet: notifications are answered 503", ["missing": names])
+            }
+            // A cancelled sleep ends the loop.
+            try? await Task.sleep(for: pause)
+            pause = min(pause * 2, .seconds(2))
+        }
+    }
+
+    /// Where the daemon can be reached, once it can.
+    private var addresses: DaemonAddresses? { state.addresses(configuration) }
+
+    private func databaseCheck() async -> ReadinessCheck {
+        switch intake.storage {
+        case .database: break
+        case .spool: return spooling
+        case .nowhere(let cause): return ReadinessCheck(name: "database", isReady: false, detail: cause)
+        }
+        do {
+            // A round trip, because a connection through a wire that is dead looks as good as any.
+            try await pool.withSession(deadline: .seconds(1)) { session throws(PostgresError) in
+                try session.execute(script: "")
+            }
+            return ReadinessCheck(name: "database", isReady: true)
+        } catch {
+            // The writer finds out by itself; until then its next batch goes to the spool as well.
+            guard intake.spoolBytes == nil else { return spooling }
+            return ReadinessCheck(name: "database", isReady: false, detail: error.description)
+        }
+    }
+
+    private var spooling: ReadinessCheck {
+        let bytes = intake.spoolBytes ?? 0
+        return ReadinessCheck(
+            name: "database",
+            isReady: true,
+            detail: "PostgreSQL is away; notifications wait in the spool, \(bytes) bytes"
+        )
+    }
+
+    private func keysCheck() -> ReadinessCheck {
+        let keys = intake.keys.keys
+        guard keys.isEmpty else {
+            let origin = keys.fetchedAt.map { "fetched \($0)" } ?? "kept from an earlier run"
+            return ReadinessCheck(name: "keys", isReady: true, detail: "\(keys.keys.count), \(origin)")
+        }
+        let source = configuration.name(of: .keysURL)
+        return ReadinessCheck(name: "keys", isReady: false, detail: "no key set yet from \(source)")
+    }
+
+    private func drainingCheck() -> ReadinessCheck {
+        ReadinessCheck(
+            name: "accepting",
+            isReady: !state.isDraining,
+            detail: state.isDraining ? "shutting down" : nil
+        )
+    }
+
+    private func untilCancelled() async {
+        // A stream that nothing is sent into ends with its task.
+        for await _ in AsyncStream<Never>.makeStream().stream {}
+    }
+}
+
+extension Duration {
+    /// Whole milliseconds.
+    var milliseconds: Int64 {
+        components.seconds * 1_000 + components.attoseconds / 1_000_000_000_000_000
+    }
+}

@@ -1,0 +1,214 @@
+import AccountStore
+import AppleClient
+import AppleNotifications
+import Intake
+import JOSE
+import NotificationServer
+import Postgres
+import ServiceLifecycle
+import Settings
+import Spool
+import Telemetry
+import Terminal
+
+/// The daemon: all its parts, put together from the configuration.
+struct Daemon: Sendable {
+    /// What is in force.
+    let configuration: Configuration
+    /// From bodies to answers.
+    let intake: Intake
+    /// Connections beside the writer's.
+    let pool: ConnectionPool
+    /// The threads of the network.
+    let loops: EventLoops
+    /// Where the parts write what happens.
+    let log: Log
+
+    /// Group commit.
+    let writer: NotificationWriter
+    /// What dashboards see.
+    let metrics: SiwadMetrics
+    /// For TLS on the notification endpoint.
+    let certificates: ServerCertificates?
+    private let settings: ConnectionSettings
+    private let upkeep: Upkeep
+    /// How far its start and its end have come.
+    let state = DaemonState()
+
+    /// Puts the parts together; reads the TLS files, opens and locks the spool, connects to nothing.
+    /// - Throws: `SettingsError`, `ServerError`, `SpoolError`.
+    init(_ configuration: Configuration) throws {
+        self.configuration = configuration
+        settings = try configuration.connectionSettings()
+        let audiences = try configuration.audiences()
+        certificates = try configuration.tls.map {
+            try ServerCertificates(certificateFile: $0.certificate, keyFile: $0.key)
+        }
+        log = Log(label: "siwad")
+        metrics = SiwadMetrics(version: Version.current, appIDs: audiences.groups.map(\.app.rawValue))
+        let spool = try configuration.spoolDirectory.map { path throws(SpoolError) in
+            try Spool(directory: path, limit: configuration.spoolLimit)
+        }
+        // The writer has a connection of its own, and another one while it empties the spool.
+        let others = configuration.databaseConnections - (spool == nil ? 1 : 2)
+        pool = ConnectionPool(settings, maximum: max(1, others))
+        loops = EventLoops.start()
+        upkeep = Upkeep(
+            pool: pool,
+            policy: MaintenancePolicy(retention: configuration.retention, eraseAfter: configuration.eraseAfter),
+            metrics: MaintenanceMetrics(registry: metrics.registry),
+            log: log
+        )
+        let fetcher = KeySetFetcher(
+            url: try configuration.keySetURL(),
+            version: Version.current,
+            eventLoopGroup: loops.group
+        )
+        let keys = KeyRing(
+            refresh: configuration.keysRefresh,
+            floor: configuration.keysRefreshFloor,
+            source: .init(fetcher: fetcher, pool: pool),
+            metrics: metrics,
+            log: log
+        )
+        var limits = Intake.Limits()
+        limits.batch = configuration.batchLimit
+        limits.queue = configuration.queueLimit
+        limits.deadLetters = configuration.deadLetterLimit
+        intake = Intake(
+            policy: try configuration.policy(),
+            keys: keys,
+            spool: spool,
+            limits: limits,
+            metrics: metrics,
+            log: log
+        )
+        writer = NotificationWriter(intake: intake, settings: settings)
+    }
+
+    /// Sees to it that the database is there and has the schema of this binary, and tells it the apps. With a spool a
+    /// database that is away can wait: the same is done as soon as it is back.
+    /// - Throws: `PostgresError`; `CommandFailure` for another schema.
+    func prepare() async throws {
+        do {
+            try await prepareDatabase()
+        } catch let error as PostgresError where configuration.spoolDirectory != nil && error.meansAway {
+            log.warning(
+                "PostgreSQL is away; starting without it, notifications wait in the spool",
+                ["error": "\(error)"]
+            )
+            prepareWithNextConnection()
+        }
+    }
+
+    /// Has the database told, before anything else is stored, what it is told at the start.
+    func prepareWithNextConnection() {
+        writer.prepareAgain { try await prepareDatabase() }
+    }
+
+    /// Checks the schema, and tells the database the apps in force.
+    private func prepareDatabase() async throws {
+        let schema = try await SchemaState.read(settings)
+        if let problem = schema.problem { throw CommandFailure(.configuration, problem) }
+        try await synchronizeClients()
+    }
+
+    /// Tells the database the apps in force.
+    func synchronizeClients() async throws(PostgresError) {
+        let audiences = intake.policy.audiences
+        try await pool.transaction { session throws(PostgresError) in
+            try Clients.synchronize(with: audiences, in: session)
+        }
+    }
+
+    /// Gives back what the parts hold. Call it once their services have ended. The event loops end with the process: a
+    /// connection that is still being closed may want them, and nobody else does.
+    func close() async {
+        await pool.close()
+    }
+
+    /// What runs, in the order of the start; the shut-down goes the other way, so the endpoint ends first and what it
+    /// accepted is stored and answered before the writer ends.
+    ///
+    /// - Parameters:
+    ///   - sources: read anew at SIGHUP; nil leaves the signal alone.
+    ///   - onReady: called once, when notifications can be accepted durably.
+    func services(
+        sources: SettingsSources? = nil,
+        onReady: @escaping @Sendable (DaemonAddresses) async -> Void
+    ) -> [NamedService] {
+        let (intake, state, writer, upkeep) = (intake, state, writer, upkeep)
+        let keys = intake.keys
+        let maintenance = IntakeMaintenance(intake: intake, pool: pool)
+        let reloading = sources.map { sources in
+            NamedService("reload") { await cancelWhenGracefulShutdown { await reloadAtSignal(from: sources) } }
+        }
+        return [reloading].compactMap(\.self) + [
+            NamedService("keys", endedBy: { keys.stop() }) {
+                await state.afterEndpointsOpened { await keys.run() }
+            },
+            NamedService("maintenance") {
+                await state.afterEndpointsOpened { await cancelWhenGracefulShutdown { await maintenance.run() } }
+            },
+            NamedService("upkeep") {
+                await state.afterEndpointsOpened {
+                    // With the database there and known to have this binary's schema.
+                    await cancelWhenGracefulShutdown { await upkeep.run { intake.storage == .database } }
+                }
+            },
+            NamedService("writer", endedBy: { writer.finish() }) {
+                await state.afterEndpointsOpened { await writer.run() }
+            },
+            operationsServer,
+            NamedService("notifications", notificationServer.run),
+            // The last to start is the first to end: whoever asks is told, while the endpoint still accepts.
+            NamedService("readiness") {
+                await cancelWhenGracefulShutdown { await announceReadiness(to: onReady) }
+                await state.beginDraining(within: configuration.shutdownGrace / 3)
+            },
+        ]
+    }
+
+    private var operationsServer: NamedService {
+        let state = state
+        let server = OperationsServer(
+            address: configuration.operationsAddress,
+            eventLoops: loops,
+            log: log,
+            onRunning: { state.operationsOpened(port: $0) },
+            metrics: metrics.registry,
+            readiness: {
+                state.readinessAsked()
+                return await checks()
+            }
+        )
+        return NamedService("operations") { try await state.afterNotificationsOpened(server.run) }
+    }
+
+    private var notificationServer: NotificationServer {
+        let (intake, state) = (intake, state)
+        return NotificationServer(
+            address: configuration.notificationAddress,
+            path: configuration.notificationPath,
+            certificates: certificates,
+            metrics: metrics,
+            eventLoops: loops,
+            log: log,
+            onRunning: { state.notificationsOpened(port: $0) }
+        ) { deliver in
+            let lane = IntakeLane(intake: intake, deliver: deliver)
+            return LaneInterface { body, ticket in lane.receive(body, ticket: ticket) }
+        }
+    }
+}
+
+extension PostgresError {
+    /// Whether the database may be back later without anybody changing the configuration.
+    fileprivate var meansAway: Bool {
+        switch sqlState?.classCode {
+        case "28", "3D": false
+        case "25": true
+        default: isConnectionError || isRetryable
+        }
+    }
+}

@@ -1,0 +1,133 @@
+import AccountStore
+import AppleNotifications
+import Terminal
+
+/// How what a database says is judged.
+extension Finding {
+    /// The server itself.
+    static func database(_ server: DatabaseHealth.Server, latency: Duration) -> Finding {
+        let size = ByteCount(server.bytes)
+        return .pass(
+            .database,
+            "PostgreSQL \(server.version), database \(VisibleText.visible(server.database)), \(size), "
+                + "answers in \(latency.milliseconds) ms"
+        )
+    }
+
+    /// Its migrations.
+    static func schema(_ state: SchemaState) -> Finding {
+        guard let problem = state.problem else {
+            return .pass(.schema, "all \(state.migrations.count) migrations are applied")
+        }
+        return .fail(.schema, CommandFailure(.failed, problem))
+    }
+
+    /// Its tables, views and functions.
+    static func objects(_ drift: SchemaDrift, count: Int) -> Finding {
+        let differences = drift.missing.map { "\($0) is missing" } + drift.changed.map { "\($0) is another one" }
+        guard differences.isEmpty else {
+            return .fail(
+                .objects,
+                listing(differences, of: "differences"),
+                "restore what siwad migrate sql prints, or find out who changed it"
+            )
+        }
+        guard drift.foreign.isEmpty else {
+            return .warn(
+                .objects,
+                listing(drift.foreign.map { "\($0) is not siwad's" }, of: "objects"),
+                "keep what is yours in a schema of your own"
+            )
+        }
+        return .pass(.objects, "all \(count) tables, columns, constraints, indexes, views and functions are as made")
+    }
+
+    /// Our clock against the database's, which decides what `now()` is for sessions and retention.
+    static func databaseClock(ahead: Duration, leeway: Duration) -> Finding {
+        clock(.databaseClock, whose: "the database's", ahead: ahead, leeway: leeway)
+    }
+
+    /// Our clock against Apple's, by which a notification is late or early.
+    static func appleClock(ahead: Duration, leeway: Duration) -> Finding {
+        clock(.appleClock, whose: "Apple's", ahead: ahead, leeway: leeway)
+    }
+
+    /// - Parameter ahead: by how much ours is ahead.
+    private static func clock(_ check: Check, whose: String, ahead: Duration, leeway: Duration) -> Finding {
+        let size = ahead < .zero ? .zero - ahead : ahead
+        if size <= .seconds(3) { return .pass(check, "this machine's clock agrees with \(whose) within 3 s") }
+        let text = "this machine's clock is \(size.rounded) \(ahead < .zero ? "behind" : "ahead of") \(whose)"
+        let remedy = "synchronise both by NTP"
+        return size <= leeway ? .warn(check, text, remedy) : .fail(check, text, remedy)
+    }
+
+    /// The months that have their partition: the present one and the two after it.
+    static func partitions(_ months: [Bool]) -> Finding {
+        let remedy = "siwad serve creates them; look in its log for maintenance"
+        if months.first == false { return .fail(.partitions, "the present month has no partition", remedy) }
+        if months.contains(false) { return .warn(.partitions, "a month of the next two has no partition", remedy) }
+        return .pass(.partitions, "the present month and the next two have theirs")
+    }
+
+    /// When the tasks were last finished.
+    static func maintenance(_ times: [MaintenanceTask: WallTime], now: WallTime) -> Finding {
+        let remedy = "siwad serve does them every hour; see that it runs, and look in its log for maintenance"
+        let never = MaintenanceTask.allCases.filter { times[$0] == nil }.map(\.rawValue)
+        guard never.isEmpty, let oldest = times.min(by: { $0.value < $1.value }) else {
+            return .warn(.maintenance, "never done: \(never.joined(separator: ", "))", remedy)
+        }
+        let age = now.duration(since: oldest.value)
+        let text = "\(oldest.key.rawValue) was last done \(age.rounded) ago"
+        return age > .seconds(3 * 3_600) ? .warn(.maintenance, text, remedy) : .pass(.maintenance, text)
+    }
+
+    /// The key set that the daemon kept last.
+    static func keptKeys(_ keptAt: WallTime?, refresh: Duration, now: WallTime) -> Finding {
+        let remedy = "siwad serve fetches them; see that it runs, and look in its log for the key set"
+        guard let keptAt else { return .warn(.keptKeys, "no key set was ever kept in the database", remedy) }
+        let age = now.duration(since: keptAt)
+        let text = "the database's key set was fetched \(age.rounded) ago"
+        return age > refresh * 3 ? .warn(.keptKeys, text, remedy) : .pass(.keptKeys, text)
+    }
+
+    /// What waits for an operator.
+    static func deadLetters(_ letters: DatabaseHealth.OpenLetters, limit: Int, now: WallTime) -> Finding {
+        guard let oldest = letters.oldest else { return .pass(.deadLetters, "none is open") }
+        let counts = letters.counts.map { "\($0.count) \($0.reason)" }.joined(separator: ", ")
+        let text = "\(counts) open, the oldest for \(now.duration(since: oldest).rounded)"
+        if let full = letters.counts.first(where: { $0.count >= limit && $0.reason != "keys-unavailable" }) {
+            return .fail(
+                .deadLetters,
+                "\(text); \(full.reason) is at the limit of \(limit), so Apple is answered 503",
+                "siwad dead-letters show explains one; replay or discard them"
+            )
+        }
+        return .warn(.deadLetters, text, "siwad dead-letters list shows them, show explains one")
+    }
+
+    /// When each app's last notification came. Apple never says that its URL is wrong.
+    static func notifications(
+        _ audiences: AudienceMap,
+        last: [AppID: WallTime],
+        now: WallTime
+    ) -> [Finding] {
+        audiences.groups.map { group in
+            let app = group.app.rawValue
+            let remedy =
+                "see that the URL is entered for this App ID at developer.apple.com; Apple never says when it is not"
+            guard let time = last[group.app] else {
+                return .warn(.notifications, "none is among the latest", remedy, subject: app)
+            }
+            let age = now.duration(since: time)
+            let text = "the last one came \(age.rounded) ago"
+            return age > .seconds(30 * 86_400)
+                ? .warn(.notifications, text, remedy, subject: app) : .pass(.notifications, text, subject: app)
+        }
+    }
+
+    /// The first few, and how many others there are.
+    private static func listing(_ items: [String], of noun: String) -> String {
+        let first = items.prefix(3).joined(separator: ", ")
+        return items.count > 3 ? "\(items.count) \(noun): \(first), …" : first
+    }
+}

@@ -1,0 +1,109 @@
+import AccountStore
+import AppleNotifications
+import ArgumentParser
+import Settings
+
+/// Which dead letters a command is about: one grammar for all of them.
+struct DeadLetterFilterOptions: ParsableArguments {
+    @Option(name: .long, help: ArgumentHelp("The letter of this number; repeatable.", valueName: "number"))
+    var id: [Int64] = []
+    @Option(name: .long, help: ArgumentHelp("Kept for this reason, such as unknown-audience.", valueName: "reason"))
+    var reason: String?
+    @Option(name: .long, help: ArgumentHelp("Received at or after.", valueName: "time"))
+    var since: TimeArgument?
+    @Option(name: .long, help: ArgumentHelp("Received before.", valueName: "time"))
+    var until: TimeArgument?
+    @Option(name: .long, help: ArgumentHelp("Sent for this app, the token's aud.", valueName: "app-id"))
+    var app: String?
+    @Option(name: .long, help: "Event type; either spelling finds a deletion.")
+    var type: String?
+    @Flag(name: .long, help: "Every letter.")
+    var all = false
+
+    /// Refuses unknown reasons, and --all beside something narrower.
+    func validate() throws {
+        try AccountFilterOptions.check(reason, "--reason", DeadLetterReason.allCases.map(\.rawValue))
+        guard !all || filter.isEmpty else { throw ValidationError("--all stands alone: leave it out, or the others") }
+    }
+
+    /// Refuses to be about every letter by accident.
+    func validateIsGiven() throws {
+        guard all || !filter.isEmpty else {
+            throw ValidationError("name letters by --id, --reason, --since, --until, --app or --type, or say --all")
+        }
+    }
+
+    /// The filter.
+    var filter: DeadLetterFilter {
+        DeadLetterFilter(
+            ids: id,
+            reason: reason.flatMap { DeadLetterReason(rawValue: $0) },
+            since: since?.time,
+            until: until?.time,
+            app: app,
+            eventType: type
+        )
+    }
+}
+
+/// Where the letters stand that a command looks at.
+struct DeadLetterStatusOptions: ParsableArguments {
+    @Option(name: .long, help: "open, replayed, discarded or any.")
+    var status: String?
+
+    /// Refuses a status that no letter has.
+    func validate() throws {
+        try AccountFilterOptions.check(status, "--status", DeadLetterStatus.allCases.map(\.rawValue) + ["any"])
+    }
+
+    /// The status that is looked for, or what is usual; nil: any.
+    func value(default usual: DeadLetterStatus?) -> DeadLetterStatus? {
+        guard let status else { return usual }
+        return DeadLetterStatus(rawValue: status)
+    }
+}
+
+/// Who changes something and why, where it can be tried without changing anything.
+struct RehearsalOptions: ParsableArguments {
+    @Flag(name: .customLong("dry-run"), help: "Say what would happen, and change nothing.")
+    var dryRun = false
+    @Option(
+        name: .long,
+        help: ArgumentHelp("Why; it lands in the audit. Required but for --dry-run.", valueName: "text")
+    )
+    var note: String?
+    @Option(
+        name: .customLong("operator"),
+        help: ArgumentHelp("Who; the login name if it is left out.", valueName: "name")
+    )
+    var operatorName: String?
+
+    /// Refuses what says nothing.
+    func validate() throws {
+        guard dryRun || note != nil else { throw ValidationError("--note must say why: it lands in the audit") }
+        guard note?.contains(where: { !$0.isWhitespace }) ?? true else { throw ValidationError("--note must say why") }
+        guard operatorName?.isEmpty != true else { throw ValidationError("--operator must be a name") }
+    }
+
+    /// Who it is.
+    func name(environment: [String: String]) -> String {
+        OperatorOptions.name(operatorName, environment: environment)
+    }
+}
+
+/// The settings that decide what is accepted, as flags.
+struct AcceptanceOptions: ParsableArguments {
+    @Option(name: .long, help: ArgumentHelp("Apps accepted, as in SIWAD_APPS.", valueName: "apps"))
+    var apps: String?
+    @Option(
+        name: .customLong("keys-url"),
+        help: ArgumentHelp("Apple's key set, as in SIWAD_KEYS_URL.", valueName: "url")
+    )
+    var keysURL: String?
+
+    /// Those that are given.
+    var flags: [SettingKey: String] {
+        let all: [(SettingKey, String?)] = [(.apps, apps), (.keysURL, keysURL)]
+        return Dictionary(uniqueKeysWithValues: all.compactMap { key, text in text.map { (key, $0) } })
+    }
+}

@@ -1,0 +1,70 @@
+import AppleNotifications
+import Postgres
+import Schema
+import Terminal
+
+/// How the schema of a database stands against the one in this binary.
+struct SchemaState: Sendable {
+    /// Every migration that the binary or the database knows, in order.
+    let migrations: [MigrationStatus]
+
+    /// Reads it over a connection of its own.
+    static func read(_ settings: ConnectionSettings) async throws(PostgresError) -> SchemaState {
+        let connection = try await PostgresConnection.connect(settings)
+        let migrator = try Migrator(Schema.migrations, schema: Schema.name)
+        let state = SchemaState(migrations: try await migrator.status(on: connection))
+        await connection.close()
+        return state
+    }
+
+    /// Applies what is missing, over a connection of its own.
+    static func migrate(_ settings: ConnectionSettings) async throws(PostgresError) -> [Migration] {
+        let connection = try await PostgresConnection.connect(settings)
+        let migrator = try Migrator(Schema.migrations, schema: Schema.name)
+        let applied = try await migrator.up(on: connection)
+        await connection.close()
+        return applied
+    }
+
+    /// Why the daemon can't work with this schema, with the next step; nil if it can.
+    var problem: String? {
+        let pending = migrations.filter { $0.state == .pending }
+        if let unknown = migrations.first(where: { $0.state == .unknown }) {
+            return "the database is newer than this siwad (migration \(unknown.number) \(unknown.name)): install the "
+                + "siwad that migrated it"
+        }
+        if let changed = migrations.first(where: { $0.state == .changed }) {
+            return "migration \(changed.number) \(changed.name) in the database is not the one of this siwad: install "
+                + "the siwad that migrated it"
+        }
+        if pending.isEmpty { return nil }
+        if pending.count == migrations.count { return "the database is not migrated: run siwad migrate" }
+        return "the database misses \(pending.count) of \(migrations.count) migrations: run siwad migrate"
+    }
+
+    /// For people.
+    var table: Table {
+        var table = Table([
+            .init("NUMBER", isRightAligned: true), .init("NAME", cut: .end), .init("STATE"), .init("APPLIED (UTC)"),
+        ])
+        for migration in migrations {
+            table.append([
+                Table.Cell("\(migration.number)"), Table.Cell(migration.name),
+                Table.Cell(migration.state.rawValue, color: migration.state == .applied ? .green : .yellow),
+                Table.Cell(migration.appliedAt.map { WallTime(microseconds: $0.microseconds).column }),
+            ])
+        }
+        return table
+    }
+
+    /// For programs.
+    var json: [JSONText] {
+        migrations.map { migration in
+            .object([
+                .init("number", .integer(Int64(migration.number))), .init("name", .string(migration.name)),
+                .init("state", .string(migration.state.rawValue)),
+                .init("applied_at", migration.appliedAt.map { WallTime(microseconds: $0.microseconds) }.json),
+            ])
+        }
+    }
+}

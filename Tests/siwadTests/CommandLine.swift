@@ -1,0 +1,52 @@
+import Synchronization
+import Terminal
+
+@testable import siwad
+
+/// What one command line printed, and how it ended.
+struct CommandResult: Sendable, Equatable {
+    let status: CommandStatus
+    let output: String
+    let errors: String
+
+    /// The lines of standard output.
+    var lines: [String] { output.split(separator: "\n", omittingEmptySubsequences: false).dropLast().map(String.init) }
+}
+
+/// Runs a command line within this process, as the executable would.
+func siwad(
+    _ arguments: String...,
+    environment: [String: String] = [:],
+    style: OutputStyle = .plain
+) async -> CommandResult {
+    await siwadCommand(arguments, environment: environment, style: style)
+}
+
+/// Runs a command line whose words are at hand as a list.
+func siwadCommand(
+    _ arguments: [String],
+    environment: [String: String] = [:],
+    style: OutputStyle = .plain
+) async -> CommandResult {
+    let output = Collected()
+    let errors = Collected()
+    let console = Console(
+        style: style,
+        errorStyle: style,
+        output: { output.append($0) },
+        error: { errors.append($0) }
+    )
+    let runner = CommandRunner(environment: environment, console: console, startLog: { _, _ in })
+    let status = await runner.run(arguments)
+    return CommandResult(status: status, output: output.text, errors: errors.text)
+}
+
+private final class Collected: Sendable {
+    private let state = Mutex("")
+
+    var text: String { state.withLock { $0 } }
+
+    func append(_ text: String) {
+        state.withLock { $0 += text }
+    }
+}

@@ -1,0 +1,126 @@
+import Terminal
+import Testing
+
+@testable import siwad
+
+@Suite("A command line")
+struct CommandRunnerTests {
+    @Test("that can't be read ends with 64, one line and where help is.")
+    func usage() async {
+        let cases: [([String], String)] = [
+            (["nonsense"], "siwad: Unexpected argument 'nonsense': see 'siwad --help'\n"),
+            (["accounts", "list", "--bogus"], "siwad: Unknown option '--bogus': see 'siwad accounts list --help'\n"),
+            (
+                ["accounts", "list", "--limit", "0"],
+                "siwad: --limit must be at least 1: see 'siwad accounts list --help'\n"
+            ),
+            (
+                ["sessions", "end", "--note", "x"],
+                "siwad: name sessions, or a person with --sub: see 'siwad sessions end --help'\n"
+            ),
+            (
+                ["sessions", "end", "a", "--note", " "],
+                "siwad: --note must say why: see 'siwad sessions end --help'\n"
+            ),
+            (
+                ["accounts", "list", "--state", "happy"],
+                "siwad: --state is one of authorized, revoked, deleted, unknown: see 'siwad accounts list --help'\n"
+            ),
+        ]
+        for (arguments, errors) in cases {
+            let result = await run(arguments)
+            #expect(result == CommandResult(status: .usage, output: "", errors: errors))
+        }
+    }
+
+    @Test(
+        "with --help prints an example to standard output.",
+        arguments: [
+            ["serve"], ["dev"], ["migrate"], ["migrate", "up"], ["migrate", "status"], ["migrate", "sql"],
+            ["accounts", "show"], ["accounts", "list"], ["accounts", "history"], ["sessions", "list"],
+            ["sessions", "end"], ["notifications", "list"], ["notifications", "show"], ["simulate", "keys"],
+            ["simulate", "serve"], ["simulate", "token"], ["simulate", "send"], ["verify"], ["config"],
+        ]
+    )
+    func help(command: [String]) async {
+        let result = await run(command + ["--help"])
+        #expect(result.status == .done)
+        #expect(result.errors.isEmpty)
+        #expect(result.output.contains("Example:\n  "))
+        if command != ["migrate"] {
+            #expect(result.output.contains("--config <file>"))
+            #expect(result.output.contains("--log-level <level>"))
+        }
+    }
+
+    @Test("with a wrong setting ends with 78 and the first problem.")
+    func wrongSetting() async {
+        let result = await siwad("accounts", "list", environment: ["SIWAD_LISTN": "x", "SIWAD_BATCH_LIMIT": "many"])
+        #expect(result.status == .configuration)
+        #expect(
+            result.errors
+                == "siwad: unknown setting “SIWAD_LISTN” in the environment: did you mean SIWAD_LISTEN? "
+                + "(and 1 more problem: siwad config lists all)\n"
+        )
+    }
+
+    @Test("of config lists every problem, a line each.")
+    func everyProblem() async {
+        let result = await siwad("config", environment: ["SIWAD_LISTN": "x", "SIWAD_BATCH_LIMIT": "many"])
+        #expect(result.status == .configuration)
+        #expect(result.errors.split(separator: "\n").count == 2)
+        #expect(result.output.isEmpty)
+    }
+
+    @Test("judges the key set's URL with every other setting.")
+    func keySetURL() async {
+        let result = await siwad("config", "--keys-url", "http://example.com/keys")
+        #expect(result.status == .configuration)
+        #expect(result.errors.hasPrefix("siwad: --keys-url: "))
+    }
+
+    @Test("names the first things that are missing for a daemon.")
+    func missing() async {
+        let noDatabase = await siwad("serve", environment: ["SIWAD_APPS": "A1B2C3D4E5/com.example.app"])
+        #expect(noDatabase.status == .configuration)
+        #expect(noDatabase.errors.contains("no database is configured: set SIWAD_DATABASE_URL"))
+        let noApps = await siwad("serve", environment: ["SIWAD_DATABASE_URL": "postgres://127.0.0.1:1/siwa"])
+        #expect(noApps.status == .configuration)
+        #expect(noApps.errors.contains("no apps are configured: set SIWAD_APPS to TEAMID/primary.app.id"))
+        let badURL = await siwad("accounts", "list", environment: ["SIWAD_DATABASE_URL": "host=a port=geheim=x 'y"])
+        #expect(badURL.status == .configuration)
+        #expect(badURL.errors.hasPrefix("siwad: SIWAD_DATABASE_URL: "))
+        #expect(!badURL.errors.contains("geheim"))
+    }
+
+    @Test("says that PostgreSQL can't be reached, with 69.")
+    func unreachable() async {
+        let environment = ["SIWAD_DATABASE_URL": "postgres://nobody:geheim@127.0.0.1:1/siwa"]
+        let result = await siwad("accounts", "list", environment: environment)
+        #expect(result.status == .unavailable)
+        #expect(result.errors.hasSuffix("check that PostgreSQL runs there, and SIWAD_DATABASE_URL\n"))
+        #expect(!result.errors.contains("geheim"))
+        #expect(result.errors.split(separator: "\n").count == 1)
+    }
+
+    @Test("of config shows what is in force, where it came from and what it does, passwords masked.")
+    func config() async {
+        let environment = ["SIWAD_DATABASE_URL": "postgres://siwad:geheim@db/siwa"]
+        let result = await siwad("config", "--batch-limit", "64", environment: environment)
+        #expect(result.status == .done)
+        let url = "postgres://siwad:****@db/siwa  (SIWAD_DATABASE_URL)"
+        #expect(result.lines[0] == "SIWAD_DATABASE_URL          " + url)
+        #expect(result.output.contains("SIWAD_BATCH_LIMIT           64  (--batch-limit)\n"))
+        #expect(!result.output.contains("geheim"))
+        let json = await siwad("config", "--json", environment: environment)
+        #expect(
+            json.lines[1]
+                == #"{"key":"database_connections","environment":"SIWAD_DATABASE_CONNECTIONS","value":"4","#
+                + #""source":"default","meaning":"at most this many connections to PostgreSQL"}"#
+        )
+    }
+
+    private func run(_ arguments: [String]) async -> CommandResult {
+        await siwadCommand(arguments)
+    }
+}

@@ -1,0 +1,137 @@
+import AccountStore
+import AppleNotifications
+import Postgres
+import StoreTestSupport
+import Terminal
+import TestSupport
+import Testing
+
+@testable import siwad
+
+@Suite("With a database")
+struct DatabaseCommandTests {
+    private let person = Subject("000001.00000000000000000000000000000001.0001")
+
+    /// Runs `body` with a migrated database in which one person has a session in each of two app groups.
+    private func withPerson(_ body: ([String: String], TestDatabase) async throws -> Void) async throws {
+        let person = person
+        try await TestDatabase.with(.siwa) { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await connection.withSession { session throws(PostgresError) in
+                for (index, client) in ["com.example.one", "com.example.two"].enumerated() {
+                    try Applications.recordSignIn(
+                        client: ClientID(client),
+                        subject: person,
+                        email: "a@privaterelay.appleid.com",
+                        emailIsPrivate: true,
+                        signedInAt: WallTime(seconds: 1_700_000_000),
+                        in: session
+                    )
+                    try Applications.openSession(
+                        client: ClientID(client),
+                        subject: person,
+                        session: "session-\(index + 1)",
+                        createdAt: WallTime(seconds: 1_700_000_000),
+                        in: session
+                    )
+                }
+            }
+            await connection.close()
+            try await body(["SIWAD_DATABASE_URL": database.conninfo], database)
+        }
+    }
+
+    @Test("accounts are listed, shown and followed.")
+    func accounts() async throws {
+        try await withPerson { environment, _ in
+            let list = await siwad("accounts", "list", environment: environment)
+            #expect(list.status == .done)
+            #expect(list.lines.count == 3)
+            let json = await siwad("accounts", "list", "--app", "com.example.two", "--json", environment: environment)
+            #expect(json.lines.count == 1)
+            #expect(json.output.contains(#""app_id":"com.example.two","state":"authorized""#))
+            let page = await siwad("accounts", "show", person.rawValue, environment: environment)
+            #expect(page.status == .done)
+            #expect(page.output.contains("deliverable: Apple never said otherwise"))
+            let history = await siwad("accounts", "history", person.rawValue, environment: environment)
+            #expect(history.lines.count == 3)
+        }
+    }
+
+    @Test("what matches nothing ends with 4 and one line.")
+    func nothing() async throws {
+        try await withPerson { environment, _ in
+            let accounts = await siwad("accounts", "list", "--state", "deleted", environment: environment)
+            #expect(
+                accounts
+                    == CommandResult(status: .nothingMatched, output: "", errors: "siwad: no accounts match\n")
+            )
+            #expect(await siwad("accounts", "show", "nobody", environment: environment).status == .nothingMatched)
+            #expect(await siwad("notifications", "list", environment: environment).status == .nothingMatched)
+            #expect(await siwad("notifications", "show", "none", environment: environment).status == .nothingMatched)
+        }
+    }
+
+    @Test("sessions are ended once, for all of a person too, and the audit says by whom and why.")
+    func sessions() async throws {
+        try await withPerson { environment, database in
+            let ended = await siwad(
+                "sessions",
+                "end",
+                "session-1",
+                "--note",
+                "phone stolen",
+                "--operator",
+                "kim",
+                environment: environment
+            )
+            #expect(ended.status == .done)
+            #expect(ended.output == "session-1\n")
+            let again = await siwad("sessions", "end", "session-1", "--note", "again", environment: environment)
+            #expect(again.status == .nothingMatched)
+            let person = await siwad(
+                "sessions",
+                "end",
+                "--sub",
+                person.rawValue,
+                "--note",
+                "asked",
+                "--operator",
+                "kim",
+                environment: environment
+            )
+            #expect(person.output == "session-2\n")
+            let live = await siwad("sessions", "list", "--live", environment: environment)
+            #expect(live.status == .nothingMatched)
+            let connection = try await PostgresConnection.connect(database.settings)
+            let audit = try await connection.withSession { session throws(PostgresError) in
+                let rows = try session.execute(
+                    Statement(once: "SELECT operator || ': ' || note FROM siwa.operator_actions ORDER BY 1")
+                )
+                return [try rows.string(0, 0), try rows.string(1, 0)]
+            }
+            await connection.close()
+            #expect(audit == ["kim: asked", "kim: phone stolen"])
+        }
+    }
+
+    @Test("one that isn't migrated is named as such, then migrated, once.")
+    func migration() async throws {
+        try await TestDatabase.with { database in
+            let environment = ["SIWAD_DATABASE_URL": database.conninfo, "SIWAD_APPS": "AAAAAAAAAA/com.example.one"]
+            let early = await siwad("accounts", "list", environment: environment)
+            #expect(early.status == .configuration)
+            #expect(early.errors.contains("the database is not migrated: run siwad migrate"))
+            let serve = await siwad("serve", environment: environment)
+            #expect(serve.status == .configuration)
+            #expect(serve.errors == "siwad: the database is not migrated: run siwad migrate\n")
+            #expect(await siwad("migrate", "status", environment: environment).status == .failed)
+            let up = await siwad("migrate", environment: environment)
+            #expect(up.status == .done)
+            #expect(up.lines.first?.hasPrefix("applied 1 ") == true)
+            let again = await siwad("migrate", "up", environment: environment)
+            #expect(again.output == "nothing to do: the schema is up to date\n")
+            #expect(await siwad("migrate", "status", "--json", environment: environment).status == .done)
+        }
+    }
+}

@@ -1,0 +1,168 @@
+import AccountStore
+import AppleNotifications
+import JOSE
+import Postgres
+import StoreTestSupport
+import Terminal
+import TestSupport
+import Testing
+
+@testable import siwad
+
+@Suite("dead-letters")
+struct DeadLetterCommandTests {
+    private static let apps = "AAAAAAAAAA/com.example.one"
+
+    /// The letter of a notification that could not be processed; its token has a stand-in for a signature.
+    private static func letter(_ index: Int, _ reason: DeadLetterReason, app: String) -> ReceivedDeadLetter {
+        let received = WallTime(seconds: 1_790_000_000) + .seconds(60 * index)
+        let event = #"{\"type\":\"consent-revoked\",\"sub\":\"person\#(index)\",\"event_time\":1789999990000}"#
+        let claims =
+            #"{"iss":"https://appleid.apple.com","aud":"\#(app)","exp":1790086400,"iat":1790000000,"#
+            + #""jti":"jti\#(index)","events":"\#(event)"}"#
+        let parts = [#"{"kid":"gone","alg":"RS256"}"#, claims].map { Base64URL.encode(Array($0.utf8)) }
+        let token = Array((parts.joined(separator: ".") + ".AAAA").utf8)
+        return ReceivedDeadLetter(
+            DeadLetter(
+                reason: reason,
+                detail: "The claim “aud” is not one of the configured apps.",
+                notificationID: "jti\(index)",
+                audience: app,
+                subject: "person\(index)",
+                eventType: "consent-revoked",
+                verifiedKeyID: "gone",
+                token: token
+            ),
+            body: token,
+            tokenDigest: SHA256.digest(token.span),
+            receivedAt: received
+        )
+    }
+
+    /// A database with four letters, of which three are for an app that is configured.
+    private func with(_ body: ([String: String], TestDatabase) async throws -> Void) async throws {
+        try await TestDatabase.with(.siwa) { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await connection.withSession { session throws(PostgresError) in
+                for index in 1...4 {
+                    let app = index == 4 ? "com.example.new" : "com.example.one"
+                    _ = try DeadLetters.record([Self.letter(index, .unknownAudience, app: app)], in: session)
+                }
+            }
+            await connection.close()
+            try await body(["SIWAD_DATABASE_URL": database.conninfo, "SIWAD_APPS": Self.apps], database)
+        }
+    }
+
+    private func audit(_ database: TestDatabase) async throws -> [String] {
+        let connection = try await PostgresConnection.connect(database.settings)
+        let audit = try await connection.withSession { session throws(PostgresError) in
+            let rows = try session.execute(
+                Statement(
+                    once: "SELECT concat_ws('|', operator, action, target, note, affected) FROM siwa.operator_actions"
+                        + " ORDER BY action_id"
+                )
+            )
+            var audit: [String] = []
+            for row in 0..<rows.count { audit.append(try rows.string(row, 0)) }
+            return audit
+        }
+        await connection.close()
+        return audit
+    }
+
+    @Test("without a filter or a note, nothing is replayed, discarded or reopened.")
+    func usage() async {
+        for verb in ["replay", "discard", "reopen"] {
+            let bare = await siwad("dead-letters", verb, "--note", "why")
+            #expect(bare.status == .usage)
+            #expect(bare.errors.contains("or say --all"))
+            #expect(await siwad("dead-letters", verb, "--all").status == .usage)
+            #expect(await siwad("dead-letters", verb, "--all", "--note", " ").status == .usage)
+            #expect(await siwad("dead-letters", verb, "--all", "--id", "1", "--note", "x").status == .usage)
+            #expect(await siwad("dead-letters", verb, "--reason", "nonsense", "--note", "x").status == .usage)
+            let help = await siwad("dead-letters", verb, "--help")
+            #expect(help.status == .done)
+            #expect(help.output.contains("siwad dead-letters \(verb)"))
+        }
+        #expect(await siwad("dead-letters", "replay", "--all", "--note", "x", "--rate", "0").status == .usage)
+        #expect(await siwad("dead-letters", "list", "--status", "nonsense").status == .usage)
+    }
+
+    @Test("are listed, counted and shown within 80 columns.")
+    func looking() async throws {
+        try await with { environment, _ in
+            let style = OutputStyle(width: 80, usesColor: false)
+            let list = await siwad("dead-letters", "list", environment: environment, style: style)
+            #expect(list.lines.count == 5)
+            #expect(list.lines[1].contains("com.example.new"))
+            let stats = await siwad("dead-letters", "stats", "--by", "app", environment: environment, style: style)
+            #expect(stats.lines.count == 3)
+            let page = await siwad("dead-letters", "show", "4", environment: environment, style: style)
+            #expect(page.output.contains("TEAMID/com.example.new"))
+            #expect(page.output.contains("✓ signature  valid at receipt, as recorded"))
+            #expect(page.output.contains("✗ audience"))
+            let narrow = (list.lines + stats.lines + page.lines).filter { !$0.contains("siwad dead-letters") }
+            #expect(narrow.allSatisfy { VisibleText.width($0) <= 80 })
+            let json = await siwad("dead-letters", "list", "--id", "4", "--json", environment: environment)
+            #expect(json.output.hasPrefix(#"{"id":4,"received_at":"2026-09-21T"#))
+            #expect(await siwad("dead-letters", "show", "99", environment: environment).status == .nothingMatched)
+            #expect(
+                await siwad("dead-letters", "list", "--id", "99", environment: environment).status == .nothingMatched
+            )
+        }
+    }
+
+    @Test("are replayed as far as they go: 0 for all, 2 for some, 1 for none, 4 for no match.")
+    func replay() async throws {
+        try await with { environment, database in
+            let dry = await siwad("dead-letters", "replay", "--all", "--dry-run", environment: environment)
+            #expect(dry.status == .done)
+            #expect(dry.lines.last?.contains("unknown-audience") == true)
+            #expect(dry.errors == "dry run: nothing was changed\n")
+            let untouched = try await audit(database)
+            #expect(untouched.isEmpty)
+
+            let replay = ["dead-letters", "replay", "--note", "why", "--operator", "kim", "--all"]
+            let some = await siwadCommand(replay, environment: environment)
+            #expect(some.status == .partlyFailed)
+            #expect(some.lines.last == "3 replayed, 1 dead again")
+            let none = await siwadCommand(replay + ["--json"], environment: environment)
+            #expect(none.status == .failed)
+            #expect(none.output.hasPrefix(#"{"matched":1,"replayed":0,"dead":1,"passed_over":0,"#))
+            let apps = ["--apps", Self.apps + ",BBBBBBBBBB/com.example.new"]
+            let rest = await siwadCommand(replay + apps, environment: environment)
+            #expect(rest.status == .done)
+            #expect(rest.lines.last == "1 replayed")
+            #expect(await siwadCommand(replay, environment: environment).status == .nothingMatched)
+            let audited = try await audit(database)
+            #expect(audited.map { $0.split(separator: "|").last } == ["4", "1", "1"])
+            let page = await siwad("dead-letters", "show", "4", environment: environment)
+            #expect(page.output.contains("Nothing is left to do"))
+            #expect(page.output.contains("by kim: applied"))
+        }
+    }
+
+    @Test("are discarded and reopened, by whom and why.")
+    func decisions() async throws {
+        try await with { environment, database in
+            let filter = ["--app", "com.example.one"]
+            let dry = await siwadCommand(["dead-letters", "discard", "--dry-run"] + filter, environment: environment)
+            #expect(dry.lines.last?.contains("discarded") == true)
+            let audited = filter + ["--note", "app sold", "--operator", "kim"]
+            let discarded = await siwadCommand(["dead-letters", "discard"] + audited, environment: environment)
+            #expect(discarded == CommandResult(status: .done, output: "3 discarded\n", errors: ""))
+            let again = await siwadCommand(["dead-letters", "discard"] + audited, environment: environment)
+            #expect(again.status == .nothingMatched)
+            let reopened = await siwadCommand(["dead-letters", "reopen"] + audited, environment: environment)
+            #expect(reopened.output == "3 reopened\n")
+            let actions = try await audit(database)
+            #expect(
+                actions == [
+                    "kim|dead-letters discard|--app com.example.one|app sold|3",
+                    "kim|dead-letters reopen|--app com.example.one|app sold|3",
+                ]
+            )
+        }
+    }
+}

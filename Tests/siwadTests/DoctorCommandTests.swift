@@ -1,0 +1,134 @@
+import FoundationEssentials
+import Postgres
+import StoreTestSupport
+import Terminal
+import TestSupport
+import Testing
+
+@testable import Settings
+@testable import siwad
+
+@Suite("siwad doctor")
+struct DoctorCommandTests {
+    /// A port at which nobody answers: taken, and given back.
+    private func environment(_ database: TestDatabase) throws -> [String: String] {
+        let port = try SilentServer().port
+        return [
+            "SIWAD_DATABASE_URL": database.conninfo, "SIWAD_APPS": "AAAAAAAAAA/com.example.one",
+            "SIWAD_LISTEN": "127.0.0.1:\(port)", "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:\(port)",
+            "SIWAD_KEYS_URL": "file:///nowhere/keys.json",
+        ]
+    }
+
+    private func lines(_ result: CommandResult, _ check: String) -> [String] {
+        result.lines.filter { $0.dropFirst(2).hasPrefix("\(check) ") }
+    }
+
+    @Test("looks at everything and ends with 1 when anything is wrong.")
+    func everything() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            let result = await siwad("doctor", environment: try environment(database))
+            #expect(result.status == .failed)
+            #expect(result.errors == "")
+            for check in ["configuration", "database", "schema", "objects", "database-clock", "partitions"] {
+                #expect(lines(result, check).map { $0.first } == ["✓"], "\(lines(result, check))")
+            }
+            #expect(lines(result, "keys").first?.hasPrefix("✗ keys            cannot read /nowhere/keys.json") == true)
+            #expect(lines(result, "endpoint").first?.contains("start siwad serve with this configuration") == true)
+            #expect(lines(result, "maintenance").first?.contains("never done: partitions, retention, erasure") == true)
+            #expect(lines(result, "notifications").first?.hasPrefix("⚠ notifications   com.example.one: none") == true)
+            let json = await siwad("doctor", "--json", environment: try environment(database))
+            #expect(json.lines.count == result.lines.count)
+            #expect(json.lines.allSatisfy { $0.hasPrefix(#"{"check":""#) && $0.hasSuffix("}") })
+        }
+    }
+
+    @Test("names what differs in the schema.")
+    func drift() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(
+                    script: "DROP TABLE siwa.maintenance; ALTER TABLE siwa.accounts ALTER COLUMN sub DROP NOT NULL"
+                )
+            }
+            await connection.close()
+            let result = await siwad("doctor", environment: try environment(database))
+            let expected =
+                "✗ objects         table maintenance is missing, column accounts.sub is another one: restore what siwad "
+                + "migrate sql prints, or find out who changed it"
+            #expect(lines(result, "objects") == [expected])
+            #expect(lines(result, "maintenance").first?.hasPrefix("✗") == true, "what can't be asked is wrong too")
+        }
+    }
+
+    @Test("leaves out what a database that isn't migrated can't tell, and says what to run.")
+    func notMigrated() async throws {
+        try await TestDatabase.with { database in
+            let result = await siwad("doctor", environment: try environment(database))
+            #expect(lines(result, "schema") == ["✗ schema          the database is not migrated: run siwad migrate"])
+            #expect(lines(result, "objects").isEmpty)
+        }
+    }
+
+    @Test("goes on without a database, and without apps.")
+    func without() async throws {
+        let port = try SilentServer().port
+        let nowhere = "host=127.0.0.1 port=\(port) dbname=none"
+        let result = await siwad(
+            "doctor",
+            "--keys-url",
+            "file:///nowhere",
+            environment: ["SIWAD_DATABASE_URL": nowhere]
+        )
+        #expect(result.status == .failed)
+        #expect(
+            lines(result, "configuration").first?.hasPrefix("✗ configuration   no apps are configured: set") == true
+        )
+        #expect(lines(result, "database").first?.contains("check that PostgreSQL runs there") == true)
+        #expect(lines(result, "certificate").first?.hasPrefix("✓") == true)
+    }
+
+    @Test("reports settings that can't be read like everything else.")
+    func settings() async {
+        let result = await siwad("doctor", "--listen", "here", "--json")
+        #expect(result.status == .failed)
+        #expect(result.errors == "")
+        #expect(
+            result.output.hasPrefix(#"{"check":"configuration","subject":null,"status":"fail","detail":"--listen is"#)
+        )
+    }
+
+    @Test("sees what waits in the spool.")
+    func spool() async throws {
+        let directory = FileManager.default.temporaryDirectory.path + "/siwad-doctor-\(UInt64.random(in: 0 ... .max))"
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        let nobody = ["SIWAD_SPOOL_DIRECTORY": directory, "SIWAD_KEYS_URL": "file:///nowhere"]
+        #expect(lines(await siwad("doctor", environment: nobody), "spool") == ["✓ spool           empty"])
+        for name in [
+            "00000001789999990000000.spool", "00000001789999990000001.spool", ".00000000000000000001.spool.tmp",
+        ] {
+            #expect(FileManager.default.createFile(atPath: "\(directory)/\(name)", contents: Data([1, 2, 3])))
+        }
+        let waiting = await siwad("doctor", environment: nobody)
+        #expect(
+            lines(waiting, "spool").first?.hasPrefix("⚠ spool           2 files waiting, 6 B, the oldest for") == true
+        )
+        #expect(lines(waiting, "disk").count == 1)
+        #expect(
+            FileManager.default.createFile(atPath: "\(directory)/00000000000000000000.spool.corrupt", contents: nil)
+        )
+        #expect(lines(await siwad("doctor", environment: nobody), "spool").first?.contains("1 file set aside") == true)
+        let absent = ["SIWAD_SPOOL_DIRECTORY": directory + "/absent", "SIWAD_KEYS_URL": "file:///nowhere"]
+        #expect(lines(await siwad("doctor", environment: absent), "spool").first?.hasPrefix("✗ spool") == true)
+    }
+
+    @Test("asks a server that listens everywhere at the loopback address.")
+    func addresses() throws {
+        #expect(Checkup.url("http", .init(host: "0.0.0.0", port: 80)) == "http://127.0.0.1:80")
+        #expect(Checkup.url("https", .init(host: "::", port: 443)) == "https://[::1]:443")
+        #expect(Checkup.url("http", .init(host: "10.0.0.1", port: 8080)) == "http://10.0.0.1:8080")
+        #expect(Checkup.url("http", .init(host: "127.0.0.1", port: 0)) == nil)
+    }
+}

@@ -1,0 +1,222 @@
+import AppleNotifications
+import Terminal
+import Testing
+
+@testable import AccountStore
+@testable import AppleClient
+@testable import siwad
+
+private let now = WallTime(seconds: 1_790_000_000)
+
+@Suite("What siwad doctor makes of what it finds")
+struct FindingTests {
+    private func ago(_ seconds: Int64) -> WallTime { now - .seconds(seconds) }
+
+    @Test("Clocks may differ a little; beyond the leeway notifications would be refused.")
+    func clocks() {
+        func judged(_ seconds: Double) -> Finding {
+            .appleClock(ahead: .seconds(seconds), leeway: .seconds(300))
+        }
+        #expect(judged(2.9).status == .pass)
+        #expect(judged(-3).status == .pass)
+        #expect(judged(4).detail == "this machine's clock is 4 s ahead of Apple's")
+        #expect(judged(-200).detail == "this machine's clock is 3 min behind Apple's")
+        #expect([4, -300, 301, -4_000].map { judged($0).status } == [.warn, .warn, .fail, .fail])
+        let database = Finding.databaseClock(ahead: .seconds(-4_000), leeway: .seconds(300))
+        #expect(database.detail == "this machine's clock is 66 min behind the database's")
+        #expect(database.remedy == "synchronise both by NTP")
+    }
+
+    @Test("A missing month is urgent when it is the present one.")
+    func partitions() {
+        #expect(Finding.partitions([true, true, true]).status == .pass)
+        #expect(Finding.partitions([true, true, false]).status == .warn)
+        #expect(Finding.partitions([false, true, true]).status == .fail)
+    }
+
+    @Test("Maintenance that was never done, or long ago, is suspicious.")
+    func maintenance() {
+        let never = Finding.maintenance([.partitions: now], now: now)
+        #expect((never.status, never.detail) == (.warn, "never done: retention, erasure"))
+        let times: [MaintenanceTask: WallTime] = [.partitions: ago(60), .retention: ago(600), .erasure: ago(60)]
+        #expect(Finding.maintenance(times, now: now).detail == "retention was last done 10 min ago")
+        #expect(Finding.maintenance(times, now: now).status == .pass)
+        #expect(Finding.maintenance(times, now: now + .seconds(4 * 3_600)).status == .warn)
+    }
+
+    @Test("Kept keys grow old when three refreshes were missed.")
+    func keptKeys() {
+        func judged(_ time: WallTime?) -> Finding.Status {
+            Finding.keptKeys(time, refresh: .seconds(3_600), now: now).status
+        }
+        #expect([judged(nil), judged(ago(10_800)), judged(ago(10_801))] == [.warn, .pass, .warn])
+    }
+
+    @Test("Open dead letters want a look; at the limit Apple is answered 503.")
+    func deadLetters() {
+        func judged(_ counts: [(String, Int)]) -> Finding {
+            .deadLetters(.init(counts: counts, oldest: counts.isEmpty ? nil : ago(172_800)), limit: 100, now: now)
+        }
+        #expect(judged([]).status == .pass)
+        let some = judged([("expired", 99), ("keys-unavailable", 1)])
+        #expect((some.status, some.detail) == (.warn, "99 expired, 1 keys-unavailable open, the oldest for 2 d"))
+        #expect(judged([("expired", 100)]).status == .fail)
+        #expect(judged([("keys-unavailable", 100)]).status == .warn, "these have a limit of their own")
+    }
+
+    @Test("An app without a notification, or without one for a month, is suspicious.")
+    func notifications() throws {
+        let audiences = try AudienceMap(parsing: "AAAAAAAAAA/a,AAAAAAAAAA/b,AAAAAAAAAA/c")
+        let last: [AppID: WallTime] = [AppID("a"): ago(7_200), AppID("b"): ago(31 * 86_400)]
+        let findings = Finding.notifications(audiences, last: last, now: now)
+        #expect(findings.map(\.subject) == ["a", "b", "c"])
+        #expect(findings.map(\.status) == [.pass, .warn, .warn])
+        #expect(findings[0].detail == "the last one came 2 h ago")
+    }
+
+    @Test("Objects are named; many are cut short.")
+    func objects() {
+        func catalog(_ count: Int) -> SchemaCatalog {
+            SchemaCatalog(text: "postgres\t15\n" + (0..<count).map { "table\tt\($0)\tplain\n" }.joined())
+        }
+        func judged(_ actual: Int, _ expected: Int) -> Finding {
+            .objects(SchemaDrift(of: catalog(actual), from: catalog(expected)), count: expected)
+        }
+        #expect(judged(3, 3).status == .pass)
+        #expect(judged(3, 4).detail == "table t3 is missing")
+        #expect(
+            judged(1, 9).detail == "8 differences: table t1 is missing, table t2 is missing, table t3 is missing, …"
+        )
+        #expect((judged(4, 3).status, judged(4, 3).detail) == (.warn, "table t3 is not siwad's"))
+    }
+
+    @Test("A key set that is none, or has keys that can't be used, is told.")
+    func keys() {
+        #expect(Finding.keys(Array("{}".utf8), from: "u").status == .fail)
+        #expect(Finding.keys(Array("<html>".utf8), from: "u").remedy == "check SIWAD_KEYS_URL")
+    }
+
+    @Test("Only a 405 that allows POST is siwad's endpoint.")
+    func endpoint() {
+        func judged(_ status: Int, _ allow: String?) -> Finding {
+            let answer = LocalProbe.Answer(status: status, allow: allow, body: "", latency: .milliseconds(3))
+            return .endpoint(answer, url: "http://127.0.0.1:8080/p")
+        }
+        #expect(judged(405, "POST") == .pass(.endpoint, "http://127.0.0.1:8080/p answers, in 3 ms"))
+        #expect([judged(405, nil), judged(200, nil), judged(404, nil)].map(\.status) == [.fail, .fail, .fail])
+        #expect(judged(404, nil).detail == "http://127.0.0.1:8080/p is not the path that is served")
+    }
+
+    @Test("What keeps the daemon from being ready is repeated.")
+    func readiness() {
+        let body = "[+] accepting\n[-] database: PostgreSQL can't be written to\nreadyz check failed\n"
+        let answer = LocalProbe.Answer(status: 503, allow: nil, body: body, latency: .zero)
+        let finding = Finding.readiness(answer, url: "u")
+        #expect(finding.detail == "u answers 503: [-] database: PostgreSQL can't be written to")
+        #expect(finding.status == .fail)
+    }
+
+    @Test("A certificate is renewed in time.")
+    func certificate() {
+        func judged(_ days: Int64) -> Finding {
+            .certificate(validUntil: now.wholeSeconds + days * 86_400, now: now)
+        }
+        #expect([judged(14), judged(13), judged(0), judged(-1)].map(\.status) == [.pass, .warn, .fail, .fail])
+        #expect(judged(13).detail == "it expires in 13 d")
+        #expect(judged(14).detail == "valid until 2026-10-05")
+    }
+
+    @Test("What waits in the spool is counted, aged, and wrong when it nears its limit.")
+    func spool() {
+        var contents = SpoolContents()
+        #expect(Finding.spool(contents, limit: 1_000, now: now) == .pass(.spool, "empty"))
+        contents.files = 1
+        contents.bytes = 799
+        contents.oldest = ago(120)
+        let waiting = Finding.spool(contents, limit: 1_000, now: now)
+        #expect((waiting.status, waiting.detail) == (.warn, "1 file waiting, 799 B, the oldest for 2 min"))
+        contents.bytes = 800
+        #expect(Finding.spool(contents, limit: 1_000, now: now).status == .fail)
+        contents.setAside = 2
+        #expect(Finding.spool(contents, limit: 1_000, now: now).detail.hasPrefix("2 files set aside"))
+        #expect(Finding.disk(free: 2 << 30, spoolLimit: 1 << 30, used: 0).status == .pass)
+        #expect(Finding.disk(free: 1 << 29, spoolLimit: 1 << 30, used: 0).status == .warn)
+        #expect(Finding.disk(free: 1 << 29, spoolLimit: 1 << 30, used: 1 << 29).status == .pass)
+        #expect(Finding.disk(free: 1 << 20, spoolLimit: 1 << 30, used: 0).status == .fail)
+    }
+
+    @Test("A failure of a command becomes cause and remedy.")
+    func failures() {
+        let failure = CommandFailure(.unavailable, "cannot connect: check that PostgreSQL runs there")
+        let finding = Finding.fail(.database, failure)
+        #expect((finding.detail, finding.remedy) == ("cannot connect", "check that PostgreSQL runs there"))
+    }
+}
+
+@Suite("The report of siwad doctor")
+struct ReportTests {
+    private let report = Report([
+        .warn(
+            .notifications,
+            "none is among the latest",
+            "see that the URL is entered for this App ID at developer.apple.com; Apple never says when it is not",
+            subject: "com.example.app"
+        ),
+        .fail(.database, "cannot connect to host=/run/postgresql port=5432", "check that PostgreSQL runs there"),
+        .pass(.configuration, "1 app group of 1 team with 2 client ids"),
+    ])
+
+    @Test("is in the order of the checks, a line each in a pipe.")
+    func pipe() {
+        #expect(
+            report.lines(style: .plain) == [
+                "✓ configuration   1 app group of 1 team with 2 client ids",
+                "✗ database        cannot connect to host=/run/postgresql port=5432: check that PostgreSQL runs there",
+                "⚠ notifications   com.example.app: none is among the latest: see that the URL is entered for this App "
+                    + "ID at developer.apple.com; Apple never says when it is not",
+            ]
+        )
+    }
+
+    @Test("fits 80 columns of a terminal.")
+    func terminal() {
+        let lines = report.lines(style: OutputStyle(width: 80, usesColor: false))
+        #expect(lines.count == 6)
+        for line in lines { #expect(VisibleText.width(line) <= 80, "\(line)") }
+    }
+
+    @Test("fails with what is wrong, not with what is suspicious, and as JSON has an object for each check.")
+    func json() {
+        #expect(!report.isPassed)
+        #expect(Report(report.findings.filter { $0.status == .warn }).isPassed)
+        #expect(
+            report.json[0].line
+                == #"{"check":"configuration","subject":null,"status":"pass","#
+                + #""detail":"1 app group of 1 team with 2 client ids","remedy":null}"#
+        )
+    }
+}
+
+@Suite("Quantities in reports")
+struct QuantityTests {
+    @Test("are in the unit that one would say.")
+    func units() {
+        let sizes: [Int64] = [0, 1_023, 1_024, 1_536, 10 << 20, 5 << 30]
+        #expect(sizes.map { "\(ByteCount($0))" } == ["0 B", "1023 B", "1 KiB", "1.5 KiB", "10 MiB", "5 GiB"])
+        let times: [Int] = [-1, 119, 120, 7_199, 7_200, 172_799, 172_800]
+        #expect(
+            times.map { Duration.seconds($0).rounded } == ["0 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 d"]
+        )
+        #expect([counted(1, "key"), counted(2, "key")] == ["1 key", "2 keys"])
+    }
+
+    @Test("of an HTTP date are read in its one form of today.")
+    func httpDate() {
+        #expect(WallTime(httpDate: "Sun, 06 Nov 1994 08:49:37 GMT")?.iso8601 == "1994-11-06T08:49:37.000Z")
+        #expect(WallTime(httpDate: "Fri, 02 Oct 2026 00:00:00 GMT")?.iso8601 == "2026-10-02T00:00:00.000Z")
+        let others = [
+            "", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994", "Sun, 32 Nov 1994 08:49:37 GMT",
+        ]
+        for text in others { #expect(WallTime(httpDate: text) == nil) }
+    }
+}

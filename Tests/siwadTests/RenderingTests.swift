@@ -1,0 +1,247 @@
+import AppleNotifications
+import Terminal
+import Testing
+
+@testable import AccountStore
+@testable import Postgres
+@testable import siwad
+
+private func time(_ text: String) -> WallTime {
+    WallTime(iso8601: text) ?? WallTime(microseconds: 0)
+}
+
+private let person = Subject("000768.6166f031167141e695698239959f591a.1521")
+private let team = TeamID("A1B2C3D4E5")
+private let app = AppID("com.example.quite.long.application")
+
+private func state(_ state: String, team: TeamID = team) -> AccountState {
+    AccountState(
+        team: team,
+        subject: person,
+        app: app,
+        state: state,
+        authorizedAt: time("2026-01-02T03:04:05Z"),
+        revokedAt: time("2026-02-03T04:05:06Z"),
+        deletedAt: nil,
+        email: "k7x2m9@privaterelay.appleid.com",
+        emailIsPrivate: true,
+        emailIsDeliverable: false
+    )
+}
+
+private let change = AccountChange(
+    team: team,
+    subject: person,
+    app: app,
+    facet: "consent",
+    fromState: "authorized",
+    toState: "revoked",
+    eventTime: time("2026-02-03T04:05:06Z"),
+    recordedAt: time("2026-02-03T04:05:16Z"),
+    notificationID: "H20GBS4ytjusfHJsbmBE6A",
+    sessionsEnded: 2
+)
+
+private let session = AccountSession(
+    id: "a3f1c5d",
+    team: team,
+    subject: person,
+    app: app,
+    createdAt: time("2026-01-02T03:04:05Z"),
+    expiresAt: nil,
+    endedAt: time("2026-02-03T04:05:06Z"),
+    endReason: "consent-revoked",
+    isLive: false
+)
+
+private let registers = AccountRegisters(
+    team: team,
+    subject: person,
+    firstHeardAt: time("2026-01-02T03:04:05Z"),
+    deletedAt: nil,
+    forwardingDisabledAt: time("2026-01-03T00:00:00Z"),
+    forwardingEnabledAt: nil,
+    email: "k7x2m9@privaterelay.appleid.com",
+    emailIsPrivate: true,
+    emailObservedAt: time("2026-01-03T00:00:00Z")
+)
+
+private let notification = LoggedNotification(
+    id: "H20GBS4ytjusfHJsbmBE6A",
+    issuedAt: time("2026-02-03T04:05:10Z"),
+    receivedAt: time("2026-02-03T04:05:11Z"),
+    recordedAt: time("2026-02-03T04:05:11Z"),
+    team: team,
+    app: app,
+    subject: person,
+    eventType: "consent-revoked",
+    eventTime: time("2026-02-03T04:05:06Z"),
+    outcome: "superseded",
+    source: "endpoint",
+    sessionsEnded: 2,
+    verifiedKeyID: "fh6Bs8C",
+    token: nil
+)
+
+@Suite("What commands print")
+struct RenderingTests {
+    private let narrow = OutputStyle(width: 80, usesColor: false)
+
+    @Test("fits 80 columns.")
+    func fits() {
+        let page = AccountPage(registers: registers, states: [state("revoked")], sessions: [session], history: [change])
+        let teams = [state("authorized"), state("revoked", team: TeamID("F6G7H8I9J0"))]
+        let tables: [Table] = [
+            AccountListings.states(teams).table, AccountListings.history([change]).table,
+            AccountListings.sessions([session]).table, NotificationListing.list([notification]).table,
+        ]
+        var lines = tables.flatMap { $0.lines(style: narrow) }
+        lines += page.lines(style: narrow).filter { !$0.hasPrefix("  address") }
+        for line in lines { #expect(VisibleText.width(line) <= 80, "\(line)") }
+    }
+
+    @Test("of an account is on one page.")
+    func page() {
+        let page = AccountPage(registers: registers, states: [state("revoked")], sessions: [session], history: [change])
+        let expected = """
+            000768.6166f031167141e695698239959f591a.1521 in team A1B2C3D4E5
+              heard of    first on 2026-01-02 03:04:05 UTC
+              address     k7x2m9@privaterelay.appleid.com (private relay, seen 2026-01-03 00:00:00 UTC)
+              mail        undeliverable: forwarding off since 2026-01-03 00:00:00 UTC
+
+            APPS
+              APP                                 STATE    SIGNED IN (UTC)      REVOKED (UTC)
+              com.example.quite.long.application  revoked  2026-01-02 03:04:05  2026-02-03 04:05:06
+
+            SESSIONS
+              SESSION  APP                                 OPENED (UTC)      STATE            ENDED (UTC)
+              a3f1c5d  com.example.quite.long.application  2026-01-02 03:04  consent-revoked  2026-02-03 04:05
+
+            HISTORY
+              TIME (UTC)           APP                                 WHAT     BECAUSE OF              ENDED
+              2026-02-03 04:05:06  com.example.quite.long.application  revoked  H20GBS4ytjusfHJsbmBE6A      2
+            """
+        #expect(page.lines(style: .plain).joined(separator: "\n") == expected)
+    }
+
+    @Test("names the team only where it tells rows apart.")
+    func teams() {
+        let one = AccountListings.states([state("revoked"), state("revoked")]).table.lines(style: .plain)
+        let two = AccountListings.states([state("revoked"), state("revoked", team: TeamID("F6G7H8I9J0"))]).table
+        #expect(!one[0].contains("TEAM"))
+        #expect(two.lines(style: .plain)[0].contains("TEAM"))
+    }
+
+    @Test("says since when a state holds.")
+    func since() {
+        #expect(state("authorized").since == time("2026-01-02T03:04:05Z"))
+        #expect(state("revoked").since == time("2026-02-03T04:05:06Z"))
+        #expect(state("deleted").since == nil)
+        #expect(state("unknown").since == nil)
+    }
+
+    @Test("tells a revocation that only ended older sessions from one that revoked the consent.")
+    func olderSessions() {
+        let late = AccountChange(
+            team: team,
+            subject: person,
+            app: app,
+            facet: "consent",
+            fromState: "authorized",
+            toState: "authorized",
+            eventTime: change.eventTime,
+            recordedAt: change.recordedAt,
+            notificationID: "x",
+            sessionsEnded: 1
+        )
+        let lines = AccountListings.history([late, change]).table.lines(style: .plain)
+        #expect(lines[1].contains("  authorized, older sessions  "))
+        #expect(lines[2].contains("  revoked  "))
+    }
+
+    @Test("as JSON has the names of the database.")
+    func json() {
+        #expect(
+            AccountListings.json(state("revoked")).line
+                == #"{"team_id":"A1B2C3D4E5","sub":"000768.6166f031167141e695698239959f591a.1521","#
+                + #""app_id":"com.example.quite.long.application","state":"revoked","#
+                + #""authorized_at":"2026-01-02T03:04:05.000Z","revoked_at":"2026-02-03T04:05:06.000Z","#
+                + #""deleted_at":null,"email":"k7x2m9@privaterelay.appleid.com","email_is_private":true,"#
+                + #""email_deliverable":false}"#
+        )
+        #expect(NotificationListing.json(notification).line.hasSuffix(#""verified_kid":"fh6Bs8C","jws":null}"#))
+    }
+
+    @Test("says what an outcome means.")
+    func outcome() {
+        let lines = NotificationListing.page(notification)
+        #expect(lines.contains("outcome   superseded: something newer was known already"))
+        #expect(lines.contains("jws       erased"))
+    }
+}
+
+@Suite("The state of a schema")
+struct SchemaStateTests {
+    private func problem(_ states: MigrationStatus.State...) -> String? {
+        SchemaState(
+            migrations: states.enumerated().map { index, state in
+                MigrationStatus(number: index + 1, name: "m\(index + 1)", state: state, appliedAt: nil)
+            }
+        ).problem
+    }
+
+    @Test("says what keeps a daemon from starting, and the next step.")
+    func problems() {
+        #expect(problem(.applied, .applied) == nil)
+        #expect(problem(.pending, .pending) == "the database is not migrated: run siwad migrate")
+        #expect(problem(.applied, .pending) == "the database misses 1 of 2 migrations: run siwad migrate")
+        #expect(
+            problem(.applied, .unknown)
+                == "the database is newer than this siwad (migration 2 m2): install the siwad that migrated it"
+        )
+        #expect(problem(.changed, .pending)?.hasPrefix("migration 1 m1 in the database is not the one") == true)
+    }
+}
+
+@Suite("A failure of PostgreSQL")
+struct CommandFailureCausesTests {
+    private func failure(_ code: PostgresError.Code, _ state: String? = nil) -> CommandFailure? {
+        CommandFailure(knownCause: PostgresError(code, "cause", sqlState: state.map { SQLState(rawValue: $0) }))
+    }
+
+    @Test("has the exit code of its kind and the next step.")
+    func codes() {
+        #expect(failure(.connectionFailed)?.status == .unavailable)
+        #expect(failure(.connectionFailed, "28P01")?.message.contains("check user and password") == true)
+        #expect(failure(.connectionFailed, "3D000")?.message.contains("create the database") == true)
+        #expect(failure(.server, "42P01")?.status == .configuration)
+        #expect(failure(.server, "3F000")?.message.contains("run siwad migrate") == true)
+        #expect(failure(.server, "42501")?.message.contains("grant the role") == true)
+        #expect(failure(.server, "57P01")?.status == .unavailable)
+        #expect(failure(.server, "23505")?.status == .failed)
+        #expect(failure(.usage)?.status == .configuration)
+        #expect(failure(.timedOut)?.status == .unavailable)
+    }
+}
+
+@Suite("A gate")
+struct GateTests {
+    @Test("lets through those who wait, and those who come later.")
+    func opens() async {
+        let gate = Gate()
+        async let first = gate.wait()
+        async let second = gate.wait()
+        gate.open()
+        let third = await gate.wait()
+        let waited = await [first, second]
+        #expect(waited + [third] == [true, true, true])
+    }
+
+    @Test("sends away whoever is cancelled.")
+    func cancelled() async {
+        let gate = Gate()
+        let waiting = Task { await gate.wait() }
+        waiting.cancel()
+        #expect(await waiting.value == false)
+    }
+}

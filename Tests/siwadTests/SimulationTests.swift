@@ -1,0 +1,109 @@
+import FoundationEssentials
+import Terminal
+import Testing
+
+@testable import siwad
+
+@Suite("Simulated notifications")
+struct SimulationTests {
+    /// Runs `body` with a directory that goes afterwards.
+    private func withDirectory(_ body: (String) async throws -> Void) async throws {
+        let directory = FileManager.default.temporaryDirectory.path + "/siwad-tests-\(UInt64.random(in: 0 ... .max))"
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+        defer {
+            // What is left behind in a temporary directory hurts nobody.
+            try? FileManager.default.removeItem(atPath: directory)
+        }
+        try await body(directory)
+    }
+
+    private func token(_ directory: String, _ more: String...) async throws -> String {
+        let arguments = ["simulate", "token", "--key", directory + "/key.pem", "--app", "com.example.app"]
+        let result = await siwadCommand(arguments + more)
+        #expect(result.errors == "")
+        let path = directory + "/token"
+        try result.output.write(toFile: path, atomically: true, encoding: .utf8)
+        return path
+    }
+
+    @Test("verify with the key set that was written beside their key, at their own time.")
+    func verifies() async throws {
+        try await withDirectory { directory in
+            #expect(await siwad("simulate", "keys", "--out", directory).status == .done)
+            let path = try await token(
+                directory,
+                "--type",
+                "consent-revoked",
+                "--sub",
+                "a.b",
+                "--issued-at",
+                "2026-01-02T03:04:05Z"
+            )
+            let environment = ["SIWAD_APPS": "A1B2C3D4E5/com.example.app"]
+            let result = await siwad(
+                "verify",
+                path,
+                "--keys",
+                directory + "/keys.json",
+                "--at",
+                "2026-01-02T03:05:00Z",
+                environment: environment
+            )
+            #expect(result.status == .done)
+            #expect(result.lines.count == 10)
+            #expect(result.lines.allSatisfy { $0.hasPrefix("✓ ") })
+            #expect(result.lines.last?.contains("consent-revoked of \"a.b\"") == true)
+        }
+    }
+
+    @Test("stop at the first check that fails, with exit code 1.")
+    func fails() async throws {
+        try await withDirectory { directory in
+            _ = await siwad("simulate", "keys", "--out", directory)
+            let path = try await token(directory, "--type", "consent-revoked", "--issued-at", "2026-01-02")
+            let keys = directory + "/keys.json"
+            let other = ["SIWAD_APPS": "A1B2C3D4E5/com.example.other"]
+            let audience = await siwad("verify", path, "--keys", keys, "--at", "2026-01-02", environment: other)
+            #expect(audience.status == .failed)
+            #expect(audience.errors.isEmpty)
+            #expect(audience.lines.last?.hasPrefix("✗ audience") == true)
+            let late = await siwad("verify", path, "--keys", keys, "--at", "2026-01-05", "--json")
+            #expect(late.status == .failed)
+            #expect(late.lines.last?.hasPrefix(#"{"check":"times","passed":false,"#) == true)
+            #expect(late.lines.contains { $0.hasPrefix(#"{"check":"audience","passed":null,"#) })
+        }
+    }
+
+    @Test("keep the key that is there.")
+    func keepsKey() async throws {
+        try await withDirectory { directory in
+            _ = await siwad("simulate", "keys", "--out", directory)
+            let before = FileManager.default.contents(atPath: directory + "/key.pem")
+            let again = await siwad("simulate", "keys", "--out", directory)
+            #expect(again.status == .failed)
+            #expect(again.errors == "siwad: \(directory)/key.pem exists: use it, or choose another --out\n")
+            #expect(FileManager.default.contents(atPath: directory + "/key.pem") == before)
+            let rights = try FileManager.default.attributesOfItem(atPath: directory + "/key.pem")[.posixPermissions]
+            #expect((rights as? Int) == 0o600)
+        }
+    }
+
+    @Test("need a key that can be read.")
+    func missingKey() async {
+        let result = await siwad(
+            "simulate",
+            "token",
+            "--key",
+            "/nowhere/key.pem",
+            "--type",
+            "x",
+            "--app",
+            "com.example.app"
+        )
+        #expect(result.status == .failed)
+        #expect(
+            result.errors == "siwad: --key /nowhere/key.pem: No such file or directory: "
+                + "write one with siwad simulate keys --out DIR\n"
+        )
+    }
+}
