@@ -213,4 +213,26 @@ package.targets += [
             "TestSupport",
         ]
     ),
+    .testTarget(
+        name: "EndToEndTests",
+        dependencies: [
+            "AccountStore",
+            "AppleNotifications",
+            "AppleSimulator",
+            "Intake",
+            "JOSE",
+            "LocalPostgres",
+            "NotificationServer",
+            "Postgres",
+            "StoreTestSupport",
+            "Telemetry",
+            "TestSupport",
+            // The program itself: built first, and run.
+            "siwad",
+            .product(name: "AsyncHTTPClient", package: "async-http-client"),
+            .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+            .product(name: "Subprocess", package: "swift-subprocess"),
+        ] + nio,
+        swiftSettings: house
+    ),
 ]

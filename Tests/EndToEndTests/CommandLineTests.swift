@@ -1,0 +1,121 @@
+import AppleSimulator
+import JOSE
+import TestSupport
+import Testing
+
+@Suite("The command line", .timeLimit(.minutes(3)))
+struct CommandLineTests {
+    /// The names under SUBCOMMANDS of a help text.
+    private func subcommands(_ help: String) -> [String] {
+        let lines = help.split(separator: "\n", omittingEmptySubsequences: false)
+        guard let start = lines.firstIndex(of: "SUBCOMMANDS:") else { return [] }
+        return lines[(start + 1)...].prefix { !$0.isEmpty }.compactMap { line in
+            guard line.hasPrefix("  "), !line.hasPrefix("   ") else { return nil }
+            return line.split(separator: " ").first.map(String.init)
+        }
+    }
+
+    @Test("Every command explains itself with an example, and exit 0.")
+    func help() async throws {
+        var waiting: [[String]] = [[]]
+        var seen: [String] = []
+        while let command = waiting.popLast() {
+            let name = (["siwad"] + command).joined(separator: " ")
+            let help = try await siwad(command + ["--help"])
+            #expect(help.status == 0, "\(name)")
+            #expect(help.errors.isEmpty, "\(name)")
+            // The example is one that can be run: it names the command.
+            let example = help.output.firstRange(of: "Example").map { help.output[$0.upperBound...] } ?? ""
+            #expect(example.contains("siwad \(command.first ?? "")"), "\(name) has no example")
+            let children = subcommands(help.output)
+            waiting += children.map { command + [$0] }
+            if children.isEmpty {
+                seen.append(command.joined(separator: " "))
+                #expect(help.output.contains("--config"), "\(name)")
+                #expect(help.output.contains("--log-level"), "\(name)")
+            }
+        }
+        let promised = [
+            "serve", "dev", "migrate up", "migrate status", "migrate sql", "notifications list", "notifications show",
+            "accounts list", "accounts show", "accounts history", "sessions list", "sessions end", "simulate keys",
+            "simulate serve", "simulate token", "simulate send", "verify", "config",
+        ]
+        for command in promised { #expect(seen.contains(command), "\(command) is missing") }
+    }
+
+    @Test("Every listing is one JSON object per line with --json, and plain aligned text in a pipe without.")
+    func json() async throws {
+        try await Scene.withDaemon { scene, _, addresses in
+            try await scene.run(
+                """
+                SELECT siwa.record_sign_in('com.example.one', 'person', 'a@privaterelay.appleid.com', true, now());
+                SELECT siwa.open_session('com.example.one', 'person', 'one', now());
+                SELECT siwa.open_session('com.example.one', 'person', 'two', now());
+                """
+            )
+            for _ in 0..<2 {
+                #expect(try await Web.post(scene.body(scene.event()), to: addresses.notifications).status == 200)
+            }
+            let commands = [
+                ["accounts", "list"], ["accounts", "show", "person"], ["accounts", "history", "person"],
+                ["sessions", "list"], ["notifications", "list"], ["migrate", "status"], ["config"],
+            ]
+            for command in commands {
+                let name = command.joined(separator: " ")
+                let result = try await siwad(command + ["--json"], environment: scene.environment())
+                #expect(result.status == 0, "\(name): \(result.errors)")
+                #expect(!result.lines.isEmpty, "\(name)")
+                for line in result.lines {
+                    let value = try JSONValue(parsing: Array(line.utf8))
+                    #expect(value.kind == .object, "\(name): \(line)")
+                }
+                let plain = try await siwad(command, environment: scene.environment())
+                #expect(plain.status == 0, "\(name): \(plain.errors)")
+                #expect(!plain.output.contains("\u{1b}"), "\(name) has colours in a pipe")
+            }
+            let limited = try await siwad(
+                ["notifications", "list", "--json", "--limit", "1"],
+                environment: scene.environment()
+            )
+            #expect(limited.lines.count == 1)
+        }
+    }
+
+    @Test("The simulator's parts fit together: keys, a token, its verification, and sending it to a daemon.")
+    func simulation() async throws {
+        try await TemporaryDirectory.with { directory in
+            let out = directory.path + "/apple"
+            #expect(try await siwad(["simulate", "keys", "--out", out]).status == 0)
+            let event = ["--key", out + "/key.pem", "--type", "consent-revoked", "--app", "com.example.one"]
+            let token = try await siwad(["simulate", "token"] + event)
+            #expect(token.status == 0)
+            #expect(token.lines.count == 1)
+            let file = try directory.write("token.jws", token.output)
+            let verified = try await siwad(["verify", file, "--keys", out + "/keys.json", "--json"])
+            #expect(verified.status == 0, "\(verified.output)")
+            let settings = ["SIWAD_KEYS_URL": "file://\(out)/keys.json"]
+            try await Scene.withDaemon(settings) { scene, _, addresses in
+                let sent = try await siwad(
+                    ["simulate", "send"] + event + ["--count", "25", "--rate", "1000", addresses.notifications]
+                )
+                #expect(sent.status == 0, "\(sent.errors)")
+                #expect(try await scene.texts("SELECT count(*)::text FROM siwa.notifications") == ["25"])
+            }
+        }
+    }
+
+    @Test("siwad dev --once plays its demonstration to a good end, a second time too, and leaves no process behind.")
+    func development() async throws {
+        try await TemporaryDirectory.with { directory in
+            let settings = ["SIWAD_LISTEN": "127.0.0.1:0", "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:0"]
+            for _ in 0..<2 {
+                let run = try await siwad(["dev", "--once"], environment: settings, in: directory.path)
+                #expect(run.status == 0, "\(run.output)\(run.errors)")
+                for type in ["email-disabled", "email-enabled", "consent-revoked", "account-deleted"] {
+                    #expect(run.output.contains("POST \(type) for com.example.app: 200"), "\(type)")
+                }
+                #expect(run.output.contains("siwa.account_states"))
+            }
+        }
+    }
+}

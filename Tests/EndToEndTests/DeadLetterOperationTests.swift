@@ -1,0 +1,235 @@
+import AppleSimulator
+import Glibc
+import JOSE
+import StoreTestSupport
+import Testing
+
+@Suite("Dead letters in an operator's hands", .timeLimit(.minutes(5)))
+struct DeadLetterOperationTests {
+    private static let added = "com.example.added"
+
+    /// What the intake makes of a notification, and what an operator does about it.
+    private struct Case: Sendable {
+        let reason: String
+        let token: String
+        /// Found on the page of the letter.
+        let explanation: String
+        /// Removes the cause.
+        var script = ""
+        var flags: [String] = []
+        var leeway = "1s"
+    }
+
+    private func cases(_ scene: Scene) throws -> [Case] {
+        var expired = scene.event("consent-revoked", sub: "expired")
+        expired.issuedAt -= 3 * 86_400
+        expired.eventTime -= 3 * 86_400_000
+        var early = scene.event(sub: "early")
+        early.eventTime += 70_000
+        let apple = scene.apple
+        let understood = try apple.token(for: scene.event(sub: "understood"))
+        let read = try apple.token(for: scene.event(sub: "read"))
+        return try [
+            Case(
+                reason: "unknown-audience",
+                token: apple.token(for: scene.event("account-deleted", sub: "audience", app: Self.added)),
+                explanation: "TEAMID/\(Self.added)",
+                flags: ["--apps", "\(Scene.apps),CCCCCCCCCC/\(Self.added)"]
+            ),
+            Case(
+                reason: "unknown-event-type",
+                token: apple.token(for: scene.event("person-promoted")),
+                explanation: "person-promoted",
+                // What a siwad finds that understands the type.
+                script: Self.exchange("unknown-event-type", by: understood)
+            ),
+            Case(
+                reason: "malformed-claims",
+                token: apple.token(claims: scene.event().claims(issuer: apple.issuer, events: "[]")),
+                explanation: "exactly one event",
+                script: Self.exchange("malformed-claims", by: read)
+            ),
+            Case(
+                reason: "expired",
+                token: apple.token(for: expired),
+                explanation: "--accept-expired",
+                flags: ["--accept-expired"]
+            ),
+            Case(
+                reason: "not-yet-valid",
+                token: apple.token(for: early),
+                explanation: "ahead of the time at which it was received",
+                leeway: "5m"
+            ),
+            Case(
+                reason: "store-rejected",
+                token: apple.token(for: scene.event(sub: "poison")),
+                explanation: "no_poison",
+                script: "ALTER TABLE siwa.accounts DROP CONSTRAINT no_poison"
+            ),
+        ]
+    }
+
+    private static func exchange(_ reason: String, by token: String) -> String {
+        "UPDATE siwa.dead_letters SET body = convert_to('\(token)', 'UTF8') WHERE reason = '\(reason)'"
+    }
+
+    @Test("Each reason: kept by the endpoint, explained, its cause removed, replayed, its effect seen.")
+    func reasons() async throws {
+        try await Scene.withDaemon(["SIWAD_CLOCK_LEEWAY": "1s"]) { scene, _, addresses in
+            try await scene.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_poison CHECK (sub <> 'poison')")
+            let environment = scene.environment(["SIWAD_CLOCK_LEEWAY": "1s"])
+            for one in try cases(scene) {
+                let body = SimulatedApple.body(token: one.token)
+                #expect(try await Web.post(body, to: addresses.notifications).status == 200)
+                try await operate(one, scene, environment)
+            }
+            try await keysUnavailable(scene, addresses, environment)
+            #expect(try await scene.texts("SELECT reason FROM siwa.dead_letters WHERE status <> 'replayed'").isEmpty)
+            let people = try await scene.texts("SELECT sub || ' ' || state FROM siwa.account_states ORDER BY 1")
+            #expect(
+                people == [
+                    "audience deleted", "early unknown", "expired revoked", "keyless unknown", "poison unknown",
+                    "read unknown", "understood unknown",
+                ]
+            )
+        }
+    }
+
+    private func operate(_ one: Case, _ scene: Scene, _ environment: [String: String]) async throws {
+        let ids = try await scene.texts("SELECT id::text FROM siwa.dead_letters WHERE reason = '\(one.reason)'")
+        let id = try #require(ids.first)
+        let page = try await siwad(["dead-letters", "show", id], environment: environment)
+        #expect(page.status == 0)
+        #expect(page.output.contains(one.explanation), "\(one.reason): \(page.output)")
+        let replay = ["dead-letters", "replay", "--id", id, "--note", "as told", "--json"]
+        let early = try await siwad(replay, environment: environment)
+        #expect(early.status == 1, "\(one.reason): \(early.output)")
+        if !one.script.isEmpty { try await scene.run(one.script) }
+        let environment = environment.merging(["SIWAD_CLOCK_LEEWAY": one.leeway]) { $1 }
+        let dry = try await siwad(
+            ["dead-letters", "replay", "--id", id, "--dry-run", "--json"] + one.flags,
+            environment: environment
+        )
+        #expect(dry.output.contains(#""would_become":"applied""#), "\(one.reason): \(dry.output)\(dry.errors)")
+        let replayed = try await siwad(replay + one.flags, environment: environment)
+        #expect(replayed.status == 0, "\(one.reason): \(replayed.output)\(replayed.errors)")
+        #expect(replayed.output.contains(#""replayed":1"#), "\(one.reason): \(replayed.output)")
+    }
+
+    private func keysUnavailable(
+        _ scene: Scene,
+        _ addresses: DaemonProcess.Addresses,
+        _ environment: [String: String]
+    ) async throws {
+        let rotated = try SimulatedApple.generate()
+        scene.endpoint.now(.status(500))
+        let body = try scene.body(scene.event(sub: "keyless"), signedBy: rotated)
+        #expect(try await Web.post(body, to: addresses.notifications).status == 503)
+        let replay = ["dead-letters", "replay", "--reason", "keys-unavailable", "--note", "Apple is back"]
+        #expect(try await siwad(replay, environment: environment).status == 1)
+        scene.endpoint.now(.keySet(rotated.keySetJSON))
+        let replayed = try await siwad(replay, environment: environment)
+        #expect(replayed.status == 0, "\(replayed.output)\(replayed.errors)")
+    }
+
+    @Test("A replay of 20,000 that is killed five times ends with each letter replayed and each effect there once.")
+    func killed() async throws {
+        let seed = UInt64.random(in: .min ... .max)
+        print("killing by seed \(seed)")
+        var generator = SeededGenerator(seed: seed)
+        try await Scene.with { scene in
+            try await scene.run(Self.twentyThousand)
+            let environment = scene.environment()
+            let arguments = ["dead-letters", "replay", "--all", "--note", "kill test"]
+            for kill in 1...5 {
+                let target = try await replayed(scene) + Int.random(in: 1..<3_000, using: &generator)
+                let process = DaemonProcess(arguments + ["--rate", "5000"], environment: environment)
+                try await eventually("\(target) letters to be replayed", within: .seconds(120)) {
+                    try await replayed(scene) >= target && process.processID != nil || process.status != nil
+                }
+                if kill.isMultiple(of: 2) {
+                    try await Task.sleep(for: .microseconds(Int.random(in: 0..<60_000, using: &generator)))
+                } else {
+                    try await eventually("a transaction") { try await !scene.texts(Self.transactions).isEmpty }
+                }
+                let id = try #require(process.processID)
+                #expect(Glibc.kill(id, SIGKILL) == 0)
+                #expect(try await process.end() == 137, "seed \(seed)")
+                #expect(try await scene.texts(Self.torn).isEmpty, "seed \(seed)")
+            }
+            let last = try await siwad(arguments, environment: environment)
+            #expect(last.status == 0, "seed \(seed): \(last.errors)")
+            #expect(try await scene.texts(Self.torn).isEmpty, "seed \(seed)")
+            let totals = try await scene.texts(Self.totals)
+            #expect(totals == ["20000 20000 20000 20000 15000 5000 6"], "seed \(seed)")
+            #expect(try await siwad(arguments, environment: environment).status == 4)
+        }
+    }
+
+    private func replayed(_ scene: Scene) async throws -> Int {
+        let count = try await scene.texts("SELECT count(*)::text FROM siwa.dead_letters WHERE status = 'replayed'")
+        return Int(count[0]) ?? 0
+    }
+
+    /// Transactions of others.
+    private static let transactions = """
+        SELECT state FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
+        """
+
+    /// Letters that are replayed without their notification, or the other way round.
+    private static let torn = """
+        SELECT coalesce(d.jti, n.jti)
+        FROM (SELECT jti FROM siwa.dead_letters WHERE status = 'replayed') AS d
+        FULL JOIN siwa.notifications AS n USING (jti)
+        WHERE d.jti IS NULL OR n.jti IS NULL
+        """
+
+    /// Letters replayed at their second attempt, notifications, changes, accounts changed, sessions ended, sessions
+    /// alive, runs.
+    private static let totals = """
+        SELECT concat_ws(
+            ' ',
+            (SELECT count(*) FROM siwa.dead_letters WHERE status = 'replayed' AND attempts = 2 AND outcome = 'applied'),
+            (SELECT count(*) FROM siwa.notifications WHERE source = 'replay'),
+            (SELECT count(*) FROM siwa.account_history),
+            (SELECT count(DISTINCT account_id) FROM siwa.account_history),
+            (SELECT sum(sessions_ended) FROM siwa.account_history),
+            (SELECT count(*) FROM siwa.live_sessions),
+            (SELECT count(*) FROM siwa.operator_actions)
+        )
+        """
+
+    /// 20,000 people with a session each, and a letter about each, verified at receipt: three of four end the session.
+    private static let twentyThousand = """
+        CREATE FUNCTION base64url(value text) RETURNS text LANGUAGE sql IMMUTABLE AS
+            $$ SELECT replace(translate(encode(convert_to(value, 'UTF8'), 'base64'), '+/=', '-_'), E'\\n', '') $$;
+        INSERT INTO siwa.accounts (team_id, sub) SELECT 'AAAAAAAAAA', 'person' || i FROM generate_series(1, 20000) AS i;
+        INSERT INTO siwa.consents (account_id, app_id, authorized_at)
+        SELECT account_id, 'com.example.one', now() - interval '1 day' FROM siwa.accounts;
+        INSERT INTO siwa.account_sessions (session_id, account_id, app_id, created_at)
+        SELECT 'session' || account_id, account_id, app_id, authorized_at FROM siwa.consents;
+        INSERT INTO siwa.dead_letters (
+            received_at, last_received_at, reason, detail, body, token_digest, jti, verified_kid, verified_at
+        )
+        SELECT
+            now(), now(), 'unknown-audience', 'A sentence.',
+            convert_to(
+                base64url('{"kid":"gone","alg":"RS256"}') || '.' || base64url(
+                    format(
+                        '{"iss":"https://appleid.apple.com","aud":"com.example.one","iat":%s,"jti":"jti%s","events":%s}',
+                        s, i, to_json(format('{"type":"%s","sub":"person%s","event_time":%s}', t, i, s - 60))
+                    )
+                ) || '.' || repeat('A', 342),
+                'UTF8'
+            ),
+            sha256(convert_to(i::text, 'UTF8')), 'jti' || i, 'gone', now()
+        FROM generate_series(1, 20000) AS i
+        CROSS JOIN LATERAL (
+            SELECT
+                extract(epoch FROM now())::bigint AS s,
+                (ARRAY['email-disabled', 'consent-revoked', 'account-deleted', 'consent-revoked'])[i % 4 + 1] AS t
+        ) AS v
+        """
+}

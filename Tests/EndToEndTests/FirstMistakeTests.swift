@@ -1,0 +1,192 @@
+import LocalPostgres
+import Postgres
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@Suite("The mistakes of a first start", .timeLimit(.minutes(2)))
+struct FirstMistakeTests {
+    /// Starts a daemon that can't start, and expects one line with these words and this exit code.
+    private func expect(
+        _ status: Int32,
+        _ words: [String],
+        _ environment: [String: String],
+        _ arguments: [String] = ["serve"],
+        sourceLocation: SourceLocation = #_sourceLocation
+    ) async throws {
+        let result = try await siwad(arguments, environment: environment)
+        #expect(result.status == status, "\(result.errors)", sourceLocation: sourceLocation)
+        #expect(result.output.isEmpty, sourceLocation: sourceLocation)
+        // Whoever has a log, in JSON, sees the line after it; it is the last and the only one that is no record.
+        let lines = result.errorLines.filter { !$0.hasPrefix("{") }
+        #expect(lines.count == 1, "\(result.errors)", sourceLocation: sourceLocation)
+        for word in words {
+            let line = lines.last ?? ""
+            #expect(line.contains(word), "“\(word)” is not in: \(line)", sourceLocation: sourceLocation)
+        }
+    }
+
+    @Test("No database is configured.")
+    func noDatabase() async throws {
+        try await expect(78, ["SIWAD_DATABASE_URL"], ["SIWAD_APPS": Scene.apps])
+    }
+
+    @Test("Nothing listens where the database should be.")
+    func noServer() async throws {
+        let environment = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": "host=/nonexistent dbname=siwa"]
+        try await expect(69, ["SIWAD_DATABASE_URL", "/nonexistent"], environment)
+    }
+
+    @Test("The database's URL can't be read; what is in it is not repeated.")
+    func malformedURL() async throws {
+        let environment = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": "hots=localhost password=secret"]
+        try await expect(78, ["SIWAD_DATABASE_URL", "hots"], environment)
+        #expect(try await !siwad(["serve"], environment: environment).errors.contains("secret"))
+    }
+
+    @Test("The password is wrong; it is not repeated.")
+    func wrongPassword() async throws {
+        let cluster = try await LocalCluster.startTemporary()
+        let settings = try ConnectionSettings(conninfo: cluster.conninfo(), applicationName: "tests")
+        let connection = try await PostgresConnection.connect(settings)
+        try await connection.withSession { session throws(PostgresError) in
+            try session.execute(
+                script: """
+                    SET password_encryption = 'scram-sha-256';
+                    CREATE ROLE app LOGIN PASSWORD 'correct horse';
+                    COPY (VALUES ('local all postgres trust'), ('local all all scram-sha-256'))
+                        TO '\(cluster.directory)/data/pg_hba.conf';
+                    SELECT pg_reload_conf();
+                    """
+            )
+        }
+        await connection.close()
+        for password in ["", "password=battery-staple"] {
+            let conninfo = cluster.conninfo() + " user=app \(password)"
+            let environment = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": conninfo]
+            // The server has read its rules when it refuses at all.
+            try await eventually("the server to ask for a password") {
+                try await siwad(["serve"], environment: environment).errors.contains("password")
+            }
+            try await expect(69, ["password", "SIWAD_DATABASE_URL"], environment)
+            #expect(try await !siwad(["serve"], environment: environment).errors.contains("battery-staple"))
+        }
+        await cluster.stop()
+    }
+
+    @Test("The server has no such database.")
+    func noSuchDatabase() async throws {
+        try await Scene.with { scene in
+            let settings = ["SIWAD_DATABASE_URL": scene.conninfo + " dbname=nowhere"]
+            try await expect(69, ["nowhere", "SIWAD_DATABASE_URL"], scene.environment(settings))
+        }
+    }
+
+    @Test("The database is not migrated.")
+    func notMigrated() async throws {
+        try await TestDatabase.with { database in
+            let environment = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": database.conninfo]
+            try await expect(78, ["not migrated", "siwad migrate"], environment)
+            let list = try await siwad(["accounts", "list"], environment: environment)
+            #expect(list.status == 78)
+            #expect(try await siwad(["migrate"], environment: environment).status == 0)
+        }
+    }
+
+    @Test("The database was migrated by a later siwad.")
+    func newerSchema() async throws {
+        try await Scene.with { scene in
+            try await scene.run(
+                "INSERT INTO siwa.schema_migrations (number, name, checksum) VALUES (9999, 'tomorrow', 'ffff')"
+            )
+            try await expect(78, ["newer", "9999", "install"], scene.environment())
+        }
+    }
+
+    @Test("No apps are configured.")
+    func noApps() async throws {
+        try await Scene.with { scene in
+            try await expect(78, ["SIWAD_APPS", "TEAMID/"], scene.environment(["SIWAD_APPS": ""]))
+        }
+    }
+
+    @Test(
+        "An app is malformed.",
+        arguments: ["com.example.app", "SHORT/com.example.app", "A1B2C3D4E5/", "A1B2C3D4E5/a,"]
+    )
+    func malformedApp(apps: String) async throws {
+        try await expect(78, ["SIWAD_APPS"], ["SIWAD_APPS": apps, "SIWAD_DATABASE_URL": "dbname=siwa"])
+    }
+
+    @Test("The port is taken.", arguments: ["SIWAD_LISTEN", "SIWAD_OPERATIONS_LISTEN"])
+    func portTaken(key: String) async throws {
+        try await Scene.with { scene in
+            let other = try SilentServer()
+            let environment = scene.environment([key: "127.0.0.1:\(other.port)"])
+            try await expect(78, [key, "127.0.0.1:\(other.port)", "taken"], environment)
+        }
+    }
+
+    @Test("A setting in the environment is misspelt.")
+    func unknownKey() async throws {
+        let environment = ["SIWAD_APSP": "x", "SIWAD_DATABASE_URL": "dbname=siwa"]
+        try await expect(78, ["SIWAD_APSP", "SIWAD_APPS"], environment)
+    }
+
+    @Test("A setting in the file is misspelt.", arguments: ["lisen: 127.0.0.1:0\n", "{\"lisen\": \"127.0.0.1:0\"}"])
+    func unknownKeyInFile(text: String) async throws {
+        try await TemporaryDirectory.with { directory in
+            let file = try directory.write("siwad.yaml", text)
+            try await expect(78, [file, "lisen", "listen"], [:], ["serve", "--config", file])
+        }
+    }
+
+    @Test("A value is malformed.")
+    func malformedValue() async throws {
+        try await expect(78, ["SIWAD_SHUTDOWN_GRACE", "soon"], ["SIWAD_SHUTDOWN_GRACE": "soon"])
+        try await expect(78, ["SIWAD_LISTEN", "nowhere"], ["SIWAD_LISTEN": "nowhere"])
+        try await expect(78, ["SIWAD_KEYS_URL"], ["SIWAD_KEYS_URL": "http://appleid.apple.com/auth/keys"])
+    }
+
+    @Test("A flag is misspelt.")
+    func unknownFlag() async throws {
+        try await expect(64, ["--lisen", "--help"], [:], ["serve", "--lisen", "x"])
+    }
+
+    @Test("The configuration file is not there, or is none.")
+    func unreadableFile() async throws {
+        try await TemporaryDirectory.with { directory in
+            let missing = directory.path + "/siwad.yaml"
+            try await expect(78, ["--config", missing], [:], ["serve", "--config", missing])
+            try await expect(78, ["--config", directory.path], [:], ["serve", "--config", directory.path])
+            let broken = try directory.write("broken.yaml", "apps: [\n")
+            try await expect(78, [broken, "line"], [:], ["serve", "--config", broken])
+        }
+    }
+
+    @Test("A file that should hold a secret is not there.")
+    func unreadableSecret() async throws {
+        let environment = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL_FILE": "/nonexistent/url"]
+        try await expect(78, ["SIWAD_DATABASE_URL_FILE", "/nonexistent/url"], environment)
+    }
+
+    @Test("The TLS key or certificate is not there, not PEM, or missing.")
+    func unreadableKey() async throws {
+        try await TemporaryDirectory.with { directory in
+            let certificate = try directory.write("certificate.pem", Certificate.pem)
+            let base = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": "dbname=siwa"]
+            func environment(_ certificate: String, _ key: String?) -> [String: String] {
+                var all = base
+                all["SIWAD_TLS_CERTIFICATE"] = certificate
+                all["SIWAD_TLS_KEY"] = key
+                return all
+            }
+            let missing = directory.path + "/key.pem"
+            try await expect(78, ["SIWAD_TLS_KEY", missing], environment(certificate, missing))
+            let nonsense = try directory.write("nonsense.pem", "no key")
+            try await expect(78, ["SIWAD_TLS_KEY", nonsense], environment(certificate, nonsense))
+            try await expect(78, ["SIWAD_TLS_CERTIFICATE", missing], environment(missing, missing))
+            try await expect(78, ["SIWAD_TLS_KEY"], environment(certificate, nil))
+        }
+    }
+}

@@ -1,0 +1,25 @@
+import FoundationEssentials
+import Glibc
+
+/// The `siwad` under test.
+enum Binary {
+    /// `SIWAD_BINARY`, or else the one that was built together with these tests and lies beside them.
+    static let path: String = {
+        if let path = ProcessInfo.processInfo.environment["SIWAD_BINARY"], !path.isEmpty { return path }
+        return folder(of: testProgram) + "/siwad"
+    }()
+
+    /// Whether it was built with optimization: figures about time and memory are promised for that alone.
+    static var isRelease: Bool { path.contains("/release/") }
+
+    private static var testProgram: String {
+        var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
+        let length = readlink("/proc/self/exe", &buffer, buffer.count)
+        guard length > 0 else { return CommandLine.arguments[0] }
+        return String(decoding: buffer.prefix(length).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    private static func folder(of path: String) -> String {
+        path.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/")
+    }
+}

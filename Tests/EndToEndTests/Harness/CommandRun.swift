@@ -1,0 +1,52 @@
+import Subprocess
+
+#if canImport(System)
+    import System
+#else
+    import SystemPackage
+#endif
+
+/// One run of the `siwad` under test, from start to end.
+struct CommandRun: Sendable {
+    let status: Int32
+    let output: String
+    let errors: String
+
+    /// The lines of the output.
+    var lines: [Substring] { output.split(whereSeparator: \.isNewline) }
+    /// The lines of the errors.
+    var errorLines: [Substring] { errors.split(whereSeparator: \.isNewline) }
+}
+
+/// Runs the `siwad` under test with nothing in its environment but what is given.
+func siwad(
+    _ arguments: [String],
+    environment: [String: String] = [:],
+    in directory: String = "/"
+) async throws -> CommandRun {
+    let result = try await run(
+        .path(FilePath(Binary.path)),
+        arguments: Arguments(arguments),
+        environment: .siwad(environment),
+        workingDirectory: FilePath(directory),
+        output: .string(limit: 4 << 20),
+        error: .string(limit: 4 << 20)
+    )
+    let status: Int32 =
+        switch result.terminationStatus {
+        case .exited(let code): code
+        case .signaled(let signal): 128 + signal
+        }
+    return CommandRun(status: status, output: result.standardOutput, errors: result.standardError)
+}
+
+extension Environment {
+    /// Of a program under test: what the tests were started with does not reach it.
+    static func siwad(_ variables: [String: String]) -> Environment {
+        var all = ["PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"]
+        all.merge(variables) { _, given in given }
+        return .custom(
+            Dictionary(uniqueKeysWithValues: all.map { (Environment.Key(stringLiteral: $0.key), $0.value) })
+        )
+    }
+}
