@@ -1,0 +1,117 @@
+# Sourced by deploy/run, deploy/test and .ci/run. Says what it does on standard error, so that a script's standard
+# output stays that of the program it starts.
+
+# PostgreSQL releases older than this lack what the schema uses.
+oldest_postgres=14
+
+say() {
+    printf '==> %s\n' "$*" >&2
+}
+
+fail() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+# Installs what building and running siwad needs and this machine lacks. Does nothing, and needs no privilege, where
+# everything is there.
+prepare() {
+    find_swift
+    local missing=()
+    mapfile -t missing < <(missing_packages)
+    if ((${#missing[@]})); then
+        install_packages "${missing[@]}"
+    fi
+}
+
+# swiftly puts the toolchain on the PATH of login shells only.
+find_swift() {
+    local swiftly="${SWIFTLY_HOME_DIR:-$HOME/.local/share/swiftly}/env.sh"
+    if ! command -v swift >/dev/null && [[ -r $swiftly ]]; then
+        # shellcheck source=/dev/null
+        . "$swiftly"
+    fi
+    command -v swift >/dev/null \
+        || fail "no Swift toolchain on the PATH; install Swift 6.3 as https://www.swift.org/install says and start again"
+}
+
+# One Debian package a line. What was installed by other means counts as well: headers are asked for by their
+# pkg-config names and the server by its programs.
+missing_packages() {
+    if command -v pkg-config >/dev/null; then
+        pkg-config --exists libcrypto || echo libssl-dev
+        pkg-config --exists libpq || echo libpq-dev
+    else
+        echo pkg-config
+        is_installed libssl-dev || echo libssl-dev
+        is_installed libpq-dev || echo libpq-dev
+    fi
+    has_postgres || echo postgresql
+}
+
+is_installed() {
+    [[ $(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
+}
+
+# Debian keeps each server release in a directory of its own and none of them on the PATH.
+has_postgres() {
+    local bin release
+    for bin in /usr/lib/postgresql/*/bin; do
+        release=${bin#/usr/lib/postgresql/}
+        release=${release%/bin}
+        if [[ $release =~ ^[0-9]+$ ]] && ((release >= oldest_postgres)) && [[ -x $bin/initdb && -x $bin/postgres ]]; then
+            return 0
+        fi
+    done
+    command -v initdb >/dev/null && command -v postgres >/dev/null
+}
+
+install_packages() {
+    command -v apt-get >/dev/null \
+        || fail "missing: $*; this is no Debian system, so install what corresponds to these packages and start again"
+    may_become_root \
+        || fail "missing: $*; run 'apt-get install $*' as root, or start again as root or with sudo"
+    say "Installing $*"
+    trap allow_main_cluster EXIT
+    prevent_main_cluster
+    # Package lists that are absent or stale make apt-get fail; only then are they fetched.
+    if ! apt_get install --simulate "$@" >/dev/null 2>&1 || ! apt_get install "$@"; then
+        say "Fetching the package lists"
+        apt_get update || fail "apt-get update failed; its own message is above"
+        apt_get install "$@" || fail "apt-get could not install $*; its own message is above"
+    fi
+    allow_main_cluster
+    trap - EXIT
+}
+
+apt_get() {
+    # Dpkg's lock is waited for because a fresh machine often updates itself right after its first start, and no
+    # service is restarted because what runs on this machine is not ours.
+    as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
+        apt-get --yes --quiet --no-install-recommends -o DPkg::Lock::Timeout=600 "$@" </dev/null >&2
+}
+
+may_become_root() {
+    ((EUID == 0)) && return 0
+    command -v sudo >/dev/null || return 1
+    # Without a terminal sudo can't ask for a password.
+    if [[ -t 0 ]]; then sudo --validate; else sudo --non-interactive true 2>/dev/null; fi
+}
+
+as_root() {
+    if ((EUID == 0)); then "$@"; else sudo "$@"; fi
+}
+
+# Debian's server package creates and starts a cluster named `main` when it is installed for the first time. siwad
+# starts a private cluster instead, so this file stands there during the installation and is gone afterwards: clusters
+# that are there, and servers installed later by somebody else, are none of our business.
+no_main_cluster=/etc/postgresql-common/createcluster.d/siwad-no-main-cluster.conf
+
+prevent_main_cluster() {
+    as_root install -d -m 755 "${no_main_cluster%/*}"
+    printf 'create_main_cluster = false\n' | as_root tee "$no_main_cluster" >/dev/null
+}
+
+allow_main_cluster() {
+    as_root rm -f "$no_main_cluster"
+}
