@@ -6,11 +6,13 @@ public enum Notifications {
     /// What the connection that records notifications must be set to once; see ``record(_:source:in:)``.
     ///
     /// The statement's plan doesn't depend on its parameters, so it is made once. Planning it anew for every batch would
-    /// cost more than executing it, and compiling it to machine code more still.
+    /// cost more than executing it, and compiling it to machine code more still. What is switched off or made dear would
+    /// read a table from end to end: tempting while it is empty, ruinous when it has grown.
     public static let writerSettings = """
         SET plan_cache_mode = force_generic_plan;
         SET enable_nestloop = off;
         SET enable_seqscan = off;
+        SET seq_page_cost = 1e9;
         SET jit = off;
         """
 
@@ -88,19 +90,29 @@ public enum Notifications {
     private static let ensurePartitions = Statement("SELECT siwa.ensure_notification_partitions($1, $2)")
 
     private static func binds(_ batch: [ReceivedNotification], source: NotificationSource) -> Binds {
-        let count = batch.count
+        let facts = BatchFacts(batch)
+        let (persons, consents, count) = (facts.persons, facts.consents, batch.count)
         return Binds { binds in
             binds.reserveCapacity(bytes: count * 1_400)
+            binds.appendTexts(persons.count) { persons[$0].subject.rawValue }
+            binds.appendTexts(persons.count) { persons[$0].team.rawValue }
+            binds.appendTimestamps(persons.count) { persons[$0].deleted.map { Timestamp($0.time) } }
+            binds.appendTimestamps(persons.count) { persons[$0].forwardingDisabled.map { Timestamp($0.time) } }
+            binds.appendTimestamps(persons.count) { persons[$0].forwardingEnabled.map { Timestamp($0.time) } }
+            binds.appendTimestamps(persons.count) { persons[$0].address.map { Timestamp($0.observedAt) } }
+            binds.appendTexts(persons.count) { persons[$0].address?.email }
+            binds.appendBools(persons.count) { persons[$0].address?.isPrivate }
+            binds.appendInt64s(consents.count) { Int64(consents[$0].person + 1) }
+            binds.appendTexts(consents.count) { consents[$0].app.rawValue }
+            binds.appendTimestamps(consents.count) { consents[$0].revoked.map { Timestamp($0.time) } }
             binds.appendTexts(count) { batch[$0].notification.id.rawValue }
             binds.appendTimestamps(count) { Timestamp(batch[$0].notification.issuedAt) }
             binds.appendTimestamps(count) { Timestamp(batch[$0].receivedAt) }
-            binds.appendTexts(count) { batch[$0].notification.team.rawValue }
-            binds.appendTexts(count) { batch[$0].notification.app.rawValue }
-            binds.appendTexts(count) { batch[$0].notification.event.subject.rawValue }
             binds.appendTexts(count) { batch[$0].notification.event.rawType }
             binds.appendTimestamps(count) { Timestamp(batch[$0].notification.event.time) }
-            binds.appendTexts(count) { batch[$0].notification.event.email }
-            binds.appendBools(count) { batch[$0].notification.event.emailIsPrivate }
+            binds.appendInt64s(count) { Int64(facts.consentIndices[$0] + 1) }
+            binds.appendBools(count) { facts.leads[$0] }
+            binds.appendBools(count) { batch[$0].notification.event.email != nil }
             binds.appendTexts(count) { batch[$0].notification.keyID }
             binds.appendTextBytes(count) { batch[$0].notification.token }
             binds.append(source.rawValue)

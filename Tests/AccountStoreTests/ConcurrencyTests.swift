@@ -61,21 +61,40 @@ struct ConcurrencyTests {
     func staleSnapshot() async throws {
         try await Store.with { store in
             try await store.record(.sample("email-disabled", sub: "p", at: .at(0), id: "a"))
-            // The trigger changes the row behind the statement's back, as a writer would that committed just then.
-            try await store.run(
-                """
-                CREATE FUNCTION meanwhile() RETURNS trigger LANGUAGE plpgsql AS $$
-                BEGIN NEW.revision := NEW.revision + 1; RETURN NEW; END $$;
-                CREATE TRIGGER meanwhile BEFORE UPDATE ON siwa.accounts FOR EACH ROW EXECUTE FUNCTION meanwhile();
-                """
-            )
-            let error = await #expect(throws: PostgresError.self) {
-                try await store.record(.sample("email-enabled", sub: "p", at: .at(1), id: "b"))
+            let update = Statement(once: "UPDATE siwa.accounts SET revision = revision + 1")
+            // Awaited below: it takes its snapshot, waits for the other writer's row, and goes on once that commits.
+            let attempt = try await store.database.whileOpen { session throws(PostgresError) in
+                _ = try session.execute(update)
+            } _: {
+                let attempt = Task { try await store.record(.sample("email-enabled", sub: "p", at: .at(1), id: "b")) }
+                try await Self.untilRecordingWaits(store.database)
+                return attempt
             }
+            let error = await #expect(throws: PostgresError.self) { try await attempt.value }
             #expect(error?.sqlState == .serializationFailure)
             #expect(try await store.texts("SELECT jti FROM siwa.notifications") == ["a"])
         }
     }
+
+    private static func untilRecordingWaits(_ database: TestDatabase) async throws {
+        let connection = try await PostgresConnection.connect(database.settings)
+        var isWaiting = false
+        while !isWaiting {
+            isWaiting = try await connection.withSession { session throws(PostgresError) in
+                try session.execute(recordingWaits).bool(0, 0)
+            }
+        }
+        await connection.close()
+    }
+
+    private static let recordingWaits = Statement(
+        once: """
+            SELECT EXISTS (
+                SELECT FROM pg_stat_activity
+                WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'WITH person%'
+            )
+            """
+    )
 
     private static func record(_ batch: [ReceivedNotification], on connection: PostgresConnection) async throws {
         while try await lostConflict(batch, on: connection) {}

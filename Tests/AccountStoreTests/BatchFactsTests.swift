@@ -1,0 +1,57 @@
+import AppleNotifications
+import StoreTestSupport
+import Testing
+
+@testable import AccountStore
+
+@Suite("What a batch says")
+struct BatchFactsTests {
+    @Test("A person has one entry, in the order of the subjects' bytes, and one consent for each app.")
+    func persons() {
+        let facts = BatchFacts([
+            .sample("email-disabled", sub: "b", at: .at(1), id: "1"),
+            .sample("consent-revoked", sub: "a", at: .at(2), id: "2"),
+            .sample("consent-revoked", sub: "B", at: .at(3), id: "3"),
+            .sample("email-enabled", sub: "b", at: .at(4), id: "4"),
+        ])
+        #expect(facts.persons.map(\.subject.rawValue) == ["B", "a", "b"])
+        #expect(facts.consents.map(\.person) == [0, 1, 2])
+        #expect(facts.consentIndices == [2, 1, 0, 2])
+        #expect(facts.leads == [true, true, true, true])
+        #expect(facts.consents.map { $0.revoked?.time } == [.at(3), .at(2), nil])
+    }
+
+    @Test("The earliest deletion and the latest of everything else lead; of equal times the first.")
+    func leaders() {
+        let facts = BatchFacts([
+            .sample("account-deleted", sub: "p", at: .at(5), id: "1"),
+            .sample("account-delete", sub: "p", at: .at(3), id: "2"),
+            .sample("account-deleted", sub: "p", at: .at(3), id: "3"),
+            .sample("consent-revoked", sub: "p", at: .at(7), id: "4"),
+            .sample("consent-revoked", sub: "p", at: .at(7), id: "5"),
+            .sample("email-disabled", sub: "p", at: .at(1), id: "6"),
+            .sample("email-disabled", sub: "p", at: .at(2), id: "7"),
+        ])
+        #expect(facts.leads == [false, true, false, true, false, false, true])
+        #expect(facts.persons[0].deleted?.time == .at(3))
+        #expect(facts.persons[0].forwardingDisabled?.time == .at(2))
+        #expect(facts.persons[0].forwardingEnabled?.time == nil)
+        #expect(facts.consents[0].revoked?.time == .at(7))
+    }
+
+    @Test("Equal subjects of two teams are two people.")
+    func teams() {
+        let facts = BatchFacts([
+            .sample("consent-revoked", sub: "p", at: .at(1), id: "1"),
+            .sample("consent-revoked", sub: "p", at: .at(2), id: "2", team: "BBBBBBBBBB", app: "com.example.other"),
+        ])
+        #expect(facts.persons.count == 2)
+        #expect(facts.leads == [true, true])
+    }
+
+    @Test("An empty batch says nothing.")
+    func empty() {
+        let facts = BatchFacts([])
+        #expect(facts.persons.isEmpty && facts.consents.isEmpty && facts.leads.isEmpty)
+    }
+}
