@@ -20,6 +20,8 @@ public final class LocalCluster: Sendable {
         public var port: UInt16?
         /// How many connections the server takes at most.
         public var maximumConnections = 100
+        /// Further settings of the server, by their names in `postgresql.conf`.
+        public var settings: [String: String] = [:]
 
         /// A durable cluster without TCP.
         public init() {}
@@ -27,7 +29,8 @@ public final class LocalCluster: Sendable {
 
     /// Where data, log and socket are: the directory asked for, or one that the server's user can reach instead.
     public let directory: String
-    private let socketDirectory: String
+    /// What libpq takes as `host`.
+    public let socketDirectory: String
     private let port: UInt16
     private let supervisor: Supervisor
 
@@ -105,6 +108,7 @@ public final class LocalCluster: Sendable {
         case .durable: break
         case .volatile: settings += ["fsync=off", "synchronous_commit=off", "full_page_writes=off"]
         }
+        settings += options.settings.map { "\($0.key)=\($0.value)" }.sorted()
         return settings.flatMap { ["-c", $0] }
     }
 
