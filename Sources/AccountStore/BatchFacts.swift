@@ -88,8 +88,7 @@ struct BatchFacts {
     init(_ batch: [ReceivedNotification]) {
         consentIndices = Array(repeating: 0, count: batch.count)
         leads = Array(repeating: false, count: batch.count)
-        let order = batch.indices.sorted { Self.precedes(batch[$0].notification, batch[$1].notification) }
-        for index in order {
+        for index in Self.order(of: batch) {
             let notification = batch[index].notification
             if !isLastPerson(notification) {
                 persons.append(Person(subject: notification.event.subject, team: notification.team))
@@ -110,10 +109,22 @@ struct BatchFacts {
 
     // MARK: - Private parts
 
+    /// The indices of the batch, ordered by person, then app. Beside each stands its subject, which nearly always decides:
+    /// a notification is large to carry around.
+    private static func order(of batch: [ReceivedNotification]) -> [Int] {
+        var keys: [(subject: Subject, index: Int)] = []
+        keys.reserveCapacity(batch.count)
+        for index in batch.indices { keys.append((batch[index].notification.event.subject, index)) }
+        keys.sort { lhs, rhs in
+            if lhs.subject != rhs.subject { return lhs.subject < rhs.subject }
+            return precedes(batch[lhs.index].notification, batch[rhs.index].notification)
+        }
+        return keys.map(\.index)
+    }
+
+    /// The order of two notifications about people of the same `sub`.
     private static func precedes(_ lhs: VerifiedNotification, _ rhs: VerifiedNotification) -> Bool {
-        if lhs.event.subject != rhs.event.subject { return lhs.event.subject < rhs.event.subject }
-        if lhs.team != rhs.team { return lhs.team < rhs.team }
-        return lhs.app < rhs.app
+        lhs.team != rhs.team ? lhs.team < rhs.team : lhs.app < rhs.app
     }
 
     private func isLastPerson(_ notification: VerifiedNotification) -> Bool {
