@@ -235,4 +235,25 @@ package.targets += [
         ] + nio,
         swiftSettings: house
     ),
+    .executableTarget(
+        name: "Benchmarks",
+        dependencies: [
+            "AccountStore",
+            "AppleNotifications",
+            "AppleSimulator",
+            "JOSE",
+            "LocalPostgres",
+            "Postgres",
+            "Terminal",
+            .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            .product(name: "AsyncHTTPClient", package: "async-http-client"),
+            .product(name: "NIOCore", package: "swift-nio"),
+            .product(name: "NIOHTTP1", package: "swift-nio"),
+            .product(name: "NIOPosix", package: "swift-nio"),
+            .product(name: "Subprocess", package: "swift-subprocess"),
+        ],
+        path: "Tests/Benchmarks",
+        exclude: ["peers"],
+        swiftSettings: house
+    ),
 ]

@@ -1,0 +1,133 @@
+import ArgumentParser
+import FoundationEssentials
+
+/// The same load on databases of growing size.
+struct GrowthCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "growth",
+        abstract: "Notifications a second by the number of accounts, and by the number of notifications stored before.",
+        discussion: """
+            The stored notifications carry short stand-ins for their tokens and lie in six monthly partitions. The largest
+            database takes some 20 GB below --work, and minutes to make.
+            """
+    )
+
+    @OptionGroup var options: BenchmarkOptions
+
+    @Option(help: "Numbers of accounts, separated by commas.")
+    var accounts = "10000,1000000,10000000"
+
+    @Option(help: "Numbers of notifications stored before, in a database of a million accounts.")
+    var stored = "0,5000000,20000000"
+
+    @Option(help: "Tokens to sign; a closed loop uses each once.")
+    var tokens = 120_000
+
+    @Option(help: "Where the picture goes.")
+    var chart = "growth.svg"
+
+    func run() async throws {
+        let accounts = try Self.numbers(accounts)
+        let stored = try Self.numbers(stored)
+        try await Workbench.with(options) { bench in
+            var report = Report([
+                "accounts", "stored before", "per second", "service µs", "PostgreSQL µs", "of the smallest",
+            ])
+            var series: [GrowthChart.Series] = []
+            let bases = accounts.map { ($0, 0) }
+            series.append(.init(name: "accounts", points: try await measure(bench, bases, &report) { $0.0 }))
+            let fills = stored.map { (1_000_000, $0) }
+            series.append(
+                .init(
+                    name: "notifications stored, 1 M accounts",
+                    points: try await measure(bench, fills, &report) { $0.1 }
+                )
+            )
+            report.print(asJSON: options.json)
+            try GrowthChart(series: series).svg.write(toFile: chart, atomically: true, encoding: .utf8)
+        }
+    }
+
+    private func measure(
+        _ bench: Workbench,
+        _ sizes: [(Int, Int)],
+        _ report: inout Report,
+        _ size: ((Int, Int)) -> Int
+    ) async throws -> [(size: Int, rate: Double)] {
+        var points: [(size: Int, rate: Double)] = []
+        for (people, stored) in sizes {
+            let tokens = try await Tokens.minted(tokens, people: people, in: bench.directory)
+            try await bench.siwadDatabase(people: people)
+            let base = stored == 0 ? Workbench.siwadBase(people) : "siwad_\(people)_\(stored)"
+            if stored > 0 {
+                try await bench.database(base) { try await bench.fill($0, people: people, stored: stored) }
+            }
+            var runs: [Measurement] = []
+            for round in 1...options.rounds {
+                Progress.note("\(people) accounts, \(stored) notifications stored, round \(round)")
+                try await bench.copy(of: base)
+                let (seconds, connections) = (options.seconds, options.connections)
+                let service = Service.siwad(bench, database: "run", tokens: tokens)
+                runs.append(
+                    try await service.running { figures in
+                        try await Measurement.of(figures, bench.server) {
+                            try await Wrk(directory: bench.directory)
+                                .post(tokens.genuine, to: service.url, connections: connections, seconds: seconds)
+                        }
+                    }
+                )
+            }
+            let typical = Measurement.typical(runs)
+            points.append((size((people, stored)), typical.rate))
+            report.append([
+                .number(Double(people), decimals: 0),
+                .number(Double(stored), decimals: 0),
+                .number(typical.rate, decimals: 0),
+                .number(typical.serviceMicroseconds, decimals: 1),
+                .number(typical.serverMicroseconds, decimals: 1),
+                .number(typical.rate / points[0].rate, decimals: 2),
+            ])
+        }
+        return points
+    }
+
+    private static func numbers(_ text: String) throws -> [Int] {
+        let numbers = text.split(separator: ",").map { Int($0) ?? -1 }
+        guard !numbers.isEmpty, numbers.allSatisfy({ $0 >= 0 }) else {
+            throw ValidationError("\(text) is not a list of numbers, separated by commas")
+        }
+        return numbers
+    }
+}
+
+extension Workbench {
+    /// Months over which stored notifications are spread.
+    private static let months = 6
+
+    /// Fills a database with people, and with notifications stored before.
+    fileprivate func fill(_ name: String, people: Int, stored: Int) async throws {
+        Progress.note("making a database of \(people) people and \(stored) notifications")
+        try await migrate(name)
+        for statement in Population.fillSiwad(people) { try await run(statement, on: name) }
+        let earliest = "now() - interval '\(Self.months - 1) months'"
+        try await run("SELECT siwa.ensure_notification_partitions(\(earliest), now())::text", on: name)
+        // Spread so that the present month, which the load goes to, has its share.
+        try await run(
+            """
+            INSERT INTO siwa.notifications (
+                jti, issued_at, received_at, event_time, sessions_ended, team_id, app_id, sub, event_type, outcome, source,
+                verified_kid, jws
+            )
+            SELECT
+                encode(sha256(int8send(i)), 'base64'), t.at, t.at, t.at, 0, '\(Population.team)', '\(Population.app)',
+                a.sub, 'email-enabled', 'unchanged', 'endpoint', 'benchmark', 'a stand-in for the token'
+            FROM generate_series(1, \(stored)) AS i
+            CROSS JOIN LATERAL (
+                SELECT now() - (i % \(Self.months)) * interval '1 month' - random() * interval '1 minute' AS at
+            ) AS t
+            JOIN siwa.accounts AS a ON a.account_id = 1 + (i * 7919) % \(people)
+            """,
+            on: name
+        )
+    }
+}

@@ -1,0 +1,43 @@
+/// What one run found.
+struct Measurement: Sendable {
+    var rate: Double
+    /// Milliseconds.
+    var median: Double
+    var p99: Double
+    var p999: Double
+    /// Processor time for each notification, in microseconds.
+    var serviceMicroseconds: Double
+    var serverMicroseconds: Double
+    /// MiB, at the end.
+    var resident: Double
+    var failures: Int
+    var refusals: Int
+
+    /// Runs a load and sees what it costs the service and the PostgreSQL server.
+    static func of(
+        _ service: ProcessFigures,
+        _ server: ProcessFigures,
+        _ load: () async throws -> Wrk.Result
+    ) async throws -> Measurement {
+        let before = (service.processorMicroseconds, server.processorMicroseconds)
+        let result = try await load()
+        let requests = max(1, result.requests)
+        return Measurement(
+            rate: result.rate,
+            median: result.latencies.median,
+            p99: result.latencies.p99,
+            p999: result.latencies.p999,
+            serviceMicroseconds: (service.processorMicroseconds - before.0) / requests,
+            serverMicroseconds: (server.processorMicroseconds - before.1) / requests,
+            resident: service.residentMebibytes,
+            failures: result.failures,
+            refusals: result.refusals
+        )
+    }
+
+    /// The run of the median rate.
+    static func typical(_ runs: [Measurement]) -> Measurement {
+        let sorted = runs.sorted { $0.rate < $1.rate }
+        return sorted[sorted.count / 2]
+    }
+}

@@ -1,0 +1,201 @@
+import FoundationEssentials
+import NIOCore
+import NIOPosix
+
+/// An open loop: requests are sent at their times, whether those before were answered or not, as Apple would. A latency
+/// counts from the time at which the request was due, so that waiting for a free connection counts too.
+struct OpenLoop {
+    let connections: Int
+    /// Requests a second.
+    let rate: Double
+    let seconds: Int
+
+    /// Posts the first lines of a file, each once.
+    func post(_ bodies: String, to url: String) async throws -> Wrk.Result {
+        let count = Int(rate * Double(seconds))
+        let lines = try String(contentsOfFile: bodies, encoding: .utf8).utf8.split(separator: UInt8(ascii: "\n"))
+            .prefix(count)
+        guard lines.count == count else { throw BenchmarkError("too few tokens: raise --tokens") }
+        guard let target = Target(url) else { throw BenchmarkError("\(url) is no URL to send to") }
+        let requests = lines.map { target.request(Array($0)) }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let loop = group.next()
+        let finished = loop.makePromise(of: Wrk.Result.self)
+        let schedule = NIOLoopBoundBox.makeBoxSendingValue(
+            Schedule(requests, interval: .nanoseconds(Int64(1e9 / rate)), on: loop, finished),
+            eventLoop: loop
+        )
+        let channels = try await withThrowingTaskGroup(of: (any Channel).self) { tasks in
+            for _ in 0..<connections {
+                tasks.addTask {
+                    try await ClientBootstrap(group: group)
+                        .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+                        .channelInitializer { channel in
+                            channel.eventLoop.makeCompletedFuture {
+                                try channel.pipeline.syncOperations.addHandler(Exchange(schedule.value))
+                            }
+                        }
+                        .connect(host: target.host, port: target.port).get()
+                }
+            }
+            return try await tasks.reduce(into: []) { $0.append($1) }
+        }
+        loop.execute { schedule.value.run() }
+        let result = try await finished.futureResult.get()
+        for channel in channels {
+            // The server may have closed it first.
+            try? await channel.close()
+        }
+        try await group.shutdownGracefully()
+        return result
+    }
+
+    /// Where requests go.
+    struct Target {
+        let host: String
+        let port: Int
+        let path: String
+
+        init?(_ url: String) {
+            let parts = url.dropFirst("http://".count).split(separator: "/", maxSplits: 1)
+            let authority = parts.first?.split(separator: ":") ?? []
+            guard parts.count == 2, authority.count == 2, let port = Int(authority[1]) else { return nil }
+            self.host = String(authority[0])
+            self.port = port
+            self.path = "/" + parts[1]
+        }
+
+        func request(_ body: [UInt8]) -> ByteBuffer {
+            var buffer = ByteBuffer()
+            buffer.writeString("POST \(path) HTTP/1.1\r\nHost: \(host)\r\nContent-Type: application/json\r\n")
+            buffer.writeString("Content-Length: \(body.count)\r\n\r\n")
+            buffer.writeBytes(body)
+            return buffer
+        }
+    }
+
+    /// Which request is due when, which connections are free, and how long answers took. Lives on one event loop.
+    final class Schedule {
+        private let requests: [ByteBuffer]
+        private let interval: TimeAmount
+        private let loop: any EventLoop
+        private let finished: EventLoopPromise<Wrk.Result>
+        private var idle: [Exchange] = []
+        private var start = NIODeadline.distantFuture
+        private var next = 0
+        private var latencies: [Int64] = []
+        private var failures = 0
+        private var refusals = 0
+
+        init(
+            _ requests: [ByteBuffer],
+            interval: TimeAmount,
+            on loop: any EventLoop,
+            _ finished: EventLoopPromise<Wrk.Result>
+        ) {
+            self.requests = requests
+            self.interval = interval
+            self.loop = loop
+            self.finished = finished
+            latencies.reserveCapacity(requests.count)
+        }
+
+        func run() {
+            start = .now()
+            tick()
+        }
+
+        func isFree(_ exchange: Exchange) {
+            idle.append(exchange)
+            sendDue()
+        }
+
+        func answered(due: NIODeadline, isSuccess: Bool) {
+            latencies.append((.now() - due).nanoseconds)
+            if !isSuccess { refusals += 1 }
+            finishIfDone()
+        }
+
+        func failed() {
+            failures += 1
+            finishIfDone()
+        }
+
+        private func due(_ index: Int) -> NIODeadline { start + .nanoseconds(interval.nanoseconds * Int64(index)) }
+
+        private func tick() {
+            sendDue()
+            if next < requests.count {
+                loop.assumeIsolated().scheduleTask(deadline: max(due(next), .now() + .microseconds(200))) {
+                    self.tick()
+                }
+            }
+        }
+
+        private func sendDue() {
+            let now = NIODeadline.now()
+            while next < requests.count, due(next) <= now, let exchange = idle.popLast() {
+                exchange.send(requests[next], due: due(next))
+                next += 1
+            }
+        }
+
+        private func finishIfDone() {
+            guard latencies.count + failures == requests.count else { return }
+            latencies.sort()
+            func at(_ share: Double) -> Double {
+                guard !latencies.isEmpty else { return 0 }
+                return Double(latencies[min(latencies.count - 1, Int(share * Double(latencies.count)))]) / 1e6
+            }
+            finished.succeed(
+                Wrk.Result(
+                    requests: Double(latencies.count),
+                    seconds: Double((.now() - start).nanoseconds) / 1e9,
+                    latencies: (at(0.5), at(0.99), at(0.999)),
+                    failures: failures,
+                    refusals: refusals
+                )
+            )
+        }
+    }
+
+    /// One connection: one request at a time.
+    final class Exchange: ChannelInboundHandler {
+        typealias InboundIn = ByteBuffer
+        typealias OutboundOut = ByteBuffer
+
+        private let schedule: Schedule
+        private var context: ChannelHandlerContext?
+        private var due: NIODeadline?
+        private var answer = ByteBuffer()
+
+        init(_ schedule: Schedule) { self.schedule = schedule }
+
+        func send(_ request: ByteBuffer, due: NIODeadline) {
+            self.due = due
+            context?.writeAndFlush(wrapOutboundOut(request), promise: nil)
+        }
+
+        func channelActive(context: ChannelHandlerContext) {
+            self.context = context
+            schedule.isFree(self)
+        }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            var part = unwrapInboundIn(data)
+            answer.writeBuffer(&part)
+            // An answer to 200 has no body; any other ends the measurement of this connection.
+            guard let due, answer.readableBytesView.suffix(4).elementsEqual("\r\n\r\n".utf8) else { return }
+            self.due = nil
+            let isSuccess = answer.readableBytesView.dropFirst(9).starts(with: "200".utf8)
+            answer.clear()
+            schedule.answered(due: due, isSuccess: isSuccess)
+            schedule.isFree(self)
+        }
+
+        func channelInactive(context: ChannelHandlerContext) {
+            self.context = nil
+            if due != nil { schedule.failed() }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+import ArgumentParser
+
+/// Dead letters replayed, beside the same notifications through the endpoint.
+struct ReplayCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "replay",
+        abstract: "Dead letters a second that an operator's replay takes, beside the endpoint's notifications.",
+        discussion: "Makes dead letters through the endpoint, by an app that siwad does not know at first."
+    )
+
+    @OptionGroup var options: BenchmarkOptions
+
+    @Option(help: "People in the database, with three sessions each.")
+    var people = 1_000_000
+
+    @Option(help: "Dead letters to replay.")
+    var letters = 100_000
+
+    func run() async throws {
+        try await Workbench.with(options) { bench in
+            let tokens = try await Tokens.minted(letters, people: people, in: bench.directory)
+            try await bench.siwadDatabase(people: people)
+            let load = SiwadLoad(bench: bench, tokens: tokens, people: people, options: options)
+            let endpoint = try await load.typical(connections: options.connections)
+            let (count, seconds) = try await replay(bench, tokens)
+            var report = Report(["way", "notifications", "per second", "of the endpoint's"])
+            report.append([
+                .text("endpoint, \(options.connections) connections"),
+                .number(endpoint.rate * Double(options.seconds), decimals: 0),
+                .number(endpoint.rate, decimals: 0), .number(1, decimals: 2),
+            ])
+            report.append([
+                .text("dead-letters replay"), .number(count, decimals: 0), .number(count / seconds, decimals: 0),
+                .number(count / seconds / endpoint.rate, decimals: 2),
+            ])
+            report.print(asJSON: options.json)
+        }
+    }
+
+    private func replay(_ bench: Workbench, _ tokens: Tokens) async throws -> (count: Double, seconds: Double) {
+        try await bench.copy(of: Workbench.siwadBase(people))
+        Progress.note("making dead letters")
+        let (url, connections, letters) = ("http://127.0.0.1:18080/apple/notifications", options.connections, letters)
+        let others = ["SIWAD_APPS": "\(Population.team)/com.example.other", "SIWAD_DEAD_LETTER_LIMIT": "10000000"]
+        try await Service.siwad(bench, database: "run", tokens: tokens, settings: others).running { _ in
+            let rate = 2_000.0
+            _ = try await OpenLoop(connections: connections, rate: rate, seconds: Int(Double(letters) / rate))
+                .post(tokens.genuine, to: url)
+        }
+        try await bench.warm("run")
+        Progress.note("replaying")
+        let clock = ContinuousClock()
+        let start = clock.now
+        _ = try await output(
+            of: bench.siwad,
+            ["dead-letters", "replay", "--all", "--note", "benchmark"],
+            environment: [
+                "SIWAD_DATABASE_URL": bench.conninfo("run"), "SIWAD_APPS": "\(Population.team)/\(Population.app)",
+                "SIWAD_KEYS_URL": "file://\(tokens.keySet)",
+            ]
+        )
+        let seconds = (clock.now - start) / .seconds(1)
+        let count = try await bench.run(
+            "SELECT count(*)::text FROM siwa.dead_letters WHERE status = 'replayed'",
+            on: "run"
+        )
+        return (count.flatMap { Double($0) } ?? 0, seconds)
+    }
+}

@@ -1,0 +1,104 @@
+import AsyncHTTPClient
+import Glibc
+import NIOCore
+import NIOHTTP1
+import Subprocess
+
+#if canImport(System)
+    import System
+#else
+    import SystemPackage
+#endif
+
+/// A server under test: how to start it and where it listens.
+struct Service {
+    let name: String
+    let executable: String
+    let arguments: [String]
+    let environment: [String: String]
+    /// Where notifications are posted.
+    let url: String
+    /// Answers 200 once the server is ready.
+    let healthURL: String
+    var workingDirectory = "/"
+
+    /// Runs `body` with the server running, and ends it.
+    func running<R: Sendable>(_ body: @Sendable @escaping (ProcessFigures) async throws -> R) async throws -> R {
+        var options = PlatformOptions()
+        options.teardownSequence = [.gracefulShutDown(allowedDurationToNextStep: .seconds(20))]
+        options.createSession = true
+        var variables = environment
+        variables["PATH"] = "/usr/bin:/bin:/usr/sbin:/sbin"
+        let result = try await run(
+            .path(FilePath(executable)),
+            arguments: Arguments(arguments),
+            environment: .custom(
+                Dictionary(uniqueKeysWithValues: variables.map { (Environment.Key(stringLiteral: $0.key), $0.value) })
+            ),
+            workingDirectory: FilePath(workingDirectory),
+            platformOptions: options,
+            input: .none,
+            output: .discarded,
+            error: .discarded
+        ) { execution -> Result<R, any Error> in
+            let result: Result<R, any Error>
+            do {
+                try await untilHealthy()
+                result = .success(try await body(ProcessFigures(processID: execution.processIdentifier.value)))
+            } catch {
+                result = .failure(error)
+            }
+            // Of its whole session: uvicorn's workers outlive a parent that is merely told to end.
+            try? execution.send(signal: .terminate, toProcessGroup: true)
+            return result
+        }
+        return try result.closureResult.get()
+    }
+
+    private func untilHealthy() async throws {
+        let clock = ContinuousClock()
+        let deadline = clock.now + .seconds(30)
+        while clock.now < deadline {
+            let request = HTTPClientRequest(url: healthURL)
+            // Refused until it listens.
+            if let response = try? await HTTPClient.shared.execute(request, timeout: .seconds(1)),
+                response.status == .ok
+            {
+                return
+            }
+            try await clock.sleep(for: .milliseconds(50))
+        }
+        throw BenchmarkError("\(name) did not become ready at \(healthURL); start it by hand to see why")
+    }
+}
+
+/// Runs a program to its end and returns what it printed.
+func output(
+    of program: String,
+    _ arguments: [String],
+    environment: [String: String] = [:],
+    in directory: String = "/"
+) async throws -> String {
+    var variables = environment
+    variables["PATH"] = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+    variables["HOME"] = variables["HOME"] ?? "/tmp"
+    do {
+        let result = try await run(
+            program.hasPrefix("/") ? .path(FilePath(program)) : .name(program),
+            arguments: Arguments(arguments),
+            environment: .custom(
+                Dictionary(uniqueKeysWithValues: variables.map { (Environment.Key(stringLiteral: $0.key), $0.value) })
+            ),
+            workingDirectory: FilePath(directory),
+            output: .string(limit: 16 << 20),
+            error: .string(limit: 1 << 20)
+        )
+        guard result.terminationStatus.isSuccess else {
+            let words = result.standardError.split(separator: "\n").last.map(String.init) ?? "nothing"
+            throw BenchmarkError("\(program) \(arguments.first ?? "") failed: \(words)")
+        }
+        return result.standardOutput
+    } catch let error as SubprocessError {
+        throw BenchmarkError("\(program) can't be run: \(error)")
+    }
+}

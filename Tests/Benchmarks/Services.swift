@@ -1,0 +1,100 @@
+import FoundationEssentials
+
+extension Service {
+    /// siwad on a database.
+    static func siwad(
+        _ bench: Workbench,
+        database: String,
+        tokens: Tokens,
+        settings: [String: String] = [:]
+    ) -> Service {
+        var environment = [
+            "SIWAD_DATABASE_URL": bench.conninfo(database),
+            "SIWAD_APPS": "\(Population.team)/\(Population.app)",
+            "SIWAD_KEYS_URL": "file://\(tokens.keySet)",
+            "SIWAD_LISTEN": "127.0.0.1:18080",
+            "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:18090",
+            "SIWAD_LOG_LEVEL": "warning",
+        ]
+        environment.merge(settings) { _, given in given }
+        return Service(
+            name: "siwad",
+            executable: bench.siwad,
+            arguments: ["serve"],
+            environment: environment,
+            url: "http://127.0.0.1:18080/apple/notifications",
+            healthURL: "http://127.0.0.1:18090/readyz"
+        )
+    }
+
+    /// The Python peer with so many workers, each with so many connections.
+    static func python(_ bench: Workbench, database: String, tokens: Tokens, workers: Int, pool: Int) -> Service {
+        Service(
+            name: "Python",
+            executable: "\(bench.directory)/venv/bin/python",
+            arguments: [
+                "-m", "uvicorn", "app:app", "--host", "127.0.0.1", "--port", "18091", "--workers", "\(workers)",
+                "--loop",
+                "uvloop", "--http", "httptools", "--interface", "asgi3", "--no-access-log", "--log-level", "warning",
+                "--no-server-header", "--no-date-header", "--backlog", "4096", "--timeout-keep-alive", "65",
+            ],
+            environment: [
+                "DATABASE_URL": bench.uri(database), "JWKS_FILE": tokens.keySet, "POOL_SIZE": "\(pool)",
+                "APPLE_AUDIENCES": Population.app,
+            ],
+            url: "http://127.0.0.1:18091/apple/notifications",
+            healthURL: "http://127.0.0.1:18091/health",
+            workingDirectory: "\(Peers.sources)/python"
+        )
+    }
+
+    /// The Go peer with so many connections.
+    static func go(_ bench: Workbench, database: String, tokens: Tokens, pool: Int) -> Service {
+        Service(
+            name: "Go",
+            executable: "\(bench.directory)/go-peer",
+            arguments: [],
+            environment: [
+                "DATABASE_URL": bench.uri(database), "JWKS_FILE": tokens.keySet, "POOL_SIZE": "\(pool)",
+                "APPLE_AUDIENCES": Population.app, "ADDR": "127.0.0.1:18092",
+            ],
+            url: "http://127.0.0.1:18092/apple/notifications",
+            healthURL: "http://127.0.0.1:18092/health"
+        )
+    }
+}
+
+/// The services that siwad is compared with.
+enum Peers {
+    /// Where their sources are.
+    static var sources: String { Workbench.absolute("Tests/Benchmarks/peers") }
+
+    /// Builds both, the first time.
+    static func prepare(in directory: String) async throws {
+        let files = FileManager.default
+        guard files.fileExists(atPath: "\(sources)/go/main.go") else {
+            throw BenchmarkError("\(sources) is not there: start this in the package's directory")
+        }
+        if !files.fileExists(atPath: "\(directory)/venv/complete") {
+            Progress.note("installing the Python peer's packages")
+            _ = try await output(of: "python3", ["-m", "venv", "\(directory)/venv"])
+            _ = try await output(
+                of: "\(directory)/venv/bin/pip",
+                ["install", "--quiet", "--requirement", "\(sources)/python/requirements.txt"]
+            )
+            try "".write(toFile: "\(directory)/venv/complete", atomically: true, encoding: .utf8)
+        }
+        if !files.fileExists(atPath: "\(directory)/go-peer") {
+            Progress.note("building the Go peer")
+            _ = try await output(
+                of: "go",
+                ["build", "-o", "\(directory)/go-peer", "main.go"],
+                environment: [
+                    "GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOCACHE": "\(directory)/go-cache",
+                    "HOME": directory,
+                ],
+                in: "\(sources)/go"
+            )
+        }
+    }
+}

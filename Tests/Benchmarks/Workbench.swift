@@ -1,0 +1,116 @@
+import FoundationEssentials
+import LocalPostgres
+import Postgres
+
+/// Where measurements take place: a PostgreSQL cluster as durable as one in production, with databases that every run
+/// begins from a copy of.
+struct Workbench {
+    /// The absolute path of the working directory.
+    let directory: String
+    /// The siwad under test.
+    let siwad: String
+    private let cluster: LocalCluster
+
+    /// Settings of the server that a database of this size would have in production. All else is PostgreSQL's default:
+    /// fsync, synchronous_commit and full_page_writes are on.
+    static let serverSettings = [
+        "shared_buffers": "2GB", "max_wal_size": "16GB", "checkpoint_timeout": "30min", "maintenance_work_mem": "512MB",
+    ]
+
+    /// Runs `body` with the cluster started.
+    static func with<R>(_ options: BenchmarkOptions, _ body: (Workbench) async throws -> R) async throws -> R {
+        let directory = absolute(options.work)
+        let siwad = absolute(options.siwad)
+        guard FileManager.default.isExecutableFile(atPath: siwad) else {
+            throw BenchmarkError("\(siwad) is not there: run swift build -c release --product siwad")
+        }
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+        var clusterOptions = LocalCluster.Options()
+        clusterOptions.settings = serverSettings
+        let cluster = try await LocalCluster.start(at: "\(directory)/cluster", clusterOptions)
+        let bench = Workbench(directory: directory, siwad: siwad, cluster: cluster)
+        do {
+            let result = try await body(bench)
+            await cluster.stop()
+            return result
+        } catch {
+            await cluster.stop()
+            throw error
+        }
+    }
+
+    /// How to connect to a database.
+    func conninfo(_ database: String) -> String { cluster.conninfo(database: database) }
+
+    /// A PostgreSQL URI for programs that don't read libpq's other form.
+    func uri(_ database: String) -> String {
+        "postgresql://postgres@/\(database)?host=\(cluster.socketDirectory)"
+    }
+
+    /// The server with its backends.
+    var server: ProcessFigures {
+        let lines = Machine.read("\(cluster.directory)/data/postmaster.pid").split(separator: "\n")
+        return ProcessFigures(processID: lines.first.flatMap { Int32($0) } ?? 0)
+    }
+
+    /// Executes statements, and returns the first value of the last one's result.
+    @discardableResult
+    func run(_ sql: String, on database: String = "postgres") async throws -> String? {
+        var settings = try ConnectionSettings(conninfo: conninfo(database), applicationName: "benchmarks")
+        settings.deadline = .seconds(3_600)
+        let connection = try await PostgresConnection.connect(settings)
+        do {
+            let value = try await connection.withSession(deadline: .seconds(3_600)) { session throws(PostgresError) in
+                let rows = try session.execute(Statement(once: sql))
+                return rows.count > 0 ? try rows.optionalString(0, 0) : nil
+            }
+            await connection.close()
+            return value
+        } catch {
+            await connection.close()
+            throw error
+        }
+    }
+
+    /// Makes a database once, under a temporary name until it is complete.
+    func database(_ name: String, _ fill: (_ name: String) async throws -> Void) async throws {
+        guard try await run("SELECT datname::text FROM pg_database WHERE datname = '\(name)'") == nil else { return }
+        try await run("DROP DATABASE IF EXISTS making WITH (FORCE)")
+        try await run("CREATE DATABASE making")
+        try await fill("making")
+        try await run("VACUUM (ANALYZE, FREEZE)", on: "making")
+        try await run("CREATE EXTENSION IF NOT EXISTS pg_prewarm", on: "making")
+        try await run("ALTER DATABASE making RENAME TO \(name)")
+    }
+
+    /// A fresh copy of a database, its tables in memory as far as they fit, right after a checkpoint: the same start for
+    /// every run.
+    func copy(of base: String, as name: String = "run") async throws {
+        try await run("DROP DATABASE IF EXISTS \(name) WITH (FORCE)")
+        try await run("CREATE DATABASE \(name) TEMPLATE \(base)")
+        try await warm(name)
+    }
+
+    /// Reads a database's tables and indexes into memory, and makes a checkpoint.
+    func warm(_ name: String) async throws {
+        try await run(
+            """
+            SELECT sum(pg_prewarm(c.oid))::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+            WHERE n.nspname IN ('siwa', 'public') AND c.relkind IN ('r', 'i')
+            """,
+            on: name
+        )
+        try await run("CHECKPOINT")
+    }
+
+    static func absolute(_ path: String) -> String {
+        path.hasPrefix("/") ? path : FileManager.default.currentDirectoryPath + "/" + path
+    }
+}
+
+/// Why a measurement could not be made, with the next step.
+struct BenchmarkError: Error, CustomStringConvertible {
+    let description: String
+
+    init(_ description: String) { self.description = description }
+}
