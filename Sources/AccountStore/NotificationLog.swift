@@ -35,6 +35,8 @@ public struct LoggedNotification: Sendable, Equatable {
 
 /// Which notifications are looked for; nil matches everything.
 public struct NotificationFilter: Sendable {
+    /// `jti`.
+    public var id: String?
     /// Apple's identifier of the person.
     public var subject: String?
     /// The developer team.
@@ -45,6 +47,8 @@ public struct NotificationFilter: Sendable {
     public var eventType: String?
     /// `applied`, `superseded` or `unchanged`.
     public var outcome: String?
+    /// `endpoint`, `spool` or `replay`.
+    public var source: String?
     /// Received at or after.
     public var since: WallTime?
     /// Received before.
@@ -54,20 +58,24 @@ public struct NotificationFilter: Sendable {
 
     /// Everything, at most `limit` rows.
     public init(
+        id: String? = nil,
         subject: String? = nil,
         team: String? = nil,
         app: String? = nil,
         eventType: String? = nil,
         outcome: String? = nil,
+        source: String? = nil,
         since: WallTime? = nil,
         until: WallTime? = nil,
         limit: Int = 50
     ) {
+        self.id = id
         self.subject = subject
         self.team = team
         self.app = app
         self.eventType = eventType
         self.outcome = outcome
+        self.source = source
         self.since = since
         self.until = until
         self.limit = limit
@@ -93,6 +101,8 @@ public enum NotificationLog {
             binds.append(Timestamp(filter.since ?? WallTime(microseconds: .min)))
             binds.append(Timestamp(filter.until ?? WallTime(microseconds: .max)))
             binds.append(Int64(clamping: filter.limit))
+            binds.append(filter.source)
+            binds.append(filter.id)
         }
         return try session.execute(list, binds).map(read)
     }
@@ -121,7 +131,8 @@ public enum NotificationLog {
         )
     }
 
-    // Received at about the time of issue, so the newest partitions answer first; each has an index on received_at.
+    // A person's and a jti's are found by their indexes in each partition. Everything else is looked for among what was
+    // received in the time asked for, by the index on received_at, the newest first, until there are enough.
     private static let list = Statement(
         once: """
             SELECT
@@ -135,6 +146,8 @@ public enum NotificationLog {
                 AND ($5::text IS NULL OR outcome = $5)
                 AND received_at >= $6
                 AND received_at < $7
+                AND ($9::text IS NULL OR source = $9)
+                AND ($10::text IS NULL OR jti = $10)
             ORDER BY received_at DESC
             LIMIT $8
             """

@@ -23,50 +23,17 @@ public struct AccountSession: Sendable, Equatable {
     public let isLive: Bool
 }
 
-/// Which sessions are looked for; nil matches everything.
-public struct SessionFilter: Sendable {
-    /// The application's name for the session.
-    public var id: String?
-    /// Apple's identifier of the person.
-    public var subject: String?
-    /// The developer team.
-    public var team: String?
-    /// The app group.
-    public var app: String?
-    /// Only those that are live now.
-    public var onlyLive: Bool
-    /// At most so many rows; nil: all.
-    public var limit: Int?
+/// How many sessions there are.
+public struct SessionCount: Sendable, Equatable {
+    /// Live or not.
+    public let all: Int
+    /// Those that are live now, by the database's clock.
+    public let live: Int
 
-    /// Everything, at most `limit` rows.
-    public init(
-        id: String? = nil,
-        subject: String? = nil,
-        team: String? = nil,
-        app: String? = nil,
-        onlyLive: Bool = false,
-        limit: Int? = 50
-    ) {
-        self.id = id
-        self.subject = subject
-        self.team = team
-        self.app = app
-        self.onlyLive = onlyLive
-        self.limit = limit
-    }
-
-    /// Whether it names a session or a person, rather than everybody.
-    public var isSpecific: Bool { id != nil || subject != nil }
-
-    fileprivate var binds: Binds {
-        Binds {
-            $0.append(id)
-            $0.append(subject)
-            $0.append(team)
-            $0.append(app)
-            $0.append(onlyLive)
-            $0.append(limit.map { Int64(clamping: $0) })
-        }
+    /// So many.
+    public init(all: Int, live: Int) {
+        self.all = all
+        self.live = live
     }
 }
 
@@ -119,19 +86,47 @@ public enum Sessions {
         return ended
     }
 
+    /// How many sessions of a person there are, by app group.
+    public static func count(
+        subject: Subject,
+        team: TeamID,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [AppID: SessionCount] {
+        let binds = Binds {
+            $0.append(subject.rawValue)
+            $0.append(team.rawValue)
+        }
+        let rows = try session.execute(count, binds)
+        var counts: [AppID: SessionCount] = [:]
+        for row in 0..<rows.count {
+            counts[AppID(try rows.string(row, 0))] = SessionCount(
+                all: Int(try rows.int64(row, 1)),
+                live: Int(try rows.int64(row, 2))
+            )
+        }
+        return counts
+    }
+
+    // The newest first by the index on created_at, each with its account and consent by their keys, until there are enough;
+    // or the sessions of a person or an id alone, by theirs.
     private static let list = Statement(
         once: """
             SELECT
                 session_id, team_id, sub, app_id, created_at, expires_at, ended_at, end_reason,
                 ended_at IS NULL AND (expires_at IS NULL OR expires_at > now())
             FROM siwa.sessions
-            WHERE ($1::text IS NULL OR session_id = $1)
-                AND ($2::text IS NULL OR sub = $2)
-                AND ($3::text IS NULL OR team_id = $3)
-                AND ($4::text IS NULL OR app_id = $4)
-                AND (NOT $5::boolean OR (ended_at IS NULL AND (expires_at IS NULL OR expires_at > now())))
+            WHERE \(SessionFilter.condition)
             ORDER BY created_at DESC, session_id
-            LIMIT $6
+            LIMIT $10
+            """
+    )
+
+    private static let count = Statement(
+        once: """
+            SELECT app_id, count(*), count(*) FILTER (WHERE ended_at IS NULL AND (expires_at IS NULL OR expires_at > now()))
+            FROM siwa.sessions
+            WHERE sub = $1 AND team_id = $2
+            GROUP BY app_id
             """
     )
 
@@ -140,24 +135,14 @@ public enum Sessions {
             SELECT session_id
             FROM (
                 SELECT session_id
-                FROM siwa.live_sessions
-                WHERE ($1::text IS NULL OR session_id = $1)
-                    AND ($2::text IS NULL OR sub = $2)
-                    AND ($3::text IS NULL OR team_id = $3)
-                    AND ($4::text IS NULL OR app_id = $4)
-                    AND $5::boolean IS NOT NULL
+                FROM siwa.sessions
+                WHERE \(SessionFilter.condition)
+                    AND ended_at IS NULL
+                    AND (expires_at IS NULL OR expires_at > now())
                 ORDER BY session_id
-                LIMIT $6
+                LIMIT $10
             ) AS matching
             WHERE siwa.end_session(session_id, 'operator')
             """
     )
-}
-
-extension SessionFilter {
-    /// The filter as an operator would write it, for the audit.
-    fileprivate var audited: String {
-        let parts = [("--session", id), ("--sub", subject), ("--team", team), ("--app", app)]
-        return parts.compactMap { name, value in value.map { "\(name) \($0)" } }.joined(separator: " ")
-    }
 }

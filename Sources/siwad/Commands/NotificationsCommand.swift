@@ -19,7 +19,13 @@ struct NotificationsListCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "list",
         abstract: "List notifications, the one received last first.",
-        discussion: "Example:\n  siwad notifications list --outcome superseded --json"
+        discussion: """
+            --sub and --jti find theirs by an index. The others look through what was received between --since and --until,
+            the newest first, until there are enough: in a large database, name a time with them.
+
+            Example:
+              siwad notifications list --outcome superseded --since 2026-01-01 --json
+            """
     )
 
     @OptionGroup var filter: AccountFilterOptions
@@ -27,6 +33,10 @@ struct NotificationsListCommand: Command {
     var type: String?
     @Option(name: .long, help: "applied, superseded or unchanged.")
     var outcome: String?
+    @Option(name: .long, help: "endpoint, spool or replay.")
+    var source: String?
+    @Option(name: .long, parsing: .unconditional, help: "Its identifier.")
+    var jti: String?
     @Option(name: .long, help: ArgumentHelp("Received at or after.", valueName: "time"))
     var since: TimeArgument?
     @Option(name: .long, help: ArgumentHelp("Received before.", valueName: "time"))
@@ -37,18 +47,21 @@ struct NotificationsListCommand: Command {
 
     var flags: [SettingKey: String] { database.flags }
 
-    /// Refuses outcomes that no notification has.
+    /// Refuses outcomes and sources that no notification has.
     func validate() throws {
+        try AccountFilterOptions.check(source, "--source", ["endpoint", "spool", "replay"])
         try AccountFilterOptions.check(outcome, "--outcome", ["applied", "superseded", "unchanged"])
     }
 
     func run(_ invocation: Invocation) async throws {
         let filter = NotificationFilter(
+            id: jti,
             subject: filter.sub,
             team: filter.team,
             app: filter.app,
             eventType: type,
             outcome: outcome,
+            source: source,
             since: since?.time,
             until: until?.time,
             limit: listing.limit

@@ -17,6 +17,8 @@ struct DeadLetterFilterOptions: ParsableArguments {
     var app: String?
     @Option(name: .long, help: "Event type; either spelling finds a deletion.")
     var type: String?
+    @Option(name: .long, help: "About this person, the token's sub.")
+    var sub: String?
     @Flag(name: .long, help: "Every letter.")
     var all = false
 
@@ -29,7 +31,9 @@ struct DeadLetterFilterOptions: ParsableArguments {
     /// Refuses to be about every letter by accident.
     func validateIsGiven() throws {
         guard all || !filter.isEmpty else {
-            throw ValidationError("name letters by --id, --reason, --since, --until, --app or --type, or say --all")
+            throw ValidationError(
+                "name letters by --id, --reason, --since, --until, --app, --type or --sub, or say --all"
+            )
         }
     }
 
@@ -41,7 +45,8 @@ struct DeadLetterFilterOptions: ParsableArguments {
             since: since?.time,
             until: until?.time,
             app: app,
-            eventType: type
+            eventType: type,
+            subject: sub
         )
     }
 }
@@ -60,34 +65,6 @@ struct DeadLetterStatusOptions: ParsableArguments {
     func value(default usual: DeadLetterStatus?) -> DeadLetterStatus? {
         guard let status else { return usual }
         return DeadLetterStatus(rawValue: status)
-    }
-}
-
-/// Who changes something and why, where it can be tried without changing anything.
-struct RehearsalOptions: ParsableArguments {
-    @Flag(name: .customLong("dry-run"), help: "Say what would happen, and change nothing.")
-    var dryRun = false
-    @Option(
-        name: .long,
-        help: ArgumentHelp("Why; it lands in the audit. Required but for --dry-run.", valueName: "text")
-    )
-    var note: String?
-    @Option(
-        name: .customLong("operator"),
-        help: ArgumentHelp("Who; the login name if it is left out.", valueName: "name")
-    )
-    var operatorName: String?
-
-    /// Refuses what says nothing.
-    func validate() throws {
-        guard dryRun || note != nil else { throw ValidationError("--note must say why: it lands in the audit") }
-        guard note?.contains(where: { !$0.isWhitespace }) ?? true else { throw ValidationError("--note must say why") }
-        guard operatorName?.isEmpty != true else { throw ValidationError("--operator must be a name") }
-    }
-
-    /// Who it is.
-    func name(environment: [String: String]) -> String {
-        OperatorOptions.name(operatorName, environment: environment)
     }
 }
 

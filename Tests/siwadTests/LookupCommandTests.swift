@@ -1,0 +1,164 @@
+import AccountStore
+import AppleNotifications
+import Postgres
+import StoreTestSupport
+import Terminal
+import TestSupport
+import Testing
+
+@testable import siwad
+
+@Suite("Looking up notifications and sessions")
+struct LookupCommandTests {
+    private static let start = WallTime(seconds: 1_790_000_000)
+
+    /// Two people with sessions in two apps and notifications from two sources.
+    private func withTraffic(_ body: ([String: String], PostgresConnection) async throws -> Void) async throws {
+        try await TestDatabase.with(.siwa) { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await connection.withSession { session throws(PostgresError) in
+                let start = Self.start
+                try Notifications.ensurePartitions(from: start, through: start, in: session)
+                for (index, client) in ["com.example.one", "com.example.two", "com.example.one"].enumerated() {
+                    let sub = Subject(index < 2 ? "p" : "q")
+                    let time = start + .seconds(index)
+                    _ = try Applications.recordSignIn(
+                        client: ClientID(client),
+                        subject: sub,
+                        signedInAt: time,
+                        in: session
+                    )
+                    try Applications.openSession(
+                        client: ClientID(client),
+                        subject: sub,
+                        session: "s\(index)",
+                        createdAt: time,
+                        in: session
+                    )
+                }
+                _ = try Notifications.record(
+                    [.sample("consent-revoked", sub: "p", at: start + .seconds(60), id: "-n1")],
+                    source: .endpoint,
+                    in: session
+                )
+                _ = try Notifications.record(
+                    [.sample("email-disabled", sub: "q", at: start + .seconds(90), id: "n2")],
+                    source: .replay,
+                    in: session
+                )
+            }
+            try await body(["SIWAD_DATABASE_URL": database.conninfo, "USER": "kim"], connection)
+            await connection.close()
+        }
+    }
+
+    private func found(_ arguments: [String], _ key: String, _ environment: [String: String]) async -> [String] {
+        let result = await siwadCommand(arguments + ["--json"], environment: environment)
+        return result.lines.compactMap { line in
+            line.split(separator: "\"\(key)\":\"").last?.split(separator: "\"").first.map(String.init)
+        }
+    }
+
+    @Test(
+        "Notifications are found by each filter.",
+        arguments: [
+            ([], ["n2", "-n1"]), (["--sub", "p"], ["-n1"]), (["--jti", "-n1"], ["-n1"]),
+            (["--source", "replay"], ["n2"]),
+            (["--type", "email-disabled"], ["n2"]), (["--app", "com.example.two"], []),
+            (["--outcome", "applied", "--source", "endpoint"], ["-n1"]), (["--since", "2026-09-21T14:14:50Z"], ["n2"]),
+            (["--until", "2026-09-21T14:14:50Z"], ["-n1"]), (["--limit", "1"], ["n2"]),
+        ] as [([String], [String])]
+    )
+    func notifications(_ filter: [String], _ expected: [String]) async throws {
+        try await withTraffic { environment, _ in
+            #expect(await found(["notifications", "list"] + filter, "jti", environment) == expected)
+        }
+    }
+
+    @Test(
+        "Sessions are found by each filter.",
+        arguments: [
+            ([], ["s2", "s1", "s0"]), (["--live"], ["s2", "s1"]), (["--ended"], ["s0"]),
+            (["--sub", "p"], ["s1", "s0"]),
+            (["--reason", "consent-revoked"], ["s0"]), (["--reason", "expired"], []),
+            (["--app", "com.example.two"], ["s1"]), (["--since", "2026-09-21T14:13:21Z"], ["s2", "s1"]),
+            (["--until", "2026-09-21T14:13:21Z"], ["s0"]),
+        ] as [([String], [String])]
+    )
+    func sessions(_ filter: [String], _ expected: [String]) async throws {
+        try await withTraffic { environment, _ in
+            #expect(await found(["sessions", "list"] + filter, "session_id", environment) == expected)
+        }
+    }
+
+    @Test("Words that name nothing are refused as wrong usage.")
+    func usage() async {
+        for arguments in [
+            ["notifications", "list", "--source", "mail"], ["sessions", "list", "--reason", "boredom"],
+            ["sessions", "list", "--live", "--ended"], ["sessions", "end", "--note", "everybody"],
+            ["sessions", "end", "--sub", "p"], ["accounts", "show", "p", "--limit", "0"],
+        ] {
+            #expect(await siwadCommand(arguments).status == .usage, "\(arguments)")
+        }
+    }
+
+    @Test("A dry run of ending sessions names them and leaves no trace.")
+    func rehearsal() async throws {
+        try await withTraffic { environment, connection in
+            let arguments = ["sessions", "end", "--sub", "p"]
+            let rehearsed = await siwadCommand(arguments + ["--dry-run"], environment: environment)
+            #expect(rehearsed.status == .done)
+            #expect(rehearsed.output == "s1\n")
+            #expect(rehearsed.errors == "dry run: 1 session would end, nothing was changed\n")
+            #expect(await found(["sessions", "list", "--live"], "session_id", environment) == ["s2", "s1"])
+            let audit = try await connection.withSession { session throws(PostgresError) in
+                try session.execute(Statement(once: "SELECT FROM siwa.operator_actions")).count
+            }
+            #expect(audit == 0)
+            let ended = await siwadCommand(arguments + ["--note", "asked"], environment: environment)
+            #expect(ended.output == rehearsed.output)
+        }
+    }
+
+    @Test("What is named and isn't live makes the end of the others a partial one.")
+    func partly() async throws {
+        try await withTraffic { environment, _ in
+            let result = await siwad("sessions", "end", "s0", "s1", "s2", "--note", "stolen", environment: environment)
+            #expect(result.status == .partlyFailed)
+            #expect(result.output == "s1\ns2\n")
+            #expect(result.errors.contains("1 of 3 named is no live session"))
+        }
+    }
+
+    @Test("A person's page names the notification that signed them out, and the letters about them that are open.")
+    func page() async throws {
+        try await withTraffic { environment, connection in
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(
+                    script: """
+                        INSERT INTO siwa.dead_letters (
+                            received_at, last_received_at, reason, detail, body, token_digest, sub, aud, verified_kid,
+                            verified_at
+                        )
+                        SELECT now(), now(), 'expired', '', '', sha256(aud::bytea), 'p', aud, 'k', now()
+                        FROM unnest('{com.example.one,com.example.other}'::text[]) AS aud
+                        """
+                )
+            }
+            let page = await siwad("accounts", "show", "p", environment: environment)
+            #expect(page.status == .done, "\(page.errors)")
+            #expect(
+                page.lines[1].contains(
+                    "com.example.one: signed out, because consent was revoked on 2026-09-21 14:14:20"
+                )
+            )
+            #expect(page.lines[1].contains("told by notification -n1."))
+            #expect(page.lines[2].contains("com.example.two: signed in, 1 live session."))
+            // The other letter is for an app of another team, so about another person.
+            #expect(page.lines.suffix(3).first == "OPEN DEAD LETTERS")
+            #expect(page.lines.last?.contains("com.example.one") == true)
+            let letters = await siwad("dead-letters", "list", "--sub", "p", environment: environment)
+            #expect(letters.lines.count == 3)
+        }
+    }
+}
