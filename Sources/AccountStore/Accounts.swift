@@ -67,8 +67,10 @@ public struct AccountRegisters: Sendable, Equatable {
     public let email: String?
     /// Whether it is a relay address, as far as known.
     public let emailIsPrivate: Bool?
-    /// When it was seen.
+    /// When it was seen; nil once it was erased.
     public let emailObservedAt: WallTime?
+    /// When the personal data of a deleted account were erased.
+    public let erasedAt: WallTime?
 }
 
 /// What is looked for; nil matches everything.
@@ -169,7 +171,8 @@ public enum Accounts {
                 forwardingEnabledAt: try rows.optionalTime(row, 5),
                 email: try rows.optionalString(row, 6),
                 emailIsPrivate: try rows.optionalBool(row, 7),
-                emailObservedAt: try rows.optionalTime(row, 8)
+                emailObservedAt: try rows.optionalTime(row, 8),
+                erasedAt: try rows.optionalTime(row, 9)
             )
         }
     }
@@ -212,7 +215,7 @@ public enum Accounts {
         once: """
             SELECT
                 team_id, sub, first_heard_at, deleted_at, forwarding_disabled_at, forwarding_enabled_at, email,
-                email_is_private, email_observed_at
+                email_is_private, nullif(email_observed_at, 'infinity'), erased_at
             FROM siwa.accounts
             WHERE sub = $1 AND ($2::text IS NULL OR team_id = $2)
             ORDER BY team_id

@@ -58,7 +58,30 @@ extension DeadLetters {
         limit: Int,
         in session: borrowing Session
     ) throws(PostgresError) -> [KeptDeadLetter] {
-        var conditions = DeadLetterConditions(filter, status: status)
+        try list(DeadLetterConditions(filter, status: status), limit: limit, in: session)
+    }
+
+    /// The open letters about a person, the one received last first. One for an app of another team is about somebody
+    /// else.
+    public static func open(
+        about subject: Subject,
+        of team: TeamID,
+        limit: Int,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [KeptDeadLetter] {
+        var conditions = DeadLetterConditions(DeadLetterFilter(subject: subject.rawValue), status: .open)
+        conditions.add("NOT EXISTS (SELECT FROM siwa.clients AS k WHERE k.client_id = aud AND k.team_id <> ?)") {
+            $0.append(team.rawValue)
+        }
+        return try list(conditions, limit: limit, in: session)
+    }
+
+    private static func list(
+        _ conditions: DeadLetterConditions,
+        limit: Int,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [KeptDeadLetter] {
+        var conditions = conditions
         let tail = conditions.parameter(in: "ORDER BY id DESC LIMIT ?") { $0.append(Int64(clamping: limit)) }
         // First the ids, from an index alone where it has what the filter asks for, then their rows.
         let statement = Statement(

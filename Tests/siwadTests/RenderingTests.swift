@@ -63,7 +63,8 @@ private let registers = AccountRegisters(
     forwardingEnabledAt: nil,
     email: "k7x2m9@privaterelay.appleid.com",
     emailIsPrivate: true,
-    emailObservedAt: time("2026-01-03T00:00:00Z")
+    emailObservedAt: time("2026-01-03T00:00:00Z"),
+    erasedAt: nil
 )
 
 private let notification = LoggedNotification(
@@ -89,39 +90,13 @@ struct RenderingTests {
 
     @Test("fits 80 columns.")
     func fits() {
-        let page = AccountPage(registers: registers, states: [state("revoked")], sessions: [session], history: [change])
         let teams = [state("authorized"), state("revoked", team: TeamID("F6G7H8I9J0"))]
         let tables: [Table] = [
             AccountListings.states(teams).table, AccountListings.history([change]).table,
             AccountListings.sessions([session]).table, NotificationListing.list([notification]).table,
         ]
-        var lines = tables.flatMap { $0.lines(style: narrow) }
-        lines += page.lines(style: narrow).filter { !$0.hasPrefix("  address") }
+        let lines = tables.flatMap { $0.lines(style: narrow) }
         for line in lines { #expect(VisibleText.width(line) <= 80, "\(line)") }
-    }
-
-    @Test("of an account is on one page.")
-    func page() {
-        let page = AccountPage(registers: registers, states: [state("revoked")], sessions: [session], history: [change])
-        let expected = """
-            000768.6166f031167141e695698239959f591a.1521 in team A1B2C3D4E5
-              heard of    first on 2026-01-02 03:04:05 UTC
-              address     k7x2m9@privaterelay.appleid.com (private relay, seen 2026-01-03 00:00:00 UTC)
-              mail        undeliverable: forwarding off since 2026-01-03 00:00:00 UTC
-
-            APPS
-              APP                                 STATE    SIGNED IN (UTC)      REVOKED (UTC)
-              com.example.quite.long.application  revoked  2026-01-02 03:04:05  2026-02-03 04:05:06
-
-            SESSIONS
-              SESSION  APP                                 OPENED (UTC)      STATE            ENDED (UTC)
-              a3f1c5d  com.example.quite.long.application  2026-01-02 03:04  consent-revoked  2026-02-03 04:05
-
-            HISTORY
-              TIME (UTC)           APP                                 WHAT     BECAUSE OF              ENDED
-              2026-02-03 04:05:06  com.example.quite.long.application  revoked  H20GBS4ytjusfHJsbmBE6A      2
-            """
-        #expect(page.lines(style: .plain).joined(separator: "\n") == expected)
     }
 
     @Test("names the team only where it tells rows apart.")

@@ -19,22 +19,36 @@ struct AccountsCommand: ParsableCommand {
 struct AccountsShowCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "show",
-        abstract: "Everything about one person: states, address, sessions, history.",
-        discussion: "Example:\n  siwad accounts show 000768.6166f031167141e695698239959f591a.1521"
+        abstract: "Why is somebody signed out: everything about one person, on one screen.",
+        discussion: """
+            Says it in a sentence first. Then the state in each app group, which notification or sign-in set each fact,
+            whether mail arrives, the latest sessions and changes, and the dead letters about the person that are open.
+
+            Example:
+              siwad accounts show 000768.6166f031167141e695698239959f591a.1521
+            """
     )
 
     @Argument(help: "Apple's identifier of the person.")
     var sub: String
     @Option(name: .long, help: ArgumentHelp("Only in this developer team.", valueName: "team-id"))
     var team: String?
-    @OptionGroup var listing: ListingOptions
+    @Flag(name: .long, help: "One JSON object per team.")
+    var json = false
+    @Option(name: .long, help: ArgumentHelp("At most so many sessions, changes and letters.", valueName: "count"))
+    var limit = 10
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
 
     var flags: [SettingKey: String] { database.flags }
 
+    /// Refuses a limit that can't be met.
+    func validate() throws {
+        guard limit > 0 else { throw ValidationError("--limit must be at least 1") }
+    }
+
     func run(_ invocation: Invocation) async throws {
-        let (sub, team, limit) = (sub, team, listing.limit)
+        let (sub, team, limit) = (sub, team, limit)
         let pages = try await Database.with(invocation.configuration) { database in
             try await database.read { session throws(PostgresError) in
                 try AccountPage.pages(subject: sub, team: team, limit: limit, in: session)
@@ -44,7 +58,7 @@ struct AccountsShowCommand: Command {
             throw CommandFailure(.nothingMatched, "nobody of this sub is known: siwad accounts list shows who is")
         }
         for (index, page) in pages.enumerated() {
-            if listing.json {
+            if json {
                 invocation.console.print(page.json.line)
             } else {
                 invocation.console.print(lines: (index > 0 ? [""] : []) + page.lines(style: invocation.console.style))
@@ -63,17 +77,20 @@ extension AccountPage {
     ) throws(PostgresError) -> [AccountPage] {
         var pages: [AccountPage] = []
         for registers in try Accounts.registers(subject: subject, team: team, in: session) {
-            let team = registers.team.rawValue
-            let filter = AccountFilter(subject: subject, team: team, limit: limit)
+            let (person, team) = (registers.subject, registers.team)
+            let filter = AccountFilter(subject: subject, team: team.rawValue, limit: limit)
+            // Of app groups there are as many as an operator configured: all of them.
+            let states = AccountFilter(subject: subject, team: team.rawValue, limit: .max)
+            let sessions = SessionFilter(subject: subject, team: team.rawValue, limit: limit)
             pages.append(
                 AccountPage(
                     registers: registers,
-                    states: try Accounts.states(filter, in: session),
-                    sessions: try Sessions.list(
-                        SessionFilter(subject: subject, team: team, limit: limit),
-                        in: session
-                    ),
-                    history: try Accounts.history(filter, in: session)
+                    registersWithSources: try Accounts.sources(subject: person, team: team, in: session),
+                    states: try Accounts.states(states, in: session),
+                    sessionCounts: try Sessions.count(subject: person, team: team, in: session),
+                    sessions: try Sessions.list(sessions, in: session),
+                    history: try Accounts.history(filter, in: session),
+                    letters: try DeadLetters.open(about: person, of: team, limit: limit, in: session)
                 )
             )
         }

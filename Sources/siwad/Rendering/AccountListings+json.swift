@@ -62,6 +62,26 @@ extension AccountListings {
             .init("email", JSONText(row.email)),
             .init("email_is_private", JSONText(row.emailIsPrivate)),
             .init("email_observed_at", row.emailObservedAt.json),
+            .init("erased_at", row.erasedAt.json),
         ]
+    }
+
+    /// A register with who told of it: `sign-in`, `notification`, or `dropped` for a notification that is no longer kept.
+    static func json(_ row: AccountRegister) -> JSONText {
+        let (toldBy, id, telling): (String, String?, AccountRegister.Telling?) =
+            switch row.source {
+            case .application: ("sign-in", nil, nil)
+            case .notification(let telling): ("notification", telling.id, telling)
+            case .dropped(let id): ("dropped", id, nil)
+            }
+        return .object([
+            .init("register", .string(row.name.rawValue)),
+            .init("app_id", JSONText(row.app?.rawValue)),
+            .init("time", row.time.json),
+            .init("told_by", .string(toldBy)),
+            .init("jti", JSONText(id)),
+            .init("source", JSONText(telling?.source)),
+            .init("received_at", (telling?.receivedAt).json),
+        ])
     }
 }

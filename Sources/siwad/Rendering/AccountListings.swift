@@ -82,6 +82,18 @@ enum AccountListings {
         return Table.Cell(session.endReason ?? "expired", color: session.endReason == nil ? .faint : .yellow)
     }
 
+    /// What a register tells of.
+    static func word(_ register: AccountRegister.Name) -> String {
+        switch register {
+        case .authorized: "signed in"
+        case .revoked: "revoked"
+        case .deleted: "deleted"
+        case .forwardingDisabled: "mail off"
+        case .forwardingEnabled: "mail on"
+        case .emailObserved: "address"
+        }
+    }
+
     private static func mail(_ state: AccountState) -> Table.Cell {
         guard state.email != nil else { return Table.Cell(nil) }
         return state.emailIsDeliverable ? Table.Cell("yes", color: .green) : Table.Cell("no", color: .yellow)

@@ -6,22 +6,44 @@ import Terminal
 struct AccountPage: Sendable {
     /// The person's registers.
     let registers: AccountRegisters
+    /// Those of them that hold a time, with who told of it.
+    let registersWithSources: [AccountRegister]
     /// One for each app group.
     let states: [AccountState]
-    /// The one opened last first.
+    /// How many sessions there are in each app group.
+    let sessionCounts: [AppID: SessionCount]
+    /// The latest, the one opened last first.
     let sessions: [AccountSession]
-    /// The oldest first.
+    /// The latest, the oldest first.
     let history: [AccountChange]
+    /// The latest that are open, the one received last first.
+    let letters: [KeptDeadLetter]
 
     /// The page.
     func lines(style: OutputStyle) -> [String] {
         var lines = [
             style.painted("\(VisibleText.visible(registers.subject.rawValue)) in team \(registers.team)", .bold)
         ]
-        lines += facts.map { "  " + $0.name.padding(to: 12) + $0.text }
-        lines += section("APPS", stateTable, style, none: "none: heard of through mail settings only")
-        lines += section("SESSIONS", sessionTable, style, none: "none")
+        for sentence in AccountVerdict(on: self).sentences {
+            lines += VisibleText.wrapped(sentence, to: style.width.map { $0 - 2 }).map { "  " + $0 }
+        }
+        lines.append("")
+        for (name, text) in facts {
+            let wrapped = VisibleText.wrapped(text, to: style.width.map { $0 - 12 })
+            lines += wrapped.enumerated().map { "  " + ($0 == 0 ? name : "").padding(to: 10) + $1 }
+        }
+        lines += section("STATES", stateTable, style, none: "none")
+        lines += section("SET BY", registerTable, style, none: "nothing is set")
+        lines += section(
+            "SESSIONS: \(sessionCount.live) live of \(sessionCount.all)",
+            sessionTable,
+            style,
+            none: "none"
+        )
         lines += section("HISTORY", historyTable, style, none: "nothing changed yet")
+        if !letters.isEmpty {
+            lines += section("OPEN DEAD LETTERS", DeadLetterListing.list(letters).table, style, none: "")
+        }
         return lines
     }
 
@@ -30,10 +52,22 @@ struct AccountPage: Sendable {
         .object(
             AccountListings.json(registers) + [
                 .init("email_deliverable", .bool(isDeliverable)),
+                .init("summary", .array(AccountVerdict(on: self).sentences.map { .string($0) })),
                 .init("apps", .array(states.map(AccountListings.json))),
+                .init("registers", .array(registersWithSources.map(AccountListings.json))),
+                .init("sessions_live", .integer(Int64(sessionCount.live))),
+                .init("sessions_total", .integer(Int64(sessionCount.all))),
                 .init("sessions", .array(sessions.map(AccountListings.json))),
                 .init("history", .array(history.map(AccountListings.json))),
+                .init("dead_letters", .array(letters.map { .object(DeadLetterListing.json($0)) })),
             ]
+        )
+    }
+
+    private var sessionCount: SessionCount {
+        SessionCount(
+            all: sessionCounts.values.reduce(0) { $0 + $1.all },
+            live: sessionCounts.values.reduce(0) { $0 + $1.live }
         )
     }
 
@@ -42,16 +76,14 @@ struct AccountPage: Sendable {
     }
 
     private var facts: [(name: String, text: String)] {
-        var facts = [(name: "heard of", text: "first on \(registers.firstHeardAt.column) UTC")]
-        if let deletedAt = registers.deletedAt {
-            facts.append(("deleted", "the Apple Account was deleted on \(deletedAt.column) UTC; every app, for good"))
-        }
-        facts.append(("address", address))
-        facts.append(("mail", mail))
-        return facts
+        [
+            (name: "heard of", text: "first on \(registers.firstHeardAt.column) UTC"), ("address", address),
+            ("mail", mail),
+        ]
     }
 
     private var address: String {
+        if registers.erasedAt != nil { return "erased" }
         guard let email = registers.email else { return "never seen" }
         let kind =
             switch registers.emailIsPrivate {
@@ -64,6 +96,7 @@ struct AccountPage: Sendable {
     }
 
     private var mail: String {
+        if registers.erasedAt != nil { return "nothing to send to" }
         var causes: [String] = []
         if registers.deletedAt != nil, !isDeliverable { causes.append("the account is deleted") }
         for (word, time) in [("off", registers.forwardingDisabledAt), ("on", registers.forwardingEnabledAt)] {
@@ -87,6 +120,28 @@ struct AccountPage: Sendable {
                 Table.Cell(state.app.rawValue), AccountListings.state(state.state),
                 Table.Cell(state.authorizedAt?.column), Table.Cell(state.revokedAt?.column),
             ])
+        }
+        return table
+    }
+
+    private var registerTable: Table {
+        var table = Table([
+            .init("WHAT"), .init("APP", cut: .start, minimumWidth: 8), .init("TIME (UTC)"),
+            .init("TOLD BY", cut: .middle, minimumWidth: 8), .init("WAY"), .init("RECEIVED (UTC)"),
+        ])
+        for register in registersWithSources {
+            let facts: [String?] =
+                switch register.source {
+                case .application: ["sign-in"]
+                case .notification(let telling): [telling.id, telling.source, telling.receivedAt.shortColumn]
+                case .dropped(let id): [id ?? "dropped", "dropped"]
+                }
+            table.append(
+                [
+                    Table.Cell(AccountListings.word(register.name)), Table.Cell(register.app?.rawValue ?? "all"),
+                    Table.Cell(register.time.column),
+                ] + facts.map { Table.Cell($0) }
+            )
         }
         return table
     }

@@ -1,0 +1,173 @@
+public import AppleNotifications
+public import Postgres
+
+/// One register of a person that holds a time, and who told of it.
+public struct AccountRegister: Sendable, Equatable {
+    /// Which register, as the database names its column.
+    public enum Name: String, Sendable, CaseIterable {
+        /// The last sign-in to an app group.
+        case authorized = "authorized_at"
+        /// The last revocation of the consent for an app group.
+        case revoked = "revoked_at"
+        /// The earliest deletion of the Apple Account.
+        case deleted = "deleted_at"
+        /// The latest email-disabled.
+        case forwardingDisabled = "forwarding_disabled_at"
+        /// The latest email-enabled.
+        case forwardingEnabled = "forwarding_enabled_at"
+        /// The latest sight of the address.
+        case emailObserved = "email_observed_at"
+    }
+
+    /// Who told of it.
+    public enum Source: Sendable, Equatable {
+        /// The application, with a sign-in.
+        case application
+        /// A notification that is kept.
+        case notification(Telling)
+        /// A notification that is no longer kept; its `jti` where the history holds it.
+        case dropped(id: String?)
+    }
+
+    /// The notification that set a register.
+    public struct Telling: Sendable, Equatable {
+        /// `jti`.
+        public let id: String
+        /// `endpoint`, `spool` or `replay`.
+        public let source: String
+        /// When its request was read.
+        public let receivedAt: WallTime
+
+        /// A notification that came this way.
+        public init(id: String, source: String, receivedAt: WallTime) {
+            self.id = id
+            self.source = source
+            self.receivedAt = receivedAt
+        }
+    }
+
+    /// Which register.
+    public let name: Name
+    /// The app group; nil for what is true in all of them.
+    public let app: AppID?
+    /// What it holds.
+    public let time: WallTime
+    /// Who told of it.
+    public let source: Source
+
+    /// A register of these parts.
+    public init(name: Name, app: AppID?, time: WallTime, source: Source) {
+        self.name = name
+        self.app = app
+        self.time = time
+        self.source = source
+    }
+}
+
+extension Accounts {
+    /// The registers of one person that hold a time, each with who told of it: those of all app groups first.
+    ///
+    /// A register that notifications feed is attributed to the first one recorded that carries its time.
+    public static func sources(
+        subject: Subject,
+        team: TeamID,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [AccountRegister] {
+        let binds = Binds {
+            $0.append(subject.rawValue)
+            $0.append(team.rawValue)
+        }
+        return try session.execute(sources, binds).map { (rows, row) throws(PostgresError) in
+            let name = try rows.string(row, 0)
+            guard let name = AccountRegister.Name(rawValue: name) else {
+                throw PostgresError(.decoding, "there is no register \(name)")
+            }
+            return AccountRegister(
+                name: name,
+                app: try rows.optionalString(row, 1).map { AppID($0) },
+                time: try rows.time(row, 2),
+                source: try source(rows, row)
+            )
+        }
+    }
+
+    private static func source(_ rows: borrowing Rows, _ row: Int) throws(PostgresError) -> AccountRegister.Source {
+        let id = try rows.optionalString(row, 3)
+        if let id, let source = try rows.optionalString(row, 4), let receivedAt = try rows.optionalTime(row, 5) {
+            return .notification(AccountRegister.Telling(id: id, source: source, receivedAt: receivedAt))
+        }
+        return try rows.bool(row, 6) ? .application : .dropped(id: id)
+    }
+
+    // One pass over the person's notifications by their index. An address that no notification tells of was seen at a
+    // sign-in, unless it came with a mail setting whose notification retention took since then.
+    private static let sources = Statement(
+        once: """
+            WITH register AS MATERIALIZED (
+                SELECT a.account_id, r.*
+                FROM siwa.accounts AS a
+                CROSS JOIN LATERAL (
+                    SELECT v.*
+                    FROM (
+                        VALUES
+                            ('deleted_at', NULL, a.deleted_at, false, 'account', NULL, '{account-delete,account-deleted}'),
+                            (
+                                'forwarding_disabled_at', NULL, a.forwarding_disabled_at, false, 'email', 'undeliverable',
+                                '{email-disabled}'
+                            ),
+                            (
+                                'forwarding_enabled_at', NULL, a.forwarding_enabled_at, false, 'email', 'deliverable',
+                                '{email-enabled}'
+                            ),
+                            (
+                                'email_observed_at', NULL, nullif(a.email_observed_at, 'infinity'),
+                                a.email_observed_at IS DISTINCT FROM a.forwarding_disabled_at
+                                    AND a.email_observed_at IS DISTINCT FROM a.forwarding_enabled_at,
+                                'email', NULL, '{email-disabled,email-enabled}'
+                            )
+                    ) AS v
+                    UNION ALL
+                    SELECT v.*
+                    FROM siwa.consents AS c
+                    CROSS JOIN LATERAL (
+                        VALUES
+                            ('authorized_at', c.app_id, c.authorized_at, true, NULL, NULL, '{}'),
+                            ('revoked_at', c.app_id, c.revoked_at, false, 'consent', NULL, '{consent-revoked}')
+                    ) AS v
+                    WHERE c.account_id = a.account_id
+                ) AS r (name, app_id, moment, is_sign_in, facet, to_state, event_types)
+                WHERE a.sub = $1 AND a.team_id = $2 AND r.moment IS NOT NULL
+            ),
+            told AS MATERIALIZED (
+                SELECT jti, app_id, event_type, event_time, source, received_at, recorded_at
+                FROM siwa.notifications
+                WHERE sub = $1 AND team_id = $2 AND event_time = ANY (ARRAY(SELECT moment FROM register))
+            )
+            SELECT r.name, r.app_id, r.moment, coalesce(t.jti, h.jti), t.source, t.received_at, r.is_sign_in
+            FROM register AS r
+            LEFT JOIN LATERAL (
+                SELECT *
+                FROM told
+                WHERE event_time = r.moment
+                    AND event_type = ANY (r.event_types::text[])
+                    AND (r.app_id IS NULL OR app_id = r.app_id)
+                ORDER BY recorded_at, received_at, jti
+                LIMIT 1
+            ) AS t ON true
+            LEFT JOIN LATERAL (
+                SELECT jti
+                FROM siwa.account_changes
+                WHERE t.jti IS NULL
+                    AND account_id = r.account_id
+                    AND facet = r.facet
+                    AND event_time = r.moment
+                    AND (r.app_id IS NULL OR app_id = r.app_id)
+                    AND (r.to_state IS NULL OR to_state = r.to_state)
+                    AND jti IS NOT NULL
+                ORDER BY change_id
+                LIMIT 1
+            ) AS h ON true
+            ORDER BY r.app_id NULLS FIRST, r.moment, r.name
+            """
+    )
+}
