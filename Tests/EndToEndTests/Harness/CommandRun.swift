@@ -24,8 +24,29 @@ func siwad(
     environment: [String: String] = [:],
     in directory: String = "/"
 ) async throws -> CommandRun {
+    try await command(Binary.path, arguments, environment, directory)
+}
+
+/// Runs the `siwad` under test on a terminal of so many columns, without colours; its errors are part of the output there.
+func siwadOnTerminal(
+    _ arguments: [String],
+    columns: Int,
+    environment: [String: String] = [:]
+) async throws -> CommandRun {
+    // util-linux's script(1), an essential package of Debian, has the terminal.
+    let words = ([Binary.path] + arguments).map { "'\($0)'" }.joined(separator: " ")
+    let script = ["-qec", "stty cols \(columns); \(words)", "/dev/null"]
+    return try await command("/usr/bin/script", script, environment.merging(["NO_COLOR": "1"]) { $1 }, "/")
+}
+
+private func command(
+    _ path: String,
+    _ arguments: [String],
+    _ environment: [String: String],
+    _ directory: String
+) async throws -> CommandRun {
     let result = try await run(
-        .path(FilePath(Binary.path)),
+        .path(FilePath(path)),
         arguments: Arguments(arguments),
         environment: .siwad(environment),
         workingDirectory: FilePath(directory),

@@ -1,0 +1,114 @@
+import JOSE
+import Testing
+
+@Suite("siwad doctor beside a running daemon", .timeLimit(.minutes(2)))
+struct DoctorTests {
+    /// Runs a test with a daemon that has done its maintenance once, and the environment in which a doctor finds it.
+    private func withDaemon(
+        _ body: (Scene, DaemonProcess, [String: String]) async throws -> Void
+    ) async throws {
+        try await Scene.withDaemon { scene, daemon, addresses in
+            try await eventually("the first maintenance") {
+                try await scene.texts("SELECT task FROM siwa.maintenance").count == 3
+            }
+            var environment = scene.environment()
+            environment["SIWAD_LISTEN"] = authority(of: addresses.notifications)
+            environment["SIWAD_OPERATIONS_LISTEN"] = authority(of: addresses.operations)
+            try await body(scene, daemon, environment)
+        }
+    }
+
+    /// `127.0.0.1:8080` of `http://127.0.0.1:8080/path`.
+    private func authority(of url: String) -> String {
+        url.split(separator: "/").dropFirst().first.map(String.init) ?? ""
+    }
+
+    /// The findings of a check: `pass: 3 app groups …`.
+    private func findings(_ check: String, _ environment: [String: String]) async throws -> [String] {
+        let run = try await siwad(["doctor", "--json"], environment: environment)
+        return try run.lines.compactMap { line in
+            let finding = try JSONValue(parsing: Array(line.utf8))
+            guard finding["check"]?.string == check else { return nil }
+            return "\(finding["status"]?.string ?? "-"): \(finding["detail"]?.string ?? "-")"
+        }
+    }
+
+    @Test("Where all is well it ends with 0, and has a line for each check that fits a terminal of 80 columns.")
+    func well() async throws {
+        try await withDaemon { _, _, environment in
+            let run = try await siwad(["doctor"], environment: environment)
+            #expect(run.status == 0, "\(run.output)")
+            #expect(run.errors.isEmpty)
+            let checks = Set(run.lines.compactMap { $0.split(separator: " ").dropFirst().first.map(String.init) })
+            for check in [
+                "configuration", "database", "schema", "objects", "keys", "endpoint", "readiness", "database-clock",
+                "partitions", "maintenance", "dead-letters", "notifications", "spool",
+            ] {
+                #expect(checks.contains(check), "\(check) is missing: \(run.output)")
+            }
+            #expect(!run.output.contains("✗"))
+            let terminal = try await siwadOnTerminal(["doctor"], columns: 80, environment: environment)
+            #expect(terminal.status == 0, "\(terminal.output)")
+            #expect(terminal.lines.count >= run.lines.count)
+            for line in terminal.lines { #expect(line.count <= 80, "\(line)") }
+        }
+    }
+
+    @Test("With --json each check is an object of check, subject, status, detail and remedy.")
+    func json() async throws {
+        try await withDaemon { _, _, environment in
+            let run = try await siwad(["doctor", "--json"], environment: environment)
+            #expect(run.status == 0, "\(run.output)")
+            for line in run.lines {
+                let finding = try JSONValue(parsing: Array(line.utf8))
+                #expect(line.hasPrefix(#"{"check":""#), "\(line)")
+                for member in ["check", "subject", "status", "detail", "remedy"] {
+                    #expect(finding[member] != nil, "\(member) in \(line)")
+                }
+                #expect(["pass", "warn"].contains(finding["status"]?.string), "\(line)")
+            }
+        }
+    }
+
+    @Test("An index that was dropped and a function that was changed are named, and the exit code is 1.")
+    func drift() async throws {
+        try await withDaemon { scene, _, environment in
+            try await scene.run(
+                """
+                DROP INDEX siwa.accounts_email;
+                CREATE OR REPLACE FUNCTION siwa.session_is_live(session_id text) RETURNS boolean
+                    LANGUAGE sql STABLE RETURN true
+                """
+            )
+            let run = try await siwad(["doctor"], environment: environment)
+            #expect(run.status == 1)
+            let wrong = run.lines.filter { $0.hasPrefix("✗") }
+            #expect(wrong.count == 1, "\(run.output)")
+            let finding = try #require(wrong.first)
+            #expect(finding.hasPrefix("✗ objects "))
+            #expect(finding.contains("index accounts.accounts_email is missing"), "\(finding)")
+            #expect(finding.contains("function body session_is_live(text) is another one"), "\(finding)")
+        }
+    }
+
+    @Test(
+        "A database that is away, and an endpoint that doesn't answer, are wrong; the rest is looked at all the same."
+    )
+    func away() async throws {
+        try await withDaemon { scene, daemon, environment in
+            try await scene.closeDatabase()
+            let without = try await siwad(["doctor"], environment: environment)
+            #expect(without.status == 1)
+            #expect(without.lines.contains { $0.hasPrefix("✗ database ") }, "\(without.output)")
+            #expect(without.lines.contains { $0.hasPrefix("✓ keys ") })
+            #expect(without.lines.contains { $0.hasPrefix("✓ endpoint ") })
+            #expect(!without.lines.contains { $0.contains(" objects ") })
+            try await scene.openDatabase()
+            await daemon.kill()
+            let endpoint = try await findings("endpoint", environment)
+            #expect(endpoint.count == 1 && endpoint.first?.hasPrefix("fail: ") == true, "\(endpoint)")
+            #expect(try await findings("objects", environment).first?.hasPrefix("pass: ") == true)
+            #expect(try await siwad(["doctor"], environment: environment).status == 1)
+        }
+    }
+}
