@@ -25,6 +25,7 @@ public final class NotificationWriter: Sendable {
         var preparation: (@Sendable () async throws -> Void)?
         var databaseComplaint = Complaint()
         var spoolComplaint = Complaint()
+        var refusalComplaint = Complaint()
     }
 
     /// A connection that breaks sooner than this was broken before; then another try costs nobody much time.

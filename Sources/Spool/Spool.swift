@@ -13,6 +13,16 @@ public final class Spool: Sendable {
         public let files: [String]
         /// The records, oldest first.
         public let records: [SpoolRecord]
+        /// How many of them each file holds.
+        let counts: [Int]
+    }
+
+    /// Which files are meant.
+    public enum Part: Sendable {
+        /// Those that wait for the database.
+        case waiting
+        /// Those that hold what the database refused while it took others, each a record.
+        case refused
     }
 
     /// A file that was given another name, so that it is no longer in the way.
@@ -62,8 +72,13 @@ public final class Spool: Sendable {
     /// What waits, in bytes.
     public var bytes: Int64 { index.withLock { $0.bytes } }
 
-    /// Whether nothing waits.
+    /// Whether there is nothing.
     public var isEmpty: Bool { index.withLock { $0.files.isEmpty } }
+
+    /// Whether there are files of a part.
+    public func holds(_ part: Part) -> Bool {
+        index.withLock { $0.files.contains { $0.isRefused == (part == .refused) } }
+    }
 
     /// Looks what is in the directory. What is nothing of ours is set aside; sub-directories and hidden files stay.
     public func scan() async throws(SpoolError) -> [SetAside] {
@@ -112,12 +127,16 @@ public final class Spool: Sendable {
     /// The oldest records that fit one transaction: whole files, at least one if there is any.
     ///
     /// - Returns: the records, and which files turned out to be torn and were set aside.
-    public func oldest(atMost count: Int) async throws(SpoolError) -> (batch: Batch, setAside: [SetAside]) {
+    public func oldest(
+        _ part: Part = .waiting,
+        atMost count: Int
+    ) async throws(SpoolError) -> (batch: Batch, setAside: [SetAside]) {
         try await onThread { () throws(SpoolError) in
             var files: [String] = []
             var records: [SpoolRecord] = []
+            var counts: [Int] = []
             var setAside: [SetAside] = []
-            for name in self.index.withLock({ $0.files.prefix(max(1, count)).map(\.name) }) {
+            for name in self.names(part, atMost: max(1, count)) {
                 switch try self.directory.read(name) {
                 case .content(let bytes):
                     guard let found = SpoolFile.decoded(bytes) else {
@@ -125,17 +144,18 @@ public final class Spool: Sendable {
                         continue
                     }
                     guard files.isEmpty || records.count + found.count <= count else {
-                        return (Batch(files: files, records: records), setAside)
+                        return (Batch(files: files, records: records, counts: counts), setAside)
                     }
                     files.append(name)
                     records += found
+                    counts.append(found.count)
                 case .unreadable:
                     setAside.append(try self.setAside(name, .torn))
                 case .absent:
                     self.index.withLock { $0.removed([name]) }
                 }
             }
-            return (Batch(files: files, records: records), setAside)
+            return (Batch(files: files, records: records, counts: counts), setAside)
         }
     }
 
@@ -152,7 +172,39 @@ public final class Spool: Sendable {
         }
     }
 
+    /// Removes what the database has of a batch, and sees to it that each record that it refuses is alone in a file which
+    /// says so: whatever refuses it holds up no other. A crash in between leaves some records twice, none not at all.
+    ///
+    /// - Parameter refused: where the refused ones stand among the batch's records.
+    public func setApart(_ refused: Set<Int>, of batch: Batch) async throws(SpoolError) {
+        try await onThread { () throws(SpoolError) in
+            var first = 0
+            for (name, count) in zip(batch.files, batch.counts) {
+                let kept = (first..<first + count).filter(refused.contains)
+                first += count
+                if count == 1, kept.count == 1, SpoolIndex.File(name: name, size: 0).isRefused {
+                    self.index.withLock { $0.postponed([name]) }
+                    continue
+                }
+                for position in kept {
+                    let bytes = SpoolFile.encoded([batch.records[position]])
+                    let apart = self.index.withLock { $0.nextName(now: Self.now(), isRefused: true) }
+                    try self.directory.write(bytes, as: apart)
+                    self.index.withLock { $0.added(SpoolIndex.File(name: apart, size: Int64(bytes.count))) }
+                }
+                try self.directory.remove(name)
+                self.index.withLock { $0.removed([name]) }
+            }
+        }
+    }
+
     // MARK: - Private parts
+
+    private func names(_ part: Part, atMost count: Int) -> [String] {
+        index.withLock { index in
+            index.files.lazy.filter { $0.isRefused == (part == .refused) }.prefix(count).map(\.name)
+        }
+    }
 
     private static let leastRoom: Int64 = 4_096
 

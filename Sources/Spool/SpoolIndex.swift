@@ -4,6 +4,9 @@ struct SpoolIndex {
     struct File: Equatable {
         let name: String
         let size: Int64
+
+        /// Whether it holds one record that the database refused while it took others.
+        var isRefused: Bool { name.hasSuffix(refusedSuffix) }
     }
 
     private(set) var files: [File] = []
@@ -12,10 +15,12 @@ struct SpoolIndex {
 
     /// A name that sorts behind all others, whatever the clock does.
     ///
-    /// - Parameter now: microseconds since 1970.
-    mutating func nextName(now: Int64) -> String {
+    /// - Parameters:
+    ///   - now: microseconds since 1970.
+    ///   - isRefused: it is to hold what the database refused while it took others.
+    mutating func nextName(now: Int64, isRefused: Bool = false) -> String {
         lastStamp = max(now, lastStamp + 1)
-        return Self.name(lastStamp)
+        return Self.name(lastStamp) + (isRefused ? Self.refusedSuffix : Self.suffix)
     }
 
     /// A file was written.
@@ -57,14 +62,16 @@ struct SpoolIndex {
     static func isName(_ name: String) -> Bool { stamp(name) != nil }
 
     private static let suffix = ".spool"
+    private static let refusedSuffix = ".refused.spool"
     private static let digits = 20
 
     private static func name(_ stamp: Int64) -> String {
         let number = String(stamp)
-        return String(repeating: "0", count: max(0, digits - number.utf8.count)) + number + suffix
+        return String(repeating: "0", count: max(0, digits - number.utf8.count)) + number
     }
 
     private static func stamp(_ name: String) -> Int64? {
+        let suffix = name.hasSuffix(refusedSuffix) ? refusedSuffix : suffix
         guard name.utf8.count == digits + suffix.utf8.count, name.hasSuffix(suffix) else { return nil }
         let number = name.dropLast(suffix.count)
         return number.utf8.allSatisfy { UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 } ? Int64(number) : nil

@@ -30,6 +30,15 @@ struct SpoolIndexTests {
         #expect(!SpoolIndex.isName(name))
     }
 
+    @Test("What was refused has a name that says so, and is found by it.")
+    func refused() {
+        var index = index(["00000000000000000500.spool", "00000000000000000400.refused.spool"])
+        #expect(index.files.map(\.isRefused) == [true, false])
+        let name = index.nextName(now: 3, isRefused: true)
+        #expect(name == "00000000000000000501.refused.spool")
+        #expect(SpoolIndex.isName(name))
+    }
+
     @Test("What was postponed comes last, and stays there when the directory is looked at again.")
     func postponed() {
         let names = ["1", "2", "3"].map { "0000000000000000000\($0).spool" }

@@ -1,0 +1,167 @@
+import AccountStore
+import AppleNotifications
+import Postgres
+import Spool
+import Synchronization
+import Telemetry
+
+/// The way of what is in the spool into the database.
+extension NotificationWriter {
+    /// Stores what is in the spool, on a connection of its own, so that what comes in need not wait for it.
+    func drain() async throws {
+        guard let spool = intake.spool, !spool.isEmpty else { return }
+        let connection = try await connect()
+        do {
+            var partitions = PartitionHorizon()
+            var requests = 0
+            while !intake.isClosed, line.withLock({ $0.connection != nil }) {
+                let progress = try await drainOnce(on: connection, &partitions)
+                if progress.files == 0 { break }
+                requests += progress.requests
+            }
+            requests += try await retryRefused(on: connection, &partitions)
+            if requests > 0 { intake.log.notice("stored what was in the spool", ["requests": "\(requests)"]) }
+        } catch {
+            await connection.close()
+            throw error
+        }
+        await connection.close()
+    }
+
+    /// Stores the oldest batch. Where the server refuses it while it takes others, what it refuses is set apart, so that it
+    /// holds nothing else up. It stays in the spool: why it is refused may lie with the server.
+    ///
+    /// - Returns: how much of the spool is dealt with.
+    func drainOnce(
+        on connection: PostgresConnection,
+        _ partitions: inout PartitionHorizon
+    ) async throws -> (files: Int, requests: Int) {
+        guard let spool = intake.spool, spool.holds(.waiting) else { return (0, 0) }
+        let (batch, setAside) = try await spool.oldest(atMost: intake.limits.batch)
+        report(setAside)
+        guard !batch.files.isEmpty else { return (setAside.count, 0) }
+        do {
+            let outcome = try await store(judged(batch.records), on: connection, &partitions)
+            guard let refusal = outcome.refusal else {
+                try await spool.remove(batch)
+                return (setAside.count + batch.files.count, batch.records.count)
+            }
+            // A server that takes nothing has a fault of its own.
+            guard outcome.stored > 0 || isTakingOthers(than: connection) else { throw refusal }
+            try await spool.setApart(outcome.refused, of: batch)
+            reportRefused(outcome.refused.count, refusal)
+            return (setAside.count + batch.files.count, outcome.stored)
+        } catch {
+            // What is the matter may lie in this batch alone: the others go first the next time.
+            if let error = error as? PostgresError, !error.isConnectionError { spool.postpone(batch) }
+            throw error
+        }
+    }
+
+    /// What is in the spool can't be stored at present.
+    func drainFailed(_ error: any Error) {
+        guard !intake.isClosed, line.withLock({ $0.databaseComplaint.isDue("\(error)") }) else { return }
+        intake.log.error("what is in the spool can't be stored; trying again", ["error": "\(error)"])
+    }
+
+    // MARK: - Private parts
+
+    /// What became of some submissions.
+    private struct DrainOutcome {
+        var stored = 0
+        /// Where those stand that the server refuses.
+        var refused: Set<Int> = []
+        /// The first refusal; nil: all are stored.
+        var refusal: PostgresError?
+    }
+
+    /// Tries again what was refused earlier, as much of it as fits a batch.
+    ///
+    /// - Returns: how many were stored.
+    private func retryRefused(
+        on connection: PostgresConnection,
+        _ partitions: inout PartitionHorizon
+    ) async throws -> Int {
+        guard let spool = intake.spool, spool.holds(.refused), !intake.isClosed else { return 0 }
+        let (batch, setAside) = try await spool.oldest(.refused, atMost: intake.limits.batch)
+        report(setAside)
+        let outcome = try await store(judged(batch.records), on: connection, &partitions)
+        try await spool.setApart(outcome.refused, of: batch)
+        if let refusal = outcome.refusal { reportRefused(outcome.refused.count, refusal) }
+        return outcome.stored
+    }
+
+    /// Stores submissions; those that the server refuses are found by halves.
+    ///
+    /// - Throws: when the connection, a lock or the server's state is the matter. What was stored by then may be again.
+    private func store(
+        _ submissions: [Submission],
+        on connection: PostgresConnection,
+        _ partitions: inout PartitionHorizon
+    ) async throws -> DrainOutcome {
+        var outcome = DrainOutcome()
+        var ranges = [submissions.indices]
+        while let range = ranges.popLast(), !range.isEmpty {
+            if intake.isClosed { throw CancellationError() }
+            let part = Array(submissions[range])
+            let start = ContinuousClock.now
+            switch await Self.attempt(part, on: connection, partitions) {
+            case .success(let settled):
+                partitions.ensured(partitions.missing(for: part))
+                intake.measure(settled, since: start)
+                outcome.stored += part.count
+            case .failure(let error):
+                guard error.isRefusal else { throw error }
+                outcome.refusal = outcome.refusal ?? error
+                if range.count == 1 {
+                    outcome.refused.insert(range.lowerBound)
+                } else {
+                    let middle = range.lowerBound + range.count / 2
+                    ranges += [middle..<range.upperBound, range.lowerBound..<middle]
+                }
+            }
+        }
+        return outcome
+    }
+
+    private static func attempt(
+        _ part: [Submission],
+        on connection: PostgresConnection,
+        _ partitions: PartitionHorizon
+    ) async -> Result<[Settled], PostgresError> {
+        do throws(PostgresError) {
+            return .success(try await commit(part, from: .spool, on: connection, partitions))
+        } catch {
+            return .failure(error)
+        }
+    }
+
+    /// Whether the connection on which live traffic is stored has stored something.
+    private func isTakingOthers(than connection: PostgresConnection) -> Bool {
+        line.withLock { line in
+            guard let live = line.connection else { return false }
+            return live !== connection && line.hasStored
+        }
+    }
+
+    private func judged(_ records: [SpoolRecord]) -> [Submission] {
+        let verifier = NotificationVerifier(policy: intake.policy)
+        return records.map { Submission($0, judgedBy: verifier) }
+    }
+
+    private func reportRefused(_ count: Int, _ refusal: PostgresError) {
+        guard count > 0, line.withLock({ $0.refusalComplaint.isDue("\(refusal)") }) else { return }
+        intake.log.error(
+            "PostgreSQL refuses notifications that wait in the spool; they stay there as .refused.spool and are tried again",
+            ["count": "\(count)", "error": "\(refusal)"]
+        )
+    }
+}
+
+extension PostgresError {
+    /// Whether the server refuses what it was asked and would again. That may be for the sake of one notification, such as
+    /// in a trigger, or for its own, such as a missing right.
+    fileprivate var isRefusal: Bool {
+        code == .server && !isRetryable && !isConflict && !isMissingPartition && sqlState?.classCode != "25"
+    }
+}
