@@ -3,6 +3,14 @@ public import Postgres
 
 /// The writing of verified notifications and their effects.
 public enum Notifications {
+    /// Checks now what was to be checked at the end of the transaction, deferred constraints and triggers of an operator's,
+    /// so that whoever records several batches in one transaction knows which of them is refused.
+    ///
+    /// - Throws: what the COMMIT would.
+    public static func checkDeferredConstraints(in transaction: borrowing Session) throws(PostgresError) {
+        try transaction.execute(script: "SET CONSTRAINTS ALL IMMEDIATE")
+    }
+
     /// What the connection that records notifications must be set to once; see ``record(_:source:in:)``.
     ///
     /// The statement's plan doesn't depend on its parameters, so it is made once. Planning it anew for every batch would

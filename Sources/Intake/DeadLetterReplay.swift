@@ -10,7 +10,8 @@ public import Postgres
 /// replayed with all its effects or open, and another run finishes the rest. A run takes each letter once.
 public struct DeadLetterReplay: Sendable {
     /// Batches that a rehearsal takes into one transaction: within it, letters about one person see each other's effects
-    /// as they would in earnest, and live traffic waits for it as long as for a few batches.
+    /// as they would in earnest, and live traffic waits for it as long as for a few batches. `replay --help` says what
+    /// follows for letters that are further apart.
     private static let rehearsedTogether = 8
 
     private let settings: ConnectionSettings

@@ -92,7 +92,9 @@ struct ReplayBatch {
         while true {
             do throws(PostgresError) {
                 return try transaction.savepoint { session throws(PostgresError) in
-                    try Notifications.record(batch, source: .replay, in: session)
+                    let recorded = try Notifications.record(batch, source: .replay, in: session)
+                    try Notifications.checkDeferredConstraints(in: session)
+                    return recorded
                 }
             } catch let error where error.isConflict && conflicts < BatchStore.maximumConflicts {
                 conflicts += 1

@@ -76,6 +76,56 @@ struct DeadLetterReplayTests {
         }
     }
 
+    @Test(
+        "What is refused only at the end of a transaction is found like any other, in a dry run too.",
+        arguments: [true, false]
+    )
+    func deferredPoison(_ isRehearsal: Bool) async throws {
+        try await with(40) { fixture in
+            try await fixture.run(
+                """
+                CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    IF NEW.sub = 'person17' THEN
+                        RAISE EXCEPTION 'no' USING ERRCODE = 'check_violation', CONSTRAINT = 'late';
+                    END IF;
+                    RETURN NULL;
+                END $$;
+                CREATE CONSTRAINT TRIGGER late AFTER INSERT ON siwa.accounts
+                    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()
+                """
+            )
+            let report = try await fixture.replay(apps: Self.apps, isRehearsal: isRehearsal)
+            #expect(report?.lines == ["1 unknown-audience → store-rejected", "39 unknown-audience → applied"])
+            guard !isRehearsal else { return }
+            #expect(try await fixture.texts("SELECT sub FROM siwa.dead_letters WHERE status = 'open'") == ["person17"])
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.accounts") == ["39"])
+        }
+    }
+
+    @Test(
+        "A rate is kept all along: no more letters are replayed by any moment than it allows, but for one part of it."
+    )
+    func rate() async throws {
+        try await with(30) { fixture in
+            let rate = 40.0
+            let start = ContinuousClock.now
+            var steps: [(done: Int, after: Duration)] = []
+            let report = try await fixture.replay(
+                apps: Self.apps,
+                rate: rate,
+                onProgress: { _, report in steps.append((report.replayed + report.dead, .now - start)) }
+            )
+            #expect(report?.replayed == 30)
+            // Each part waits until the time of the one before is used up.
+            for (step, before) in zip(steps.dropFirst(), steps) where before.done > 0 {
+                #expect(step.after >= .seconds(Double(before.done) / rate), "\(steps)")
+            }
+            #expect(steps.count > 2, "it goes in small steps: \(steps)")
+            #expect(.now - start >= .seconds(30 / rate))
+        }
+    }
+
     @Test("A letter that fails again isn't taken twice by one run, counts the attempt and keeps what was found before.")
     func failsAgain() async throws {
         try await with(5) { fixture in

@@ -16,6 +16,7 @@ extension IntakeFixture {
         _ filter: DeadLetterFilter = DeadLetterFilter(),
         apps: AudienceMap = DatabaseTemplate.siwaAudiences,
         leeway: Duration = .seconds(300),
+        rate: Double? = nil,
         acceptsExpired: Bool = false,
         isRehearsal: Bool = false,
         batch: Int = 256,
@@ -33,6 +34,7 @@ extension IntakeFixture {
             filter,
             by: "kim",
             note: "ticket 7",
+            rate: rate,
             acceptsExpired: acceptsExpired,
             isRehearsal: isRehearsal,
             batch: batch

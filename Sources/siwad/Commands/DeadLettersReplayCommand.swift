@@ -17,6 +17,10 @@ struct DeadLettersReplayCommand: Command {
             it carries on with what is left. Two operators may replay at once. What is older than what is known changes
             nothing. A letter that fails again stays open, with what was found.
 
+            A dry run replays 2,048 letters at a time and takes it all back, so that live notifications about the same
+            people wait for a moment only. Of two letters about one person that are further apart than that, it says of the
+            later one what it would become without the earlier one: applied, say, where in earnest it is unchanged.
+
             Example:
               siwad dead-letters replay --reason unknown-audience --dry-run
               siwad dead-letters replay --reason unknown-audience --rate 500 --note 'app added to SIWAD_APPS'
