@@ -25,11 +25,15 @@ public struct ConnectionSettings: Sendable {
     public init(conninfo: String?, applicationName: String) throws(PostgresError) {
         self.conninfo = conninfo
         self.applicationName = applicationName
-        guard let conninfo else { return }
+        guard let conninfo else {
+            try Conninfo.check(Conninfo.defaults())
+            return
+        }
         guard !conninfo.utf8.contains(0) else {
             throw PostgresError(.usage, "the database URL holds a NUL; remove it")
         }
         let options = try Conninfo.parse(conninfo)
+        try Conninfo.check(Conninfo.defaults().merging(options) { _, given in given })
         if let seconds = options["connect_timeout"].flatMap({ Int64($0) }), seconds > 0 {
             connectTimeout = .seconds(seconds)
         }

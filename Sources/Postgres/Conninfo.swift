@@ -17,6 +17,40 @@ enum Conninfo {
         return unsafe dictionary(options)
     }
 
+    /// Refuses values that libpq would refuse only when it connects, where they would pass for a server that is away.
+    ///
+    /// - Throws: `usage`, which quotes none of them.
+    static func check(_ options: [String: String]) throws(PostgresError) {
+        for port in (options["port"] ?? "").split(separator: ",") {
+            guard let number = Int(port.filter { $0 != " " }), 1...65_535 ~= number else {
+                throw PostgresError(.usage, "the port of the database is not a number from 1 to 65535")
+            }
+        }
+        for keyword in numbers {
+            guard options[keyword].map({ $0.isEmpty || Int32($0.filter { $0 != " " }) != nil }) ?? true else {
+                throw PostgresError(.usage, "\(keyword) of the database URL is not a whole number")
+            }
+        }
+        for (keyword, words) in vocabularies {
+            guard options[keyword].map({ $0.isEmpty || words.contains($0) }) ?? true else {
+                throw PostgresError(
+                    .usage,
+                    "\(keyword) of the database URL is not one of \(words.joined(separator: ", "))"
+                )
+            }
+        }
+    }
+
+    private static let numbers = [
+        "connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count",
+        "tcp_user_timeout",
+    ]
+
+    private static let vocabularies = [
+        ("sslmode", ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]),
+        ("target_session_attrs", ["any", "read-write", "read-only", "primary", "standby", "prefer-standby"]),
+    ]
+
     /// What libpq takes for options that are not given: the environment, or its own defaults.
     static func defaults() -> [String: String] {
         guard let options = unsafe PQconndefaults() else { return [:] }

@@ -28,6 +28,35 @@ struct ConnectionSettingsTests {
         #expect(error?.description.contains("hots") == true)
     }
 
+    @Test(
+        "A value that libpq would refuse only when it connects is refused at once, by its option, and not quoted.",
+        arguments: [
+            ("postgresql://db.example:geheim/db", "port"), ("host=a,b port=5432,geheim", "port"),
+            ("port=70000", "port"),
+            ("postgresql://host/db?connect_timeout=geheim", "connect_timeout"), ("sslmode=geheim", "sslmode"),
+            ("target_session_attrs=geheim", "target_session_attrs"), ("keepalives=geheim", "keepalives"),
+        ]
+    )
+    func unusable(conninfo: String, option: String) {
+        let error = #expect(throws: PostgresError.self) {
+            try ConnectionSettings(conninfo: conninfo, applicationName: "tests")
+        }
+        #expect(error?.code == .usage)
+        #expect(error?.description.contains(option) == true, "\(error?.description ?? "")")
+        #expect(error?.description.contains("geheim") == false)
+    }
+
+    @Test(
+        "What libpq reads is left to it.",
+        arguments: [
+            "host=a,b port=5432,", "port=", "host=a port=' 5432 '", "sslmode=verify-full connect_timeout=3",
+            "postgresql://a:1,b:65535/db?target_session_attrs=prefer-standby",
+        ]
+    )
+    func usable(conninfo: String) throws {
+        _ = try ConnectionSettings(conninfo: conninfo, applicationName: "tests")
+    }
+
     @Test("The description for people has no password.")
     func redacted() throws {
         let settings = try ConnectionSettings(
