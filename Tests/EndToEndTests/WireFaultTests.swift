@@ -89,6 +89,10 @@ struct WireFaultTests {
             )
             try await wire.now(.blackHole)
             let body = try scene.body(scene.event("consent-revoked", sub: "swallowed", id: "swallowed"))
+            // Whoever asks is told within two seconds or so; the machine may be busy.
+            let start = ContinuousClock.now
+            #expect(try await Web.get(addresses.operations + "/readyz").status == 503)
+            #expect(.now - start < .seconds(4))
             let answer = try await Web.post(body, to: addresses.notifications)
             #expect(answer.status == 503)
             #expect((answer.retryAfter ?? 0) > 0)

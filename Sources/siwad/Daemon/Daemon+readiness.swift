@@ -51,7 +51,7 @@ extension Daemon {
         }
         do {
             // A round trip, because a connection through a wire that is dead looks as good as any.
-            try await pool.withSession(deadline: .seconds(1)) { session throws(PostgresError) in
+            try await probes.withSession { session throws(PostgresError) in
                 try session.execute(script: "")
             }
             return ReadinessCheck(name: "database", isReady: true)

@@ -19,6 +19,9 @@ struct Daemon: Sendable {
     let intake: Intake
     /// Connections beside the writer's.
     let pool: ConnectionPool
+    /// The connection on which readiness is found out: whoever asks wants an answer at once, also when all others are
+    /// stuck on a wire that is dead.
+    let probes: ConnectionPool
     /// The threads of the network.
     let loops: EventLoops
     /// Where the parts write what happens.
@@ -49,9 +52,10 @@ struct Daemon: Sendable {
         let spool = try configuration.spoolDirectory.map { path throws(SpoolError) in
             try Spool(directory: path, limit: configuration.spoolLimit)
         }
-        // The writer has a connection of its own, and another one while it empties the spool.
-        let others = configuration.databaseConnections - (spool == nil ? 1 : 2)
+        // The writer has a connection of its own, and another one while it empties the spool; so has readiness.
+        let others = configuration.databaseConnections - (spool == nil ? 2 : 3)
         pool = ConnectionPool(settings, maximum: max(1, others))
+        probes = ConnectionPool(Self.impatient(settings), maximum: 1, acquireTimeout: .seconds(1))
         loops = EventLoops.start()
         upkeep = Upkeep(
             pool: pool,
@@ -121,9 +125,19 @@ struct Daemon: Sendable {
         }
     }
 
+    /// For a question that is answered within two seconds, or not at all.
+    private static func impatient(_ settings: ConnectionSettings) -> ConnectionSettings {
+        var settings = settings
+        settings.connectTimeout = .seconds(1)
+        settings.deadline = .seconds(1)
+        settings.grace = .milliseconds(500)
+        return settings
+    }
+
     /// Gives back what the parts hold. Call it once their services have ended. The event loops end with the process: a
     /// connection that is still being closed may want them, and nobody else does.
     func close() async {
+        await probes.close()
         await pool.close()
     }
 
