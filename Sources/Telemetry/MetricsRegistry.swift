@@ -52,6 +52,17 @@ public final class MetricsRegistry: Sendable {
         return family
     }
 
+    /// Gauges by the values of a label that may become more; each is exported once it is set.
+    public func growingGauges(_ name: String, _ help: String, _ labels: LabelSet) -> GrowingGaugeFamily {
+        let family = GrowingGaugeFamily(labels)
+        add(name, help, .gauge) { name, text in
+            for sample in family.samples {
+                text.sample(name, sample.labels, sample.value)
+            }
+        }
+        return family
+    }
+
     /// A gauge whose value is computed at each scrape; not a number exports nothing.
     public func computed(_ name: String, _ help: String, _ value: @escaping @Sendable () -> Double) {
         add(name, help, .gauge) { name, text in

@@ -31,8 +31,9 @@ public struct SiwadMetrics: Sendable {
     public let keysFetchedAt: Gauge
     /// By result: attempts to fetch Apple's key set.
     public let keyFetches: CounterFamily
-    /// By app: when the last notification was made durable, in seconds since 1970.
-    public let lastNotification: GaugeFamily
+    /// By app: when the last notification was made durable, in seconds since 1970. Apps that are configured later have to
+    /// be admitted.
+    public let lastNotification: GrowingGaugeFamily
     /// By reason.
     public let sessionsEnded: CounterFamily
     /// 1 while PostgreSQL answers.
@@ -119,10 +120,9 @@ public struct SiwadMetrics: Sendable {
             "Attempts to fetch Apple's key set.",
             LabelSet("result", Self.fetchResults)
         )
-        lastNotification = registry.gauges(
+        lastNotification = registry.growingGauges(
             "siwad_last_notification_timestamp_seconds",
             "When an app's last notification was made durable.",
-            initially: .nan,
             LabelSet("app_id", appIDs)
         )
         sessionsEnded = registry.counters(

@@ -105,6 +105,21 @@ struct MetricsTests {
         }
     }
 
+    @Test("An app that is configured later has its last notification exported; one that is not configured never.")
+    func laterApps() {
+        let metrics = SiwadMetrics(version: "1.0", appIDs: ["com.example.first"])
+        metrics.lastNotification.gauge("com.example.first").set(5)
+        metrics.lastNotification.gauge("com.example.late").set(6)
+        metrics.lastNotification.admit(["com.example.late", "com.example.first"])
+        metrics.lastNotification.gauge("com.example.late").set(7)
+        metrics.lastNotification.gauge("com.example.never").set(8)
+        let lines = metrics.registry.prometheusText().split(separator: "\n").filter {
+            $0.hasPrefix("siwad_last_notification_timestamp_seconds")
+        }
+        let name = "siwad_last_notification_timestamp_seconds"
+        #expect(lines == ["\(name){app_id=\"com.example.first\"} 5", "\(name){app_id=\"com.example.late\"} 7"])
+    }
+
     @Test("Every family has its help and type once, and every line is one sample.")
     func wellFormed() {
         let text = SiwadMetrics(version: "1.0", appIDs: []).registry.prometheusText()

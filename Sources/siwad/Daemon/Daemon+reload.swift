@@ -31,6 +31,7 @@ extension Daemon {
         }
         if new.origin(of: .logLevel) != .unset { Log.setLevel(new.logLevel) }
         if policy != intake.policy {
+            metrics.lastNotification.admit(policy.audiences.groups.map(\.app.rawValue))
             intake.replace(policy: policy)
             await tellDatabase()
         }

@@ -38,7 +38,16 @@ final class DaemonProcess: Sendable {
     private let running = Mutex<Task<Void, Never>?>(nil)
 
     /// Starts `siwad serve`, or another command.
-    init(_ arguments: [String] = ["serve"], environment: [String: String], in directory: String = "/") {
+    ///
+    /// - Parameter openFiles: how many files and sockets it may have open; nil: as many as the tests.
+    init(
+        _ arguments: [String] = ["serve"],
+        environment: [String: String],
+        in directory: String = "/",
+        openFiles: Int? = nil
+    ) {
+        let limited = openFiles.map { ["/bin/sh", "-c", "ulimit -n \($0); exec \"$@\"", "sh"] } ?? []
+        let arguments = limited + [Binary.path] + arguments
         let (stream, signals) = AsyncStream.makeStream(of: String.self)
         self.signals = signals
         let task = Task {
@@ -123,7 +132,7 @@ final class DaemonProcess: Sendable {
         options.createSession = true
         let result = try await run(
             .path("/bin/sh"),
-            arguments: Arguments(["-c", Self.script, "sh", Binary.path] + arguments),
+            arguments: Arguments(["-c", Self.script, "sh"] + arguments),
             environment: .siwad(environment),
             workingDirectory: FilePath(directory),
             platformOptions: options,

@@ -80,8 +80,14 @@ struct Scene {
     }
 
     /// Starts a daemon; it ends with the scene at the latest.
-    func start(_ settings: [String: String] = [:]) -> DaemonProcess {
-        let daemon = DaemonProcess(environment: environment(settings))
+    func start(
+        _ settings: [String: String] = [:],
+        arguments: [String] = ["serve"],
+        openFiles: Int? = nil
+    ) -> DaemonProcess {
+        // An empty text stands for a variable that isn't there.
+        let environment = environment(settings).filter { !$0.value.isEmpty }
+        let daemon = DaemonProcess(arguments, environment: environment, openFiles: openFiles)
         roster.daemons.withLock { $0.append(daemon) }
         return daemon
     }
