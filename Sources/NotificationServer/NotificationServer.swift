@@ -89,7 +89,7 @@ public struct NotificationServer: Sendable {
     }
 
     private func makeLoops() async throws -> NotificationLoops {
-        let allowed = OpenFileLimit.raise()
+        let allowed = try OpenFileLimit.raise()
         if allowed < limits.connections {
             log.warning(
                 "fewer connections than configured: the limit of open files is low",

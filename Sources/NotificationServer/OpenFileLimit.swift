@@ -6,8 +6,13 @@ enum OpenFileLimit {
     /// refusing connections: libdispatch ends the process when it can't look at its own threads in `/proc`.
     static let reserve = 128
 
+    /// Fewer connections than these are no service.
+    static let leastConnections = 16
+
     /// Raises the limit as far as the system lets this user go, and says how many connections fit.
-    static func raise() -> Int {
+    ///
+    /// - Throws: `tooFewOpenFiles`.
+    static func raise() throws(ServerError) -> Int {
         var limit = rlimit()
         let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
         guard getrlimit(resource, &limit) == 0 else { return Int.max }
@@ -18,6 +23,14 @@ enum OpenFileLimit {
                 limit = raised
             }
         }
-        return max(16, Int(clamping: limit.rlim_cur) - reserve)
+        let allowed = Int(clamping: limit.rlim_cur)
+        guard allowed >= reserve + leastConnections else {
+            throw ServerError(
+                .tooFewOpenFiles,
+                "only \(allowed) files may be open, which is too few to work with: allow 1024 or more, with ulimit -n or "
+                    + "LimitNOFILE= of the service"
+            )
+        }
+        return allowed - reserve
     }
 }

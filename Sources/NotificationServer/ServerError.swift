@@ -19,6 +19,8 @@ public struct ServerError: Error, Sendable, Equatable, CustomStringConvertible {
         case unreadableCertificate
         /// The key isn't that of the certificate.
         case keyMismatch
+        /// The limit of open files leaves no room for connections.
+        case tooFewOpenFiles
     }
 
     /// The kind of fault.

@@ -62,7 +62,7 @@ extension CommandFailure {
     private init(server error: ServerError) {
         switch error.code {
         case .addressInUse, .addressUnavailable, .permissionDenied, .listenFailed, .invalidAddress,
-            .unreadableCertificate, .keyMismatch:
+            .unreadableCertificate, .keyMismatch, .tooFewOpenFiles:
             self.init(.configuration, error.description)
         }
     }
