@@ -41,6 +41,8 @@ struct FirstMistakeTests {
     func malformedURL() async throws {
         let environment = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": "hots=localhost password=secret"]
         try await expect(78, ["SIWAD_DATABASE_URL", "hots"], environment)
+        let port = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": "postgresql://localhost:siwad/db"]
+        try await expect(78, ["SIWAD_DATABASE_URL", "port"], port)
         #expect(try await !siwad(["serve"], environment: environment).errors.contains("secret"))
     }
 

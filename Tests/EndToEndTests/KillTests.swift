@@ -9,9 +9,9 @@ struct KillTests {
     private enum Victim { case daemon, server }
 
     /// `SIWAD_FAULTS=long` kills 50 daemons and 20 servers in one run, anything else a few.
-    private static let isLong = ProcessInfo.processInfo.environment["SIWAD_FAULTS"] == "long"
+    static let isLong = ProcessInfo.processInfo.environment["SIWAD_FAULTS"] == "long"
     /// `SIWAD_SEED` plays the same again, as far as processes can be made to.
-    private static let seed =
+    static let seed =
         ProcessInfo.processInfo.environment["SIWAD_SEED"].flatMap { UInt64($0) } ?? UInt64.random(in: 0...9_999_999)
 
     @Test("Whatever dies at whatever moment: all that was acknowledged is there, once, with all that follows from it.")
@@ -50,7 +50,8 @@ struct KillTests {
         }
     }
 
-    private static func judge(_ campaign: Campaign, after outcome: Load.Outcome, _ scene: Scene) async throws {
+    /// What is in the database is what must follow from what was answered.
+    static func judge(_ campaign: Campaign, after outcome: Load.Outcome, _ scene: Scene) async throws {
         let connection = try await Scene.connect(scene.conninfo)
         try await campaign.tellApplication(.after, on: connection)
         let findings = try await campaign.findings(after: outcome, on: connection)
@@ -66,7 +67,7 @@ struct KillTests {
     }
 
     /// Runs `body` with a durable server of its own in which the schema is.
-    private static func withMigratedCluster(_ body: (PrivateCluster, Scene) async throws -> Void) async throws {
+    static func withMigratedCluster(_ body: (PrivateCluster, Scene) async throws -> Void) async throws {
         try await Turn.take {
             try await PrivateCluster.with { cluster in
                 let connection = try await Scene.connect(cluster.conninfo())

@@ -1,0 +1,128 @@
+import AppleSimulator
+import FoundationEssentials
+import Postgres
+import StoreTestSupport
+import TestSupport
+import Testing
+
+/// The same with a spool, and a server that stays away for a while.
+extension KillTests {
+    @Test("With a spool too: the server away, the daemon killed while it spools and while it empties the spool.")
+    func nothingIsLostInTheSpool() async throws {
+        var generator = SeededGenerator(seed: Self.seed)
+        let outages = Self.isLong ? 15 : 2
+        print("kill -9 with a spool: seed \(Self.seed), \(outages) outages")
+        try await TemporaryDirectory.with { directory in
+            let settings = ["SIWAD_SPOOL_DIRECTORY": directory.file("spool")]
+            try await Self.withMigratedCluster { cluster, scene in
+                let campaign = try Campaign(apple: scene.apple, seed: Self.seed)
+                try await campaign.tellApplication(.before, on: scene.connection)
+                var daemon = scene.start(settings)
+                let load = Load(to: [try await daemon.ready().notifications], next: campaign.next)
+                let progress = { (count: Int) in
+                    let goal = load.acknowledged + count
+                    try await eventually("\(goal) acknowledged notifications") { load.acknowledged >= goal }
+                }
+                let killDaemon = {
+                    await daemon.kill()
+                    daemon = scene.start(settings)
+                    load.turn(to: [try await daemon.ready().notifications])
+                }
+                async let running: Void = load.run(connections: 24)
+                for _ in 0..<outages {
+                    try await progress(Int.random(in: 1...200, using: &generator))
+                    try await cluster.kill()
+                    try await progress(Int.random(in: 50...400, using: &generator))
+                    if Bool.random(using: &generator) { try await killDaemon() }
+                    try await progress(Int.random(in: 50...400, using: &generator))
+                    try await cluster.start()
+                    try await progress(Int.random(in: 1...100, using: &generator))
+                    try await killDaemon()
+                }
+                try await progress(100)
+                load.stop()
+                try await running
+                let metrics = try await daemon.ready().operations + "/metrics"
+                try await eventually("the spool to be empty", within: .seconds(120)) {
+                    try await Web.get(metrics).body.contains("siwad_spool_bytes 0\n")
+                }
+                daemon.send("TERM")
+                #expect(try await daemon.end() == 0)
+                try await Self.judge(campaign, after: load.outcome, scene)
+                let spooled = try await Self.count("siwa.notifications WHERE source = 'spool'", scene)
+                #expect(spooled > 0, "nothing came through the spool: the test has tested nothing")
+            }
+        }
+    }
+
+    @Test("The server away at 500 notifications a second: each is answered 200, and stored soon after its return.")
+    func outage() async throws {
+        let seconds = Self.isLong ? 60 : 3
+        try await TemporaryDirectory.with { directory in
+            try await Self.withMigratedCluster { cluster, scene in
+                let daemon = scene.start(["SIWAD_SPOOL_DIRECTORY": directory.file("spool")])
+                let addresses = try await daemon.ready()
+                try await cluster.kill()
+                let (answers, memory) = try await Self.post(500, for: seconds, scene, addresses.notifications) {
+                    try Self.residentKilobytes(of: try #require(daemon.processID))
+                }
+                #expect(answers.keys.sorted() == [200], "\(answers)")
+                #expect(memory.last ?? 0 < (memory.first ?? 0) + 64 * 1_024, "memory in KiB: \(memory)")
+                try await cluster.start()
+                let start = ContinuousClock.now
+                try await eventually("the spool to be empty", within: .seconds(Self.isLong ? 30 : 60)) {
+                    try await Web.get(addresses.operations + "/metrics").body.contains("siwad_spool_bytes 0\n")
+                }
+                print(
+                    "outage: \(answers[200] ?? 0) spooled, stored \(ContinuousClock.now - start) later; KiB \(memory)"
+                )
+                let stored = try await Self.count("siwa.notifications", scene)
+                #expect(stored == Int64(500 * seconds))
+            }
+        }
+    }
+
+    /// How many rows there are; on a connection of its own, since the scene's broke with the server.
+    private static func count(_ rows: String, _ scene: Scene) async throws -> Int64 {
+        let connection = try await Scene.connect(scene.conninfo)
+        let count = try await connection.withSession { session throws(PostgresError) in
+            try session.execute(Statement(once: "SELECT count(*) FROM \(rows)")).int64(0, 0)
+        }
+        await connection.close()
+        return count
+    }
+
+    /// Posts so many notifications a second, as evenly as the machine lets it.
+    ///
+    /// - Returns: how often each status was answered, and what `measure` found after each second or so.
+    private static func post(
+        _ rate: Int,
+        for seconds: Int,
+        _ scene: Scene,
+        _ url: String,
+        measure: () throws -> Int
+    ) async throws -> (answers: [Int: Int], measures: [Int]) {
+        let start = ContinuousClock.now
+        return try await withThrowingTaskGroup(of: Int.self) { group in
+            var measures: [Int] = []
+            for tick in 0..<seconds * 50 {
+                try await Task.sleep(until: start + .milliseconds(20 * tick), clock: .continuous)
+                for number in 0..<rate / 50 {
+                    let body = try scene.body(scene.event(sub: "person \(number)"))
+                    group.addTask { try await Web.post(body, to: url).status }
+                }
+                if tick % 50 == 49 { measures.append(try measure()) }
+            }
+            var answers: [Int: Int] = [:]
+            for try await status in group { answers[status, default: 0] += 1 }
+            return (answers, measures)
+        }
+    }
+
+    /// The memory of a process that is its own at present (proc(5), VmRSS).
+    private static func residentKilobytes(of process: Int32) throws -> Int {
+        let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
+        let line = status.split(separator: "\n").first { $0.hasPrefix("VmRSS:") }
+        return try #require(line?.split(whereSeparator: \.isWhitespace).dropFirst().first.flatMap { Int($0) })
+    }
+}
