@@ -27,7 +27,10 @@ let package = Package(
     name: "siwad",
     platforms: [.macOS(.v26)],
     products: [
-        .executable(name: "siwad", targets: ["siwad"])
+        .executable(name: "siwad", targets: ["siwad"]),
+        .library(name: "AppleNotifications", targets: ["AppleNotifications"]),
+        .library(name: "JOSE", targets: ["JOSE"]),
+        .library(name: "Spool", targets: ["Spool"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),

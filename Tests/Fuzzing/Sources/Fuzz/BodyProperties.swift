@@ -1,0 +1,40 @@
+import AppleNotifications
+
+/// Of all bodies only those that carry one of the tokens that were signed lead to anything; the private key is gone.
+enum BodyProperties {
+    static func check(_ input: [UInt8]) {
+        let token: [UInt8]
+        do {
+            token = try NotificationBody.token(in: input)
+        } catch {
+            require(refusal(ofSpan: input) == error, "a body is refused wherever it lies")
+            require([.malformedBody, .bodyTooLarge, .appStoreNotification].contains(error), "refused as a body")
+            return
+        }
+        require(refusal(ofSpan: input) == nil, "a body is taken wherever it lies")
+        require(!token.isEmpty, "a token is not empty")
+        let scene = Scene.shared
+        switch scene.verifier.verify(token: token, keys: scene.keys, now: Scene.now) {
+        case .verified(let notification):
+            require(Scene.genuine.contains(token), "nothing is verified but what was signed")
+            require(notification.token == token, "a notification keeps its token")
+        case .deadLetter(let letter):
+            require(Scene.genuine.contains(token), "nothing is kept but what was signed")
+            require(letter.token == token, "a dead letter keeps its token")
+        case .refused(let rejection):
+            require(!Scene.genuine.contains(token), "what was signed is not refused")
+            require(rejection != .wrongIssuer && rejection != .notANotification, "claims are not looked at before")
+        case .needsKey(let kid, _):
+            require(kid != Scene.keyID, "a key that is there is found")
+        }
+    }
+
+    private static func refusal(ofSpan input: [UInt8]) -> Rejection? {
+        do throws(Rejection) {
+            _ = try NotificationBody.token(in: input.span)
+            return nil
+        } catch {
+            return error
+        }
+    }
+}

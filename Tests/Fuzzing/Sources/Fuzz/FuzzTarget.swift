@@ -1,0 +1,39 @@
+/// What is fuzzed. Each target takes any bytes and ends the process where a property doesn't hold, beside what the
+/// runtime and AddressSanitizer end it for: traps, overflows, accesses out of bounds.
+enum FuzzTarget: String, CaseIterable {
+    /// Base64url: one spelling for each byte string.
+    case base64URL = "base64url"
+    /// The JSON reader.
+    case json
+    /// The header of a token, as JSON.
+    case header
+    /// A compact JWS.
+    case token
+    /// The claims of a token that Apple signed.
+    case claims
+    /// The body of a request, up to the verdict.
+    case body
+    /// A key set.
+    case keySet = "key-set"
+    /// A file of the spool.
+    case spool
+
+    /// What libFuzzer calls for each input.
+    var entry: @convention(c) (UnsafePointer<UInt8>?, Int) -> Int32 {
+        switch self {
+        case .base64URL: { fuzz($0, $1, Base64URLProperties.check) }
+        case .json: { fuzz($0, $1, JSONProperties.check) }
+        case .header: { fuzz($0, $1, HeaderProperties.check) }
+        case .token: { fuzz($0, $1, TokenProperties.check) }
+        case .claims: { fuzz($0, $1, ClaimProperties.check) }
+        case .body: { fuzz($0, $1, BodyProperties.check) }
+        case .keySet: { fuzz($0, $1, KeySetProperties.check) }
+        case .spool: { fuzz($0, $1, SpoolProperties.check) }
+        }
+    }
+}
+
+private func fuzz(_ bytes: UnsafePointer<UInt8>?, _ count: Int, _ check: ([UInt8]) -> Void) -> Int32 {
+    check(Array(UnsafeBufferPointer(start: bytes, count: count)))
+    return 0
+}
