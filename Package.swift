@@ -180,6 +180,17 @@ package.targets += [
         ]
     ),
     tests(of: "JOSE"),
+    .testTarget(
+        name: "JOSEDifferentialTests",
+        dependencies: [
+            "JOSE",
+            "Postgres",
+            "StoreTestSupport",
+            "TestSupport",
+            .product(name: "Subprocess", package: "swift-subprocess"),
+        ],
+        swiftSettings: house
+    ),
     tests(
         of: "LocalPostgres",
         with: ["Postgres", "TestSupport", .product(name: "Subprocess", package: "swift-subprocess")]
