@@ -16,6 +16,7 @@ public enum Schema {
             sql: text(PackageResources._004_dead_letter_operations_sql)
         ),
         Migration(number: 5, name: "maintenance", sql: text(PackageResources._005_maintenance_sql)),
+        Migration(number: 6, name: "roles", sql: text(PackageResources._006_roles_sql)),
     ]
 
     /// Every object of the schema as the migrations make it, for `siwad doctor`: a line for each, of its kind, name and

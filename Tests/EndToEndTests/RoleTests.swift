@@ -1,0 +1,224 @@
+import AppleSimulator
+import Postgres
+import TestSupport
+import Testing
+
+@Suite("The roles of the schema", .timeLimit(.minutes(5)))
+struct RoleTests {
+    /// Runs a test with a login role of its own that is a member of a role of the schema, and with the conninfo that
+    /// names it.
+    private func withMember<R>(
+        of role: String,
+        _ scene: Scene,
+        _ body: (String) async throws -> R
+    ) async throws -> R {
+        let name = "member_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
+        try await scene.run("CREATE ROLE \(name) LOGIN IN ROLE \(role)")
+        let result: Result<R, any Error>
+        do {
+            result = .success(try await body("\(scene.conninfo) user=\(name)"))
+        } catch {
+            result = .failure(error)
+        }
+        try await scene.run("DROP ROLE \(name)")
+        return try result.get()
+    }
+
+    /// Why PostgreSQL refuses each statement to the role; nil for one that it doesn't refuse.
+    private func refusals(_ statements: [String], as conninfo: String) async throws -> [String: String?] {
+        let connection = try await Scene.connect(conninfo)
+        var refusals: [String: String?] = [:]
+        for statement in statements {
+            do {
+                try await connection.withSession { session throws(PostgresError) in
+                    try session.execute(script: statement)
+                }
+                refusals[statement] = .some(nil)
+            } catch {
+                refusals[statement] = error.sqlState?.rawValue
+            }
+        }
+        await connection.close()
+        return refusals
+    }
+
+    private static let changesOfStructure = [
+        "CREATE TABLE siwa.more (a integer)", "CREATE VIEW siwa.more AS SELECT 1",
+        "CREATE FUNCTION siwa.more() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+        "ALTER TABLE siwa.accounts ADD more integer", "ALTER TABLE siwa.accounts DISABLE TRIGGER ALL",
+        "DROP TABLE siwa.accounts", "DROP VIEW siwa.account_states", "DROP SCHEMA siwa CASCADE",
+        "DROP INDEX siwa.accounts_email", "TRUNCATE siwa.notifications", "TRUNCATE siwa.operator_actions",
+        "DROP FUNCTION siwa.session_is_live(text)", "ALTER FUNCTION siwa.session_is_live(text) SECURITY DEFINER",
+        "SELECT siwa.grant_roles()", "CREATE ROLE more",
+    ]
+
+    @Test("The daemon takes every way under siwad_daemon: notification, letter, month, retention, erasure, spool.")
+    func daemon() async throws {
+        try await Scene.with { scene in
+            try await withMember(of: "siwad_daemon", scene) { conninfo async throws in
+                try await scene.run(
+                    """
+                    SELECT siwa.ensure_notification_partitions('2020-01-01', '2020-01-31');
+                    INSERT INTO siwa.accounts (team_id, sub, deleted_at, email, email_observed_at)
+                    VALUES (
+                        'AAAAAAAAAA', 'gone', now() - interval '90 days', 'gone@example.com', now() - interval '91 days'
+                    )
+                    """
+                )
+                let spool = try TemporaryDirectory()
+                let settings = ["SIWAD_DATABASE_URL": conninfo, "SIWAD_SPOOL_DIRECTORY": spool.file("spool")]
+                try await scene.withDaemon(settings) { _, addresses async throws in
+                    func post(_ event: SimulatedEvent) async throws {
+                        #expect(try await Web.post(scene.body(event), to: addresses.notifications).status == 200)
+                    }
+                    try await post(scene.event("consent-revoked", id: "first"))
+                    try await post(scene.event(app: "com.example.unheard"))
+                    try await eventually("maintenance") {
+                        try await scene.texts("SELECT task FROM siwa.maintenance").count == 3
+                    }
+                    #expect(
+                        try await scene.texts("SELECT to_regclass('siwa.notifications_y2020m01')::text") == ["NULL"]
+                    )
+                    #expect(try await scene.texts("SELECT email FROM siwa.accounts WHERE sub = 'gone'") == ["NULL"])
+
+                    let month = try #require(
+                        try await scene.texts("SELECT tableoid::regclass::text FROM siwa.notifications").first
+                    )
+                    try await scene.run("DROP TABLE \(month)")
+                    try await post(scene.event(id: "after the month was dropped"))
+
+                    try await scene.closeDatabase()
+                    try await eventually("the daemon to spool") {
+                        try await Web.post(scene.body(scene.event(id: "spooled")), to: addresses.notifications).status
+                            == 200
+                    }
+                    try await scene.openDatabase()
+                    try await eventually("the spool to be emptied") {
+                        try await scene.texts("SELECT jti FROM siwa.notifications WHERE jti = 'spooled'").count == 1
+                    }
+                    #expect(try await scene.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
+                }
+            }
+        }
+    }
+
+    @Test("siwad_daemon can't change the structure, nor what was recorded.")
+    func daemonLimits() async throws {
+        try await Scene.with { scene in
+            try await withMember(of: "siwad_daemon", scene) { conninfo async throws in
+                let statements =
+                    Self.changesOfStructure + [
+                        "UPDATE siwa.operator_actions SET note = ''", "DELETE FROM siwa.operator_actions",
+                        "UPDATE siwa.notifications SET sub = 'other'",
+                        "UPDATE siwa.account_changes SET to_state = 'deleted'",
+                        "DELETE FROM siwa.account_changes", "DELETE FROM siwa.accounts", "DELETE FROM siwa.consents",
+                        "DELETE FROM siwa.schema_migrations", "UPDATE siwa.schema_migrations SET checksum = ''",
+                        "INSERT INTO siwa.schema_migrations VALUES (1000, 'more', '')",
+                    ]
+                for (statement, state) in try await refusals(statements, as: conninfo) {
+                    #expect(state == "42501", "\(statement)")
+                }
+            }
+        }
+    }
+
+    @Test("An operator does all of an operator's work under siwad_daemon.")
+    func operatorWork() async throws {
+        try await Scene.with { scene in
+            try await withMember(of: "siwad_daemon", scene) { conninfo async throws in
+                try await scene.withDaemon { _, addresses async throws in
+                    for sub in ["a", "b"] {
+                        let body = try scene.body(scene.event(sub: sub, app: "com.example.added"))
+                        #expect(try await Web.post(body, to: addresses.notifications).status == 200)
+                    }
+                }
+                var environment = scene.environment(["SIWAD_DATABASE_URL": conninfo])
+                environment["SIWAD_APPS"] = "\(Scene.apps),CCCCCCCCCC/com.example.added"
+                for arguments in [
+                    ["replay", "--all", "--dry-run"], ["replay", "--id", "1", "--note", "x"],
+                    ["discard", "--id", "2", "--note", "x"], ["reopen", "--id", "2", "--note", "x"],
+                ] {
+                    let done = try await siwad(["dead-letters"] + arguments, environment: environment)
+                    #expect(done.status == 0, "\(arguments): \(done.errors)")
+                }
+                #expect(try await scene.texts("SELECT sub FROM siwa.accounts") == ["a"])
+            }
+        }
+    }
+
+    @Test("siwad_reader lists and shows everything, and can change nothing at all.")
+    func reader() async throws {
+        try await Scene.with { scene in
+            try await scene.withDaemon { _, addresses async throws in
+                for event in [scene.event(), scene.event(app: "com.example.unheard")] {
+                    #expect(try await Web.post(scene.body(event), to: addresses.notifications).status == 200)
+                }
+            }
+            try await withMember(of: "siwad_reader", scene) { conninfo async throws in
+                let environment = scene.environment(["SIWAD_DATABASE_URL": conninfo])
+                for arguments in [
+                    ["migrate", "status"], ["dead-letters", "list"], ["dead-letters", "stats"],
+                    ["dead-letters", "show", "1"], ["notifications", "list"], ["accounts", "list"],
+                    ["accounts", "show", "person"], ["accounts", "history", "person"],
+                ] {
+                    let run = try await siwad(arguments, environment: environment)
+                    #expect(run.status == 0, "\(arguments): \(run.errors)")
+                    #expect(!run.output.isEmpty, "\(arguments)")
+                }
+                let change = try await siwad(
+                    ["dead-letters", "discard", "--id", "1", "--note", "x"],
+                    environment: environment
+                )
+                #expect(change.status == 1)
+                #expect(change.errorLines.count == 1, "\(change.errors)")
+                let statements =
+                    Self.changesOfStructure + [
+                        "SELECT siwa.ensure_notification_partitions(now() + interval '1 year', now() + interval '1 year')",
+                        "SELECT siwa.drop_notification_partition(now() - interval '2 days')",
+                        "SELECT siwa.record_sign_in('com.example.one', 'person')", "SELECT siwa.end_session('x')",
+                    ]
+                for (statement, state) in try await refusals(statements, as: conninfo)
+                where !statement.contains("end_s") {
+                    #expect(state == "42501", "\(statement)")
+                }
+                let writable = try await scene.texts(
+                    """
+                    SELECT c.relname || ' ' || p FROM pg_class AS c, unnest('{INSERT,UPDATE,DELETE,TRUNCATE}'::text[]) AS p
+                    WHERE c.relnamespace = 'siwa'::regnamespace AND c.relkind IN ('r', 'p', 'v')
+                        AND has_table_privilege('siwad_reader', c.oid, p)
+                    """
+                )
+                #expect(writable.isEmpty)
+            }
+        }
+    }
+
+    @Test("Whoever may not create roles migrates all the same, and grants them once somebody has made them.")
+    func withoutRight() async throws {
+        // A cluster of its own: in the shared one the roles are there.
+        try await PrivateCluster.with { cluster in
+            let superuser = try await Scene.connect(cluster.conninfo())
+            func run(_ script: String) async throws {
+                try await superuser.withSession { session throws(PostgresError) in try session.execute(script: script) }
+            }
+            try await run("CREATE ROLE plain LOGIN")
+            try await run("CREATE DATABASE app OWNER plain")
+            let conninfo = cluster.conninfo(database: "app") + " user=plain"
+            let migrated = try await siwad(["migrate"], environment: ["SIWAD_DATABASE_URL": conninfo])
+            #expect(migrated.status == 0, "\(migrated.errors)")
+            #expect(migrated.errors.isEmpty)
+            let owner = try await Scene.connect(conninfo)
+            func granted() async throws -> String {
+                try await owner.withSession { session throws(PostgresError) in
+                    try session.execute(Statement(once: "SELECT siwa.grant_roles()::text")).string(0, 0)
+                }
+            }
+            #expect(try await granted() == "{}")
+            try await run("CREATE ROLE siwad_daemon; CREATE ROLE siwad_reader")
+            #expect(try await granted() == "{siwad_daemon,siwad_reader}")
+            #expect(try await granted() == "{siwad_daemon,siwad_reader}")
+            await owner.close()
+            await superuser.close()
+        }
+    }
+}
