@@ -11,6 +11,9 @@
 public struct KeySetCache: Sendable {
     /// Waiting for a key at most; beyond that the answer is `keysUnavailable`.
     public static let maximumWaiters = 8_192
+    /// What those who wait may hold on to, in bytes. Genuine notifications are about a kilobyte, so that this turns none of
+    /// them away before there are too many; made-up ones may be as large as a body.
+    public static let maximumWaitingBytes = 33_554_432
     /// No key of an accepted set has a longer `kid` (bytes), so that one is never worth a fetch.
     public static let maximumKeyIDBytes = 256
 
@@ -40,7 +43,9 @@ public struct KeySetCache: Sendable {
         let began: ContinuousClock.Instant
         /// Asked for before this fetch began, so that its result settles them.
         var inQuestion: Set<String>
-        var waiters: [Waiter]
+        private(set) var waiters: [Waiter]
+        /// The sum over the waiters.
+        private var waitingBytes = 0
 
         init(memory: consuming KeyIDMemory, failures: Int, beginningAt now: ContinuousClock.Instant) {
             self.inQuestion = memory.fetchBegan()
@@ -49,11 +54,32 @@ public struct KeySetCache: Sendable {
             self.began = now
             self.waiters = []
         }
+
+        /// Has one more wait; false when there is no room. The first always has.
+        mutating func add(_ waiter: Waiter) -> Bool {
+            let fits =
+                waiters.count < KeySetCache.maximumWaiters
+                && waiter.bytes <= KeySetCache.maximumWaitingBytes - waitingBytes
+            guard waiters.isEmpty || fits else { return false }
+            waiters.append(waiter)
+            waitingBytes += waiter.bytes
+            return true
+        }
+
+        /// Takes out those who wait for one of these keys.
+        mutating func removeWaiters(foundIn keys: KeySet) -> [Waiter] {
+            let found = waiters.filter { keys.contains(kid: $0.kid) }
+            waiters.removeAll { keys.contains(kid: $0.kid) }
+            waitingBytes -= found.reduce(0) { $0 + $1.bytes }
+            return found
+        }
     }
 
     private struct Waiter {
         let id: Int
         let kid: String
+        /// What it holds on to.
+        let bytes: Int
     }
 
     /// What follows a fetch.
@@ -103,8 +129,7 @@ extension KeySetCache {
             state = .idle(idle)
             return []
         case .fetching(var fetching):
-            let found = fetching.waiters.filter { keys.contains(kid: $0.kid) }
-            fetching.waiters.removeAll { keys.contains(kid: $0.kid) }
+            let found = fetching.removeWaiters(foundIn: keys)
             state = .fetching(fetching)
             return Self.tell(.keyFound, to: found)
         case .stopped:
@@ -114,9 +139,12 @@ extension KeySetCache {
     }
 
     /// A notification names a key that the set at hand lacked.
+    ///
+    /// - Parameter bytes: how much memory it takes while it waits.
     public mutating func keyWanted(
         _ kid: String,
         waiter: Int,
+        holding bytes: Int = 0,
         at now: ContinuousClock.Instant
     ) -> KeyWantedAction {
         if keys.contains(kid: kid) { return .answer(.keyFound) }
@@ -135,7 +163,8 @@ extension KeySetCache {
             idle.memory.causedFetch(at: now)
             var fetching = Fetching(memory: idle.memory, failures: idle.failures, beginningAt: now)
             fetching.inQuestion.insert(kid)
-            fetching.waiters.append(Waiter(id: waiter, kid: kid))
+            // The first always has room.
+            _ = fetching.add(Waiter(id: waiter, kid: kid, bytes: bytes))
             state = .fetching(fetching)
             return .fetchAndWait
         case .fetching(var fetching):
@@ -144,13 +173,9 @@ extension KeySetCache {
                 return .answer(.unknownKey)
             }
             if !fetching.inQuestion.contains(kid) { fetching.memory.asked(for: kid) }
-            guard fetching.waiters.count < Self.maximumWaiters else {
-                state = .fetching(fetching)
-                return .answer(.keysUnavailable(retryAfterSeconds: 1))
-            }
-            fetching.waiters.append(Waiter(id: waiter, kid: kid))
+            let hasRoom = fetching.add(Waiter(id: waiter, kid: kid, bytes: bytes))
             state = .fetching(fetching)
-            return .wait
+            return hasRoom ? .wait : .answer(.keysUnavailable(retryAfterSeconds: 1))
         case .stopped:
             state = .stopped
             return .answer(.keysUnavailable(retryAfterSeconds: 1))
@@ -261,7 +286,8 @@ extension KeySetCache {
             memory.causedFetch(at: now)
             var next = Fetching(memory: memory, failures: 0, beginningAt: now)
             next.inQuestion.formUnion(open.map(\.kid))
-            next.waiters = open
+            // They had room before.
+            for waiter in open { _ = next.add(waiter) }
             return Ending(
                 next: .fetching(next),
                 action: FetchEndedAction(resolutions: resolutions, fetchesAgain: true)

@@ -164,7 +164,7 @@ public final class Intake: Sendable {
 
     /// Waits for a key and goes on from there; the answer always comes through the request's lane.
     func resolve(_ kid: String, token: [UInt8], of request: Request) {
-        keys.want(kid) { verdict in
+        keys.want(kid, holding: request.body.count + token.count) { verdict in
             if let answer = self.answer(verdict, token: token, of: request) {
                 request.lane.deliver([Reply(ticket: request.ticket, answer: answer)])
             }

@@ -53,10 +53,12 @@ public final class KeyRing: Sendable {
     public var keys: KeySet { state.withLock { $0.cache.keys } }
 
     /// Asks for a key that ``keys`` lacked. `decided` is called once: here, or later on another thread.
-    func want(_ kid: String, decided: @escaping @Sendable (KeySetCache.Verdict) -> Void) {
+    ///
+    /// - Parameter bytes: how much memory `decided` holds on to until then.
+    func want(_ kid: String, holding bytes: Int, decided: @escaping @Sendable (KeySetCache.Verdict) -> Void) {
         let action = state.withLock { state in
             state.lastWaiter += 1
-            let action = state.cache.keyWanted(kid, waiter: state.lastWaiter, at: .now)
+            let action = state.cache.keyWanted(kid, waiter: state.lastWaiter, holding: bytes, at: .now)
             switch action {
             case .answer: break
             case .wait, .fetchAndWait: state.waiters[state.lastWaiter] = decided

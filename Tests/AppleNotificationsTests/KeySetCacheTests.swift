@@ -232,6 +232,22 @@ import Testing
         #expect(cache.fetchSucceeded(try set("x"), at: at(101)).resolutions.count == KeySetCache.maximumWaiters)
     }
 
+    @Test("Fetching: beyond 32 MiB that those hold who wait the next is turned away, but for a small one.")
+    func tooManyBytes() throws {
+        var cache = try asking()
+        let half = KeySetCache.maximumWaitingBytes / 2
+        #expect(cache.keyWanted("x", waiter: 2, holding: half, at: at(100)) == .wait)
+        #expect(cache.keyWanted("y", waiter: 3, holding: half - 1_000, at: at(100)) == .wait)
+        #expect(cache.keyWanted("x", waiter: 4, holding: 1_001, at: at(100)) == .answer(unavailable(1)))
+        #expect(cache.keyWanted("x", waiter: 5, holding: 1_000, at: at(100)) == .wait)
+        #expect(cache.keyWanted("x", waiter: 6, holding: 1, at: at(100)) == .answer(unavailable(1)))
+        let ended = cache.fetchSucceeded(try set("x", "y"), at: at(101))
+        #expect(ended.resolutions.map(\.waiter).sorted() == [1, 2, 3, 5])
+        // Whoever waits for the next fetch finds room again.
+        #expect(cache.keyWanted("z", waiter: 7, holding: 1_000, at: at(9_999)) == .fetchAndWait)
+        #expect(cache.keyWanted("z", waiter: 8, holding: half, at: at(9_999)) == .wait)
+    }
+
     // MARK: Stopped
 
     @Test("Stopped: nothing begins any more, and known keys are still found.")
