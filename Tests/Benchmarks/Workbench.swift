@@ -57,7 +57,7 @@ struct Workbench {
     @discardableResult
     func run(_ sql: String, on database: String = "postgres") async throws -> String? {
         var settings = try ConnectionSettings(conninfo: conninfo(database), applicationName: "benchmarks")
-        settings.deadline = .seconds(3_600)
+        settings.statementTimeout = .seconds(3_600)
         let connection = try await PostgresConnection.connect(settings)
         do {
             let value = try await connection.withSession(deadline: .seconds(3_600)) { session throws(PostgresError) in
