@@ -57,6 +57,9 @@ public struct SessionFilter: Sendable {
         self.limit = limit
     }
 
+    /// Whether it names a session or a person, rather than everybody.
+    var isSpecific: Bool { id != nil || subject != nil }
+
     /// The filter as an operator would write it, for the audit.
     var audited: String {
         let parts = [("--session", id), ("--sub", subject), ("--team", team), ("--app", app)]
