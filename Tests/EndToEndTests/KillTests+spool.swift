@@ -70,7 +70,7 @@ extension KillTests {
                 #expect(memory.last ?? 0 < (memory.first ?? 0) + 64 * 1_024, "memory in KiB: \(memory)")
                 try await cluster.start()
                 let start = ContinuousClock.now
-                try await eventually("the spool to be empty", within: .seconds(Self.isLong ? 30 : 60)) {
+                try await eventually("the spool to be empty", within: .seconds(60 + 5 * seconds)) {
                     try await Web.get(addresses.operations + "/metrics").body.contains("siwad_spool_bytes 0\n")
                 }
                 print(
