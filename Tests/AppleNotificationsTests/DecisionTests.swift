@@ -129,5 +129,15 @@ import Testing
             let claims = ClaimText.notification.with("iss", JSONValue.quoted(issuer))
             #expect(try stage.verdict(on: claims).summary == "wrong-issuer")
         }
+        // Swift takes the Kelvin sign for a K.
+        let policy = NotificationPolicy(issuer: "https://example.com/K", audiences: stage.policy.audiences)
+        let verifier = NotificationVerifier(policy: policy)
+        for (issuer, expected) in [
+            ("https://example.com/K", "verified"), ("https://example.com/\u{212A}", "wrong-issuer"),
+        ] {
+            let claims = ClaimText.notification.with("iss", JSONValue.quoted(issuer)).text
+            let token = Array(try stage.apple.token(claims: claims).utf8)
+            #expect(verifier.verify(token: token, keys: stage.keys, now: stage.now).summary == expected)
+        }
     }
 }
