@@ -72,10 +72,10 @@ struct DaemonRole {
         try await endConnections()
     }
 
-    /// Takes or gives the right to write notifications.
+    /// Takes or gives a right that the storing of notifications needs, and that nothing asks for before.
     func setMayInsert(_ mayInsert: Bool) async throws {
-        let change = mayInsert ? "GRANT INSERT ON siwa.notifications TO" : "REVOKE INSERT ON siwa.notifications FROM"
-        try await run("\(change) \(name)")
+        let change = mayInsert ? ("GRANT", "TO") : ("REVOKE", "FROM")
+        try await run("\(change.0) INSERT ON siwa.account_changes \(change.1) \(name)")
     }
 
     private func endConnections() async throws {

@@ -112,7 +112,7 @@ struct DatabaseFaultTests {
                         _ = await fixture.reception.answer(try fixture.body())
                     }
                     #expect(fixture.log.count("PostgreSQL can't be written to; notifications are answered 503") <= 3)
-                    #expect(fixture.log.count("permission denied for table notifications") >= 1)
+                    #expect(fixture.log.count("permission denied for table account_changes") >= 1)
                 }
             }
         }
