@@ -4,7 +4,7 @@ import Testing
 
 @testable import AppleClient
 
-@Suite("Fetching a key set", .timeLimit(.minutes(1)))
+@Suite("Fetching a key set", .timeLimit(.minutes(5)))
 struct KeySetFetcherTests {
     private let group = MultiThreadedEventLoopGroup.singleton
 

@@ -3,7 +3,7 @@ import Testing
 
 @testable import AppleClient
 
-@Suite("Asking a server of this machine", .timeLimit(.minutes(1)))
+@Suite("Asking a server of this machine", .timeLimit(.minutes(5)))
 struct LocalProbeTests {
     private let group = MultiThreadedEventLoopGroup.singleton
 

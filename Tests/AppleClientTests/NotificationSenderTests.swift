@@ -3,7 +3,7 @@ import NIOPosix
 import Synchronization
 import Testing
 
-@Suite("Sending notifications", .timeLimit(.minutes(1)))
+@Suite("Sending notifications", .timeLimit(.minutes(5)))
 struct NotificationSenderTests {
     private let group = MultiThreadedEventLoopGroup.singleton
 

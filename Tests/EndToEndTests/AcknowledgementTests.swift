@@ -1,7 +1,7 @@
 import AppleSimulator
 import Testing
 
-@Suite("What is answered 200", .timeLimit(.minutes(2)))
+@Suite("What is answered 200", .timeLimit(.minutes(10)))
 struct AcknowledgementTests {
     /// 200 with an empty body.
     private func isAcknowledgement(_ answer: WebAnswer) -> Bool {

@@ -3,7 +3,7 @@ import JOSE
 import TestSupport
 import Testing
 
-@Suite("The command line", .timeLimit(.minutes(3)))
+@Suite("The command line", .timeLimit(.minutes(10)))
 struct CommandLineTests {
     /// The names under SUBCOMMANDS of a help text.
     private func subcommands(_ help: String) -> [String] {

@@ -2,7 +2,7 @@ import AppleSimulator
 import Synchronization
 import Testing
 
-@Suite("The commit", .timeLimit(.minutes(2)))
+@Suite("The commit", .timeLimit(.minutes(10)))
 struct CommitTests {
     @Test("No 200 is on the wire while the commit is stalled; there is one as soon as it is done.")
     func stalled() async throws {

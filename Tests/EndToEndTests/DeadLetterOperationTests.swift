@@ -4,7 +4,7 @@ import JOSE
 import StoreTestSupport
 import Testing
 
-@Suite("Dead letters in an operator's hands", .timeLimit(.minutes(5)))
+@Suite("Dead letters in an operator's hands", .timeLimit(.minutes(10)))
 struct DeadLetterOperationTests {
     private static let added = "com.example.added"
 

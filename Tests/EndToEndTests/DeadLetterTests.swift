@@ -1,7 +1,7 @@
 import AppleSimulator
 import Testing
 
-@Suite("What Apple signed and can't be processed", .timeLimit(.minutes(2)))
+@Suite("What Apple signed and can't be processed", .timeLimit(.minutes(10)))
 struct DeadLetterTests {
     /// A notification of each kind, by the reason under which it must be kept.
     private func letters(_ scene: Scene) throws -> [(reason: String, token: String)] {

@@ -1,7 +1,7 @@
 import JOSE
 import Testing
 
-@Suite("siwad doctor beside a running daemon", .timeLimit(.minutes(2)))
+@Suite("siwad doctor beside a running daemon", .timeLimit(.minutes(10)))
 struct DoctorTests {
     /// Runs a test with a daemon that has done its maintenance once, and the environment in which a doctor finds it.
     private func withDaemon(

@@ -4,7 +4,7 @@ import StoreTestSupport
 import TestSupport
 import Testing
 
-@Suite("The mistakes of a first start", .timeLimit(.minutes(2)))
+@Suite("The mistakes of a first start", .timeLimit(.minutes(10)))
 struct FirstMistakeTests {
     /// Starts a daemon that can't start, and expects one line with these words and this exit code.
     private func expect(

@@ -2,7 +2,7 @@ import NIOCore
 import NIOPosix
 import Testing
 
-@Suite("Few file descriptors", .timeLimit(.minutes(2)))
+@Suite("Few file descriptors", .timeLimit(.minutes(10)))
 struct OpenFilesTests {
     /// Connections on which nobody says a word.
     private func silent(_ count: Int, to url: String) async throws -> [any Channel] {
@@ -33,7 +33,10 @@ struct OpenFilesTests {
                 #expect(try await Web.post(body, to: addresses.notifications).status == 200)
             }
             #expect(try await Web.get(addresses.operations + "/readyz").status == 200)
-            for channel in channels where channel.isActive { try await channel.close() }
+            for channel in channels {
+                // Most were closed by the daemon, which made room.
+                try? await channel.close()
+            }
             let body = try scene.body(scene.event(id: "4"))
             #expect(try await Web.post(body, to: addresses.notifications).status == 200)
             #expect(try await scene.texts("SELECT count(*)::text FROM siwa.notifications") == ["5"])

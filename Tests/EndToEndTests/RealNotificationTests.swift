@@ -8,7 +8,7 @@ import Testing
 @Suite(
     "Notifications that Apple really sent",
     .enabled(if: Vectors.areThere, "the folder ../shared/vectors with real notifications is missing"),
-    .timeLimit(.minutes(2))
+    .timeLimit(.minutes(10))
 )
 struct RealNotificationTests {
     private func time(_ vector: Vectors.Vector) -> WallTime { WallTime(seconds: vector.issuedAt + 5) }

@@ -6,7 +6,7 @@ import NIOPosix
 import Synchronization
 import Testing
 
-@Suite("A token that says where its key is", .timeLimit(.minutes(2)))
+@Suite("A token that says where its key is", .timeLimit(.minutes(10)))
 struct ReferencedKeyTests {
     /// A TCP listener that counts who comes.
     private final class Listener: Sendable {

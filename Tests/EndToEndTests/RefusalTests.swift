@@ -1,7 +1,7 @@
 import AppleSimulator
 import Testing
 
-@Suite("What isn't Apple's notification", .timeLimit(.minutes(2)))
+@Suite("What isn't Apple's notification", .timeLimit(.minutes(10)))
 struct RefusalTests {
     /// A request, and how it must be answered.
     private struct Refused {

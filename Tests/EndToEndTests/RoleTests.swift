@@ -3,7 +3,7 @@ import Postgres
 import TestSupport
 import Testing
 
-@Suite("The roles of the schema", .timeLimit(.minutes(5)))
+@Suite("The roles of the schema", .timeLimit(.minutes(10)))
 struct RoleTests {
     /// Runs a test with a login role of its own that is a member of a role of the schema, and with the conninfo that
     /// names it.

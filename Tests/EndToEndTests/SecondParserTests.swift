@@ -3,7 +3,7 @@ import JOSE
 import Testing
 
 /// Everything that Apple signs reaches PostgreSQL, which has rules of its own for texts, numbers and sizes.
-@Suite("What PostgreSQL might take amiss", .timeLimit(.minutes(3)))
+@Suite("What PostgreSQL might take amiss", .timeLimit(.minutes(10)))
 struct SecondParserTests {
     private struct Case: Sendable {
         let name: String

@@ -5,7 +5,7 @@ import JOSE
 import TestSupport
 import Testing
 
-@Suite("What must not be seen", .timeLimit(.minutes(5)))
+@Suite("What must not be seen", .timeLimit(.minutes(10)))
 struct SecretTests {
     private static let password = "pa55-of-the-daemon"
     private static let address = "someone.private@privaterelay.appleid.com"

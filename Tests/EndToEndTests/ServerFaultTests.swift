@@ -1,7 +1,7 @@
 import AppleSimulator
 import Testing
 
-@Suite("A PostgreSQL server that refuses", .timeLimit(.minutes(3)))
+@Suite("A PostgreSQL server that refuses", .timeLimit(.minutes(10)))
 struct ServerFaultTests {
     /// Answered 503 while it lasts, and neither 200 nor a dead letter; afterwards stored.
     private func expectPatience(

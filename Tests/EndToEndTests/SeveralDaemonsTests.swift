@@ -1,7 +1,7 @@
 import AppleSimulator
 import Testing
 
-@Suite("Several daemons on one database", .timeLimit(.minutes(3)))
+@Suite("Several daemons on one database", .timeLimit(.minutes(10)))
 struct SeveralDaemonsTests {
     @Test("The same notification sent to all of them at once has one effect, and all acknowledge it.")
     func together() async throws {

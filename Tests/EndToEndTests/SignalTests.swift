@@ -2,7 +2,7 @@ import AppleSimulator
 import TestSupport
 import Testing
 
-@Suite("Signals to the daemon", .timeLimit(.minutes(2)))
+@Suite("Signals to the daemon", .timeLimit(.minutes(10)))
 struct SignalTests {
     private static let one = "AAAAAAAAAA/com.example.one"
 

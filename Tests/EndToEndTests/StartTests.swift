@@ -2,7 +2,7 @@ import AppleSimulator
 import FoundationEssentials
 import Testing
 
-@Suite("The start of the daemon", .timeLimit(.minutes(2)))
+@Suite("The start of the daemon", .timeLimit(.minutes(10)))
 struct StartTests {
     @Test("It is ready half a second after its start on an empty database, and takes less than 40 MB idle.")
     func quickAndSmall() async throws {

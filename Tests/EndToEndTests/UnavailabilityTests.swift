@@ -1,7 +1,7 @@
 import AppleSimulator
 import Testing
 
-@Suite("What can't be kept at present", .timeLimit(.minutes(2)))
+@Suite("What can't be kept at present", .timeLimit(.minutes(10)))
 struct UnavailabilityTests {
     /// 503 for this reason, with a time to come back at.
     private func isUnavailable(_ answer: WebAnswer, _ reason: String, within seconds: ClosedRange<Int>) -> Bool {

@@ -2,7 +2,7 @@ import AppleSimulator
 import NIOCore
 import Testing
 
-@Suite("Between the daemon and PostgreSQL", .timeLimit(.minutes(4)))
+@Suite("Between the daemon and PostgreSQL", .timeLimit(.minutes(10)))
 struct WireFaultTests {
     /// Runs a test with a daemon that reaches its database through a faulty wire.
     private func withWire(

@@ -10,7 +10,7 @@ import Testing
 
 @testable import Intake
 
-@Suite("Faults of PostgreSQL", .timeLimit(.minutes(3)))
+@Suite("Faults of PostgreSQL", .timeLimit(.minutes(5)))
 struct DatabaseFaultTests {
     /// Something that PostgreSQL does to the daemon, and how it ends.
     enum Fault: String, CaseIterable, CustomTestStringConvertible {

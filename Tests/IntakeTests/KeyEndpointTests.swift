@@ -6,7 +6,7 @@ import Testing
 
 @testable import Intake
 
-@Suite("Apple's key endpoint", .timeLimit(.minutes(2)))
+@Suite("Apple's key endpoint", .timeLimit(.minutes(5)))
 struct KeyEndpointTests {
     /// What no key set is, or none that has a key.
     static let nonsense = [

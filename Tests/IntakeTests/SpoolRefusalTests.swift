@@ -6,7 +6,7 @@ import Testing
 
 @testable import Intake
 
-@Suite("What the server refuses of the spool, though its data are sound", .timeLimit(.minutes(3)))
+@Suite("What the server refuses of the spool, though its data are sound", .timeLimit(.minutes(5)))
 struct SpoolRefusalTests {
     /// Runs a test with notifications about 20 people in the spool, and a server that refuses those whose sub matches.
     private func withRefusals(

@@ -8,7 +8,7 @@ import Testing
 
 @testable import Intake
 
-@Suite("The spool while PostgreSQL is away", .timeLimit(.minutes(3)))
+@Suite("The spool while PostgreSQL is away", .timeLimit(.minutes(5)))
 struct SpoolingTests {
     /// Runs a test with an intake that has a spool, and a role to shut out.
     private func withSpool(

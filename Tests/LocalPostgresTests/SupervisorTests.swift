@@ -8,7 +8,7 @@ import Testing
 struct SupervisorTests {
     @Test(
         "The server ends, and its directory goes, when the process that started it is killed.",
-        .timeLimit(.minutes(2))
+        .timeLimit(.minutes(5))
     )
     func killed() async throws {
         try await withDirectory { directory in

@@ -4,7 +4,7 @@ import Testing
 
 @testable import NotificationServer
 
-@Suite("The connection limit", .timeLimit(.minutes(1)))
+@Suite("The connection limit", .timeLimit(.minutes(5)))
 struct ConnectionLimitTests {
     @Test("At the limit the connection that has been silent for the longest time makes room.")
     func silentGoFirst() async throws {

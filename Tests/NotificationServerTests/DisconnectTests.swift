@@ -1,7 +1,7 @@
 import Intake
 import Testing
 
-@Suite("Clients that go early, and servers that end", .timeLimit(.minutes(1)))
+@Suite("Clients that go early, and servers that end", .timeLimit(.minutes(5)))
 struct DisconnectTests {
     @Test("A client that goes before its answer harms nobody.")
     func earlyDisconnect() async throws {

@@ -5,7 +5,7 @@ import Testing
 
 @testable import NotificationServer
 
-@Suite("The notification endpoint", .timeLimit(.minutes(1)))
+@Suite("The notification endpoint", .timeLimit(.minutes(5)))
 struct EndpointTests {
     @Test("A notification that is acknowledged is answered 200 without a body, and the connection stays open.")
     func acknowledged() async throws {

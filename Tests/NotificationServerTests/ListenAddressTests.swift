@@ -33,7 +33,7 @@ struct ListenAddressTests {
         #expect(error.message.hasPrefix("SIWAD_LISTEN "))
     }
 
-    @Test("A port that is taken is reported with its address and its setting.", .timeLimit(.minutes(1)))
+    @Test("A port that is taken is reported with its address and its setting.", .timeLimit(.minutes(5)))
     func portTaken() async throws {
         try await TestServer.with { server in
             let second = NotificationServer(

@@ -6,7 +6,7 @@ import Synchronization
 import Telemetry
 import Testing
 
-@Suite("The operations endpoint and the published key set", .timeLimit(.minutes(1)))
+@Suite("The operations endpoint and the published key set", .timeLimit(.minutes(5)))
 struct OperationsServerTests {
     /// Asks for paths of a server that runs on a port of its own.
     private func ask(

@@ -6,7 +6,7 @@ import Testing
 
 @testable import NotificationServer
 
-@Suite("TLS", .timeLimit(.minutes(1)))
+@Suite("TLS", .timeLimit(.minutes(5)))
 struct TLSTests {
     private static func client(maximum: TLSVersion? = nil) throws -> NIOSSLContext {
         var configuration = TLSConfiguration.makeClientConfiguration()
