@@ -84,7 +84,7 @@ struct Contest {
     /// Rounds of all three, side by side.
     func hold(_ python: Entry, _ go: Entry) async throws -> Report {
         let siwad: Entry = ("siwad", Service.siwad(bench, database: "run", tokens: tokens))
-        let entries = [(siwad, Workbench.siwadBase(people))] + [python, go].map { ($0, Workbench.peerBase(people)) }
+        let entries = [(siwad, bench.siwadBase(people))] + [python, go].map { ($0, Workbench.peerBase(people)) }
         var runs: [[Measurement]] = Array(repeating: [], count: entries.count)
         for round in 1...options.rounds {
             for (index, (entry, base)) in entries.enumerated() {

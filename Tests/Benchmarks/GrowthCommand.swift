@@ -58,7 +58,7 @@ struct GrowthCommand: AsyncParsableCommand {
         for (people, stored) in sizes {
             let tokens = try await Tokens.minted(tokens, people: people, in: bench.directory)
             try await bench.siwadDatabase(people: people)
-            let base = stored == 0 ? Workbench.siwadBase(people) : "siwad_\(people)_\(stored)"
+            let base = bench.siwadBase(people, stored: stored)
             if stored > 0 {
                 try await bench.database(base) { try await bench.fill($0, people: people, stored: stored) }
             }
@@ -125,7 +125,7 @@ extension Workbench {
             CROSS JOIN LATERAL (
                 SELECT now() - (i % \(Self.months)) * interval '1 month' - random() * interval '1 minute' AS at
             ) AS t
-            JOIN siwa.accounts AS a ON a.account_id = 1 + (i * 7919) % \(people)
+            JOIN siwa.accounts AS a ON a.account_id = 1 + (i::bigint * 7919) % \(people)
             """,
             on: name
         )

@@ -43,12 +43,9 @@ struct LoadCommand: AsyncParsableCommand {
 }
 
 extension Workbench {
-    /// The database that a number of people begins from.
-    static func siwadBase(_ people: Int) -> String { "siwad_\(people)" }
-
-    /// Makes it, the first time.
+    /// Makes the database of a number of people, the first time.
     func siwadDatabase(people: Int) async throws {
-        try await database(Self.siwadBase(people)) { name in
+        try await database(siwadBase(people)) { name in
             Progress.note("making a database of \(people) people")
             try await migrate(name)
             for statement in Population.fillSiwad(people) { try await run(statement, on: name) }
@@ -142,7 +139,7 @@ struct SiwadLoad {
         _ settings: [String: String] = [:],
         _ body: @Sendable @escaping (ProcessFigures, _ url: String) async throws -> Measurement
     ) async throws -> Measurement {
-        try await bench.copy(of: Workbench.siwadBase(people))
+        try await bench.copy(of: bench.siwadBase(people))
         let service = Service.siwad(bench, database: "run", tokens: tokens, settings: settings)
         return try await service.running { figures in try await body(figures, service.url) }
     }

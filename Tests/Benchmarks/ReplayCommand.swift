@@ -16,9 +16,12 @@ struct ReplayCommand: AsyncParsableCommand {
     @Option(help: "Dead letters to replay.")
     var letters = 100_000
 
+    @Option(help: "Tokens to sign; a closed loop uses each once.")
+    var tokens = 120_000
+
     func run() async throws {
         try await Workbench.with(options) { bench in
-            let tokens = try await Tokens.minted(letters, people: people, in: bench.directory)
+            let tokens = try await Tokens.minted(max(letters, tokens), people: people, in: bench.directory)
             try await bench.siwadDatabase(people: people)
             let load = SiwadLoad(bench: bench, tokens: tokens, people: people, options: options)
             let endpoint = try await load.typical(connections: options.connections)
@@ -38,7 +41,7 @@ struct ReplayCommand: AsyncParsableCommand {
     }
 
     private func replay(_ bench: Workbench, _ tokens: Tokens) async throws -> (count: Double, seconds: Double) {
-        try await bench.copy(of: Workbench.siwadBase(people))
+        try await bench.copy(of: bench.siwadBase(people))
         Progress.note("making dead letters")
         let (url, connections, letters) = ("http://127.0.0.1:18080/apple/notifications", options.connections, letters)
         let others = ["SIWAD_APPS": "\(Population.team)/com.example.other", "SIWAD_DEAD_LETTER_LIMIT": "10000000"]

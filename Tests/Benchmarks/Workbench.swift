@@ -9,6 +9,8 @@ struct Workbench {
     let directory: String
     /// The siwad under test.
     let siwad: String
+    /// Tells databases of one schema from those of another.
+    private let schema: String
     private let cluster: LocalCluster
 
     /// Settings of the server that a database of this size would have in production. All else is PostgreSQL's default:
@@ -28,8 +30,9 @@ struct Workbench {
         var clusterOptions = LocalCluster.Options()
         clusterOptions.settings = serverSettings
         let cluster = try await LocalCluster.start(at: "\(directory)/cluster", clusterOptions)
-        let bench = Workbench(directory: directory, siwad: siwad, cluster: cluster)
         do {
+            let schema = digest(try await output(of: siwad, ["migrate", "sql"]))
+            let bench = Workbench(directory: directory, siwad: siwad, schema: schema, cluster: cluster)
             let result = try await body(bench)
             await cluster.stop()
             return result
@@ -101,6 +104,16 @@ struct Workbench {
             on: name
         )
         try await run("CHECKPOINT")
+    }
+
+    /// The database of a number of people that siwad's runs begin from, with so many notifications stored before.
+    func siwadBase(_ people: Int, stored: Int = 0) -> String { "siwad_\(schema)_\(people)_\(stored)" }
+
+    /// A short name that is always the same for the same text (FNV-1a).
+    private static func digest(_ text: String) -> String {
+        var hash: UInt64 = 0xcbf2_9ce4_8422_2325
+        for byte in text.utf8 { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01b3 }
+        return String(hash, radix: 36)
     }
 
     static func absolute(_ path: String) -> String {
