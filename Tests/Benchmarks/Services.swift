@@ -40,7 +40,7 @@ extension Service {
             ],
             environment: [
                 "DATABASE_URL": bench.uri(database), "JWKS_FILE": tokens.keySet, "POOL_SIZE": "\(pool)",
-                "APPLE_AUDIENCES": Population.app,
+                "APPLE_AUDIENCES": Population.app, "PYTHONDONTWRITEBYTECODE": "1",
             ],
             url: "http://127.0.0.1:18091/apple/notifications",
             healthURL: "http://127.0.0.1:18091/health",
