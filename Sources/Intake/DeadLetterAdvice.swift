@@ -125,6 +125,7 @@ private struct Facts {
         let claims = claims
         let issued = claims?["iat"]?.integer.map { WallTime(seconds: $0) }
         var events = claims?["events"]
+        // Events that can't be read have no time to tell either.
         if let text = events?.string { events = try? JSONValue(parsing: Array(text.utf8)) }
         let event = (events?.array?.first ?? events)?["event_time"]?.integer
         let happened = event.map { WallTime(secondsOrMilliseconds: $0) }

@@ -8,7 +8,7 @@ struct GrowthCommand: AsyncParsableCommand {
         abstract: "Notifications a second by the number of accounts, and by the number of notifications stored before.",
         discussion: """
             The stored notifications carry short stand-ins for their tokens and lie in six monthly partitions. The largest
-            database takes some 20 GB below --work, and minutes to make.
+            databases take a while to make and gigabytes below --work.
             """
     )
 
