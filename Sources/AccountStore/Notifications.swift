@@ -14,14 +14,13 @@ public enum Notifications {
     /// What the connection that records notifications must be set to once; see ``record(_:source:in:)``.
     ///
     /// The statement's plan doesn't depend on its parameters, so it is made once. Planning it anew for every batch would
-    /// cost more than executing it, and compiling it to machine code more still. What is switched off or made dear would
-    /// read a table from end to end: tempting while it is empty, ruinous when it has grown.
+    /// cost more than executing it. What is switched off or made dear would read a table from end to end: tempting while
+    /// it is empty, ruinous when it has grown.
     public static let writerSettings = """
         SET plan_cache_mode = force_generic_plan;
         SET enable_nestloop = off;
         SET enable_seqscan = off;
         SET seq_page_cost = 1e9;
-        SET jit = off;
         """
 
     /// Records a batch with all its effects, and says what each notification did, in the order of the batch.

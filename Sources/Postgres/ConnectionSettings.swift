@@ -67,6 +67,7 @@ public struct ConnectionSettings: Sendable {
         """
         SET client_min_messages = warning;
         SET TimeZone = 'UTC';
+        SET jit = off;
         SET statement_timeout = \(statementTimeout.milliseconds);
         SET lock_timeout = \(lockTimeout.milliseconds);
         SET idle_in_transaction_session_timeout = \(idleInTransactionTimeout.milliseconds)
