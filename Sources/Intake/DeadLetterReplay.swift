@@ -9,9 +9,9 @@ public import Postgres
 /// operator, records their notifications and marks the letters: interrupted at any instant, each letter is either
 /// replayed with all its effects or open, and another run finishes the rest. A run takes each letter once.
 public struct DeadLetterReplay: Sendable {
-    /// Batches that a rehearsal takes into one transaction: within it, letters about one person see each other's effects
-    /// as they would in earnest, and live traffic waits for it as long as for a few batches. `replay --help` says what
-    /// follows for letters that are further apart.
+    /// Batches that a rehearsal takes into one transaction: live traffic about the same people waits for it as long as for
+    /// a few batches. Each transaction begins with the earlier letters about its people, so that every letter finds the
+    /// effects that it would find in earnest.
     private static let rehearsedTogether = 8
 
     private let settings: ConnectionSettings
@@ -124,7 +124,8 @@ public struct DeadLetterReplay: Sendable {
                         return try Self.perform(run, ids, 1, run.pacedBatch, judge, known, in: transaction)
                     }
                     return try transaction.rehearsal { session throws(PostgresError) in
-                        try Self.perform(run, ids, Self.rehearsedTogether, run.batch, judge, known, in: session)
+                        try Self.precede(run, ids, judge, known, in: session)
+                        return try Self.perform(run, ids, Self.rehearsedTogether, run.batch, judge, known, in: session)
                     }
                 }
             } catch let error where error.isConflict && conflicts < BatchStore.maximumConflicts {
@@ -133,6 +134,38 @@ public struct DeadLetterReplay: Sendable {
                 // Somebody dropped partitions meanwhile.
                 partitions.forget()
             }
+        }
+    }
+
+    /// Replays what the run had replayed before about the people whose letters are next, and then had taken back.
+    private static func precede(
+        _ run: ReplayRun,
+        _ ids: ClosedRange<Int64>,
+        _ judge: ReplayJudge,
+        _ partitions: PartitionHorizon,
+        in transaction: borrowing Session
+    ) throws(PostgresError) {
+        let earlier = try DeadLetters.precedents(
+            run.filter,
+            after: ids.lowerBound,
+            through: ids.upperBound,
+            limit: rehearsedTogether * run.batch,
+            in: transaction
+        )
+        var partitions = partitions
+        for start in stride(from: 0, to: earlier.count, by: run.batch) {
+            let some = Array(earlier[start..<min(start + run.batch, earlier.count)])
+            var again = run
+            again.filter = DeadLetterFilter(ids: some)
+            let batch = try ReplayBatch(
+                again,
+                ids: 0...ids.lowerBound,
+                limit: some.count,
+                judge: judge,
+                partitions,
+                in: transaction
+            )
+            partitions.ensured(batch.ensured)
         }
     }
 

@@ -50,15 +50,15 @@ struct DeadLetterReplayTests {
         }
     }
 
-    @Test("Within a dry run, letters about one person see each other's effects, as they would in earnest.")
+    @Test("In a dry run, letters about one person see each other's effects as in earnest, however far apart.")
     func rehearsedTogether() async throws {
         try await IntakeFixture.with { fixture in
             await fixture.untilStoring()
-            for _ in 0..<3 {
-                let body = try fixture.body("account-deleted", app: "com.example.added")
+            for number in 0..<40 {
+                let body = try fixture.body("account-deleted", sub: "person\(number % 2)", app: "com.example.added")
                 #expect(await fixture.reception.answer(body) == .acknowledged)
             }
-            let expected = ["1 unknown-audience → applied", "2 unknown-audience → unchanged"]
+            let expected = ["2 unknown-audience → applied", "38 unknown-audience → unchanged"]
             #expect(try await fixture.replay(apps: Self.apps, isRehearsal: true, batch: 1)?.lines == expected)
             #expect(try await fixture.replay(apps: Self.apps, batch: 1)?.lines == expected)
         }

@@ -17,9 +17,9 @@ struct DeadLettersReplayCommand: Command {
             it carries on with what is left. Two operators may replay at once. What is older than what is known changes
             nothing. A letter that fails again stays open, with what was found.
 
-            A dry run replays 2,048 letters at a time and takes it all back, so that live notifications about the same
-            people wait for a moment only. Of two letters about one person that are further apart than that, it says of the
-            later one what it would become without the earlier one: applied, say, where in earnest it is unchanged.
+            A dry run replays 2,048 letters at a time, with the earlier ones about the same people, and takes it all back,
+            so that live notifications about them wait for a moment only. Letters that were never verified
+            (keys-unavailable) tell of nobody: those that are further apart are taken each as if it were the only one.
 
             Example:
               siwad dead-letters replay --reason unknown-audience --dry-run
