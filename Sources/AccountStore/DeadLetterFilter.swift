@@ -69,15 +69,19 @@ struct DeadLetterConditions {
     private(set) var binds = Binds()
 
     /// What a filter names; nil: in any status.
-    init(_ filter: DeadLetterFilter, status: DeadLetterStatus?) {
+    ///
+    /// - Parameter isFurtherNarrowed: conditions will be added that no index of open letters holds.
+    init(_ filter: DeadLetterFilter, status: DeadLetterStatus?, isFurtherNarrowed: Bool = false) {
         // Words of ours are written out, not bound: they decide which index fits.
         if let status {
-            // The indexes of open letters lead to each of them one by one. Where the filter names what those indexes
-            // don't hold, most of the letters may be looked at, and one pass over the table is faster; a planner without
-            // statistics takes such an index all the same, unless the status is put as no index puts it.
-            let passes = filter.app != nil || filter.eventType != nil || filter.since != nil || filter.until != nil
+            // The indexes of open letters lead to each of them one by one. Where something is named that they don't hold,
+            // its own index, or one pass over the table, is faster; a planner without statistics takes an index of open
+            // letters all the same, unless the status is put as no index puts it.
+            let isNarrowed =
+                isFurtherNarrowed || filter.app != nil || filter.eventType != nil || filter.subject != nil
+                || filter.since != nil || filter.until != nil
             let word = "'\(status.rawValue)'"
-            conditions.append(passes ? "status BETWEEN \(word) AND \(word)" : "status = \(word)")
+            conditions.append(isNarrowed ? "status BETWEEN \(word) AND \(word)" : "status = \(word)")
         }
         if let reason = filter.reason { conditions.append("reason = '\(reason.rawValue)'") }
         if !filter.ids.isEmpty { add("id = ANY (?)") { $0.append(array: filter.ids) } }

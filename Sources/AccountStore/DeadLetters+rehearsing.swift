@@ -16,31 +16,34 @@ extension DeadLetters {
         after: Int64,
         through: Int64,
         limit: Int,
-        in session: borrowing Session
+        in transaction: borrowing Session
     ) throws(PostgresError) -> [Int64] {
-        var next = DeadLetterConditions(filter, status: .open)
-        next.add("id > ?") { $0.append(after) }
-        next.add("id <= ?") { $0.append(through) }
-        let tail = next.parameter(in: "ORDER BY id LIMIT ?") { $0.append(Int64(clamping: limit)) }
+        let next = DeadLetterConditions(filter, status: .open)
+        try transaction.execute(script: planning(filter))
         let nextOnes = Statement(
             once: """
                 SELECT DISTINCT sub
-                FROM (SELECT sub FROM siwa.dead_letters WHERE \(next.sql) \(tail)) AS n
+                FROM (
+                    SELECT sub FROM siwa.dead_letters
+                    WHERE \(next.sql) AND id > \(after) AND id <= \(through)
+                    ORDER BY id LIMIT \(limit)
+                ) AS n
                 WHERE sub IS NOT NULL
                 """
         )
-        let subjects = try session.execute(nextOnes, next.binds).map { (rows, row) throws(PostgresError) in
+        let subjects = try transaction.execute(nextOnes, next.binds).map { (rows, row) throws(PostgresError) in
             try rows.string(row, 0)
         }
-        guard !subjects.isEmpty else { return [] }
 
-        var theirs = DeadLetterConditions(filter, status: .open)
+        var theirs = DeadLetterConditions(filter, status: .open, isFurtherNarrowed: true)
         theirs.add("sub = ANY (?)") { $0.append(array: subjects) }
+        try transaction.execute(script: planningBySubject)
         // Few are of one person. Bounded by the id here, not there, they are found by nothing but their index.
         let statement = Statement(once: "SELECT id FROM siwa.dead_letters WHERE \(theirs.sql)")
-        return try session.execute(statement, theirs.binds)
-            .map { (rows, row) throws(PostgresError) in try rows.int64(row, 0) }
-            .filter { $0 <= after }
-            .sorted()
+        let ids = try transaction.execute(statement, theirs.binds).map { (rows, row) throws(PostgresError) in
+            try rows.int64(row, 0)
+        }
+        try transaction.execute(script: planningAsBefore)
+        return ids.filter { $0 <= after }.sorted()
     }
 }

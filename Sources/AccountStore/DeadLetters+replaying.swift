@@ -57,20 +57,18 @@ extension DeadLetters {
         limit: Int,
         in transaction: borrowing Session
     ) throws(PostgresError) -> [ClaimedDeadLetter] {
-        var conditions = DeadLetterConditions(filter, status: .open)
-        conditions.add("id > ?") { $0.append(after) }
-        conditions.add("id <= ?") { $0.append(through) }
-        let tail = conditions.parameter(in: "ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED") {
-            $0.append(Int64(clamping: limit))
-        }
+        let conditions = DeadLetterConditions(filter, status: .open)
+        try transaction.execute(script: planning(filter))
         let statement = Statement(
             once: """
                 SELECT id, reason, received_at, verified_kid, body FROM siwa.dead_letters
-                WHERE \(conditions.sql)
-                \(tail)
+                WHERE \(conditions.sql) AND id > \(after) AND id <= \(through)
+                ORDER BY id LIMIT \(limit) FOR UPDATE SKIP LOCKED
                 """
         )
-        return try transaction.execute(statement, conditions.binds).map { (rows, row) throws(PostgresError) in
+        let rows = try transaction.execute(statement, conditions.binds)
+        try transaction.execute(script: planningAsBefore)
+        return try rows.map { (rows, row) throws(PostgresError) in
             guard let reason = DeadLetterReason(rawValue: try rows.string(row, 1)) else {
                 throw PostgresError(
                     .decoding,

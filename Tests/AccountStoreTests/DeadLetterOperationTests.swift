@@ -155,4 +155,50 @@ struct DeadLetterOperationTests {
             #expect(open == [ids[3], ids[0]])
         }
     }
+
+    @Test("Of many letters, a batch of a replay reads hardly more than it takes, known to the planner or not.")
+    func claimReadsWhatItTakes() async throws {
+        try await Store.with { store in
+            try await store.run(
+                """
+                INSERT INTO siwa.dead_letters
+                    (received_at, last_received_at, reason, detail, body, token_digest, aud, sub, verified_kid, verified_at)
+                SELECT now(), now(), 'expired', 'A sentence.', 'body', sha256(n::text::bytea), 'com.example.a', 'p' || n % 900,
+                    'k', now()
+                FROM generate_series(1, 3000) AS n
+                """
+            )
+            for preparation in ["SELECT 1", "ANALYZE siwa.dead_letters"] {
+                try await store.run(preparation)
+                for filter in [DeadLetterFilter(), DeadLetterFilter(app: "com.example.a")] {
+                    let reads = try await store.connection.transaction { transaction throws(PostgresError) in
+                        let start = try Self.rowsRead(in: transaction)
+                        let ids = try DeadLetters.claim(filter, after: 1000, through: 3000, limit: 20, in: transaction)
+                        let middle = try Self.rowsRead(in: transaction)
+                        let earlier = try DeadLetters.precedents(
+                            filter,
+                            after: 1000,
+                            through: 3000,
+                            limit: 20,
+                            in: transaction
+                        )
+                        #expect(ids.map(\.id) == Array(1001...1020))
+                        #expect(earlier == Array(101...120))
+                        return [middle - start, try Self.rowsRead(in: transaction) - middle]
+                    }
+                    #expect(reads.allSatisfy { $0 <= 200 }, "\(preparation), \(filter.text): \(reads)")
+                }
+            }
+        }
+    }
+
+    private static func rowsRead(in session: borrowing Session) throws(PostgresError) -> Int {
+        let statement = Statement(
+            once: """
+                SELECT (seq_tup_read + idx_tup_fetch)::text FROM pg_stat_xact_user_tables
+                WHERE relid = 'siwa.dead_letters'::regclass
+                """
+        )
+        return Int(try session.execute(statement, Binds()).string(0, 0)) ?? .max
+    }
 }

@@ -47,7 +47,7 @@ struct ReplayCommand: AsyncParsableCommand {
         let others = ["SIWAD_APPS": "\(Population.team)/com.example.other", "SIWAD_DEAD_LETTER_LIMIT": "10000000"]
         try await Service.siwad(bench, database: "run", tokens: tokens, settings: others).running { _ in
             let rate = 2_000.0
-            _ = try await OpenLoop(connections: connections, rate: rate, seconds: Int(Double(letters) / rate))
+            _ = try await OpenLoop(connections: connections, rate: rate, seconds: max(1, Int(Double(letters) / rate)))
                 .post(tokens.genuine, to: url)
         }
         try await bench.warm("run")
