@@ -37,24 +37,36 @@ public enum Notifications {
         in session: borrowing Session
     ) throws(PostgresError) -> [RecordedNotification] {
         let rows = try session.execute(record, binds(batch, source: source))
-        var recorded: [RecordedNotification] = []
-        recorded.reserveCapacity(batch.count)
-        // The rows come in the order of the batch and lack the duplicates.
-        var row = 0
-        for received in batch {
-            if row < rows.count, try rows.string(row, 0).utf8.elementsEqual(received.notification.id.rawValue.utf8) {
-                guard let outcome = NotificationOutcome(rawValue: try rows.string(row, 1)) else {
-                    preconditionFailure("the statement returns an outcome that it may not store")
-                }
-                recorded.append(
-                    RecordedNotification(outcome: outcome, sessionsEnded: Int(try rows.int32(row, 2)))
-                )
-                row += 1
-            } else {
-                recorded.append(RecordedNotification(outcome: .duplicate, sessionsEnded: 0))
+        return try recorded(rows, batch)
+    }
+
+    /// Records batch after batch, each as ``record(_:source:in:)`` does. A batch that follows is taken and sent while the
+    /// one before it is being committed, so that the server waits for nothing in between.
+    ///
+    /// - Parameters:
+    ///   - next: the batch that follows; nil: there is none at present.
+    ///   - durable: takes what the notifications of a batch did, once all of that is durable.
+    /// - Throws: what a batch failed with. Those that were not reported durable may be or not: record them again.
+    public static func record(
+        inTurn first: [ReceivedNotification],
+        next: () -> [ReceivedNotification]?,
+        source: NotificationSource,
+        in session: borrowing Session,
+        durable: ([RecordedNotification]) -> Void
+    ) throws(PostgresError) {
+        var batches = [first]
+        try session.execute(
+            record,
+            inTurn: binds(first, source: source),
+            next: {
+                guard let batch = next() else { return nil }
+                batches.append(batch)
+                return binds(batch, source: source)
+            },
+            committed: { (rows: borrowing Rows) throws(PostgresError) in
+                durable(try recorded(rows, batches.removeFirst()))
             }
-        }
-        return recorded
+        )
     }
 
     /// Creates the monthly partitions between two times that don't exist yet; a range of at most twenty years.
@@ -88,6 +100,31 @@ public enum Notifications {
                 + "target_session_attrs=read-write",
             sqlState: SQLState(rawValue: "25006")
         )
+    }
+
+    /// What each notification of a batch did, from the rows of the statement: they come in the order of the batch and lack
+    /// the duplicates.
+    private static func recorded(
+        _ rows: borrowing Rows,
+        _ batch: [ReceivedNotification]
+    ) throws(PostgresError) -> [RecordedNotification] {
+        var recorded: [RecordedNotification] = []
+        recorded.reserveCapacity(batch.count)
+        var row = 0
+        for received in batch {
+            if row < rows.count, try rows.string(row, 0).utf8.elementsEqual(received.notification.id.rawValue.utf8) {
+                guard let outcome = NotificationOutcome(rawValue: try rows.string(row, 1)) else {
+                    preconditionFailure("the statement returns an outcome that it may not store")
+                }
+                recorded.append(
+                    RecordedNotification(outcome: outcome, sessionsEnded: Int(try rows.int32(row, 2)))
+                )
+                row += 1
+            } else {
+                recorded.append(RecordedNotification(outcome: .duplicate, sessionsEnded: 0))
+            }
+        }
+        return recorded
     }
 
     private static let isReadOnly = Statement(

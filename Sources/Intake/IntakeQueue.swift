@@ -125,6 +125,11 @@ final class IntakeQueue: Sendable {
         }
     }
 
+    /// What waits now, at most `limit` submissions; empty when nothing does. For the one writer, while it doesn't wait.
+    func waiting(atMost limit: Int) -> [Submission] {
+        state.withLock { $0.take(limit) }
+    }
+
     /// What comes in can be stored.
     func resume() {
         state.withLock { state in

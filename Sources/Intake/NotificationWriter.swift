@@ -8,8 +8,9 @@ import Telemetry
 /// The one consumer of an intake's queue: group commit over a PostgreSQL connection of its own, or into the spool while
 /// there is none.
 ///
-/// A batch is one statement and, being its own transaction, one round trip with its commit. Whoever waits for it is
-/// answered when that has returned, or when the spool's file is on the disk; never before.
+/// A batch is one statement and a transaction of its own. Whoever waits for it is answered when that has been committed,
+/// or when the spool's file is on the disk; never before. Under load the next batch is taken and sent while the one before
+/// it is being committed: the time that the disk takes is that which the next batch takes to be made.
 public final class NotificationWriter: Sendable {
     /// What the two tasks of the writer tell each other.
     struct Line {
@@ -27,9 +28,6 @@ public final class NotificationWriter: Sendable {
         var spoolComplaint = Complaint()
         var refusalComplaint = Complaint()
     }
-
-    /// A connection that breaks sooner than this was broken before; then another try costs nobody much time.
-    private static let promptly = Duration.seconds(1)
 
     let intake: Intake
     let settings: ConnectionSettings
@@ -63,11 +61,7 @@ public final class NotificationWriter: Sendable {
         await withTaskGroup { group in
             group.addTask { await self.recover() }
             while let batch = await intake.queue.next(atMost: intake.limits.batch) {
-                if let connection = line.withLock({ $0.connection }) {
-                    await store(batch, on: connection)
-                } else {
-                    await spool(batch)
-                }
+                await store(batch)
             }
             alarm.ring()
             // A connection attempt, or the storing of what is in the spool anyway.
@@ -88,88 +82,10 @@ public final class NotificationWriter: Sendable {
         line.withLock { $0.preparation = preparation }
     }
 
-    /// Stores a batch in one transaction.
-    ///
-    /// - Throws: when PostgreSQL, not the data, is the matter. The batch may be stored again then.
-    static func commit(
-        _ batch: [Submission],
-        from source: NotificationSource,
-        on connection: PostgresConnection,
-        _ partitions: PartitionHorizon
-    ) async throws(PostgresError) -> [Settled] {
-        let missing = partitions.missing(for: batch)
-        return try await connection.withSession { session throws(PostgresError) in
-            for stretch in missing {
-                try Notifications.ensurePartitions(from: stretch.from, through: stretch.through, in: session)
-            }
-            let store = BatchStore(source: source)
-            do throws(PostgresError) {
-                return try store.store(batch, in: session)
-            } catch let error where error.isMissingPartition {
-                // Somebody dropped one that was there.
-                for stretch in PartitionHorizon().missing(for: batch) {
-                    try Notifications.ensurePartitions(from: stretch.from, through: stretch.through, in: session)
-                }
-                return try store.store(batch, in: session)
-            }
-        }
-    }
-
-    // MARK: - Private parts
-
-    private func store(_ batch: [Submission], on connection: PostgresConnection) async {
-        let start = ContinuousClock.now
-        do throws(PostgresError) {
-            try await store(batch, on: connection, since: start)
-        } catch let error where error.isConnectionError && .now - start < Self.promptly && !Task.isCancelled {
-            // A server that was restarted, or that ended an idle connection, is back at once more often than not; the
-            // batch is idempotent, even if its commit went through.
-            intake.log.warning("the connection to PostgreSQL broke; connecting again", ["error": "\(error)"])
-            await storeAnew(batch, replacing: connection, since: start)
-        } catch {
-            await lost(connection, error)
-            await spool(batch)
-        }
-    }
-
-    private func storeAnew(
-        _ batch: [Submission],
-        replacing broken: PostgresConnection,
-        since start: ContinuousClock.Instant
-    ) async {
-        var current = broken
-        do {
-            let fresh = try await connect(within: Self.promptly)
-            await broken.close()
-            line.withLock { line in
-                if line.connection === broken { line.connection = fresh }
-            }
-            current = fresh
-            try await store(batch, on: fresh, since: start)
-        } catch {
-            await lost(current, error)
-            await spool(batch)
-        }
-    }
-
-    private func store(
-        _ batch: [Submission],
-        on connection: PostgresConnection,
-        since start: ContinuousClock.Instant
-    ) async throws(PostgresError) {
-        let partitions = line.withLock { $0.partitions }
-        let settled = try await Self.commit(batch, from: .endpoint, on: connection, partitions)
-        line.withLock { line in
-            line.hasStored = true
-            line.isInUse = true
-            line.partitions.ensured(partitions.missing(for: batch))
-        }
-        settled.map { ($0.submission, $0.answer) }.deliver()
-        intake.measure(settled, since: start)
-    }
+    // MARK: - Without PostgreSQL
 
     /// Answers a batch from the spool, or 503.
-    private func spool(_ batch: [Submission]) async {
+    func spool(_ batch: [Submission]) async {
         guard let spool = intake.spool else { return answerUnavailable(batch) }
         do {
             try await spool.append(batch.map { SpoolRecord($0) })

@@ -94,6 +94,18 @@ struct ConnectionHandle: ~Copyable {
         }
     }
 
+    /// From here on statements can be sent before what the ones before them return is taken.
+    func enterPipeline() -> Bool { unsafe PQenterPipelineMode(raw) == 1 }
+
+    /// Back to one statement at a time; false while something is still to be taken.
+    func exitPipeline() -> Bool { unsafe PQexitPipelineMode(raw) == 1 }
+
+    /// Asks for a prepared statement to be executed, for what it returns at once, and for its commit.
+    func send(pipelined name: String, _ binds: Binds) -> Bool {
+        guard send(prepared: name, binds) else { return false }
+        return unsafe PQsendFlushRequest(raw) == 1 && PQpipelineSync(raw) == 1
+    }
+
     /// Asks for a statement to be parsed and executed, results in binary.
     func send(once sql: String, _ binds: Binds) -> Bool {
         unsafe withParameters(binds) { values, lengths, formats in

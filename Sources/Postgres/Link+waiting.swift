@@ -31,14 +31,14 @@ extension Link {
     }
 
     /// How waiting for an answer ended.
-    private enum Answer {
+    enum Answer {
         case arrived
         case broken
         case overdue
     }
 
     /// A statement that was asked to stop, and why.
-    private struct Stop {
+    struct Stop {
         let code: PostgresError.Code
         /// nil: the request could not even be tried.
         let request: CancelRequest?
@@ -72,7 +72,7 @@ extension Link {
     }
 
     /// Waits until the next result can be taken without waiting.
-    private func waitForAnswer(_ purpose: Purpose, _ stop: inout Stop?) -> Answer {
+    func waitForAnswer(_ purpose: Purpose, _ stop: inout Stop?) -> Answer {
         let patience = purpose.isCancellable ? call.deadline : max(call.deadline, .now) + settings.grace
         while true {
             let unsent = handle.flush()
@@ -97,7 +97,7 @@ extension Link {
     }
 
     /// Waits until a cancel request has reached the server, because later it would hit the next statement.
-    private func awaitRequest(of stop: Stop?) {
+    func awaitRequest(of stop: Stop?) {
         guard let stop, let request = stop.request else { return }
         while !request.isFinished {
             if thread.wait(-1, 0, until: stop.until) == .timedOut, !request.isFinished {
@@ -111,7 +111,7 @@ extension Link {
 
     /// Closes the connection, and says how it was lost. Only a report of libpq's own is quoted: a server's may hold
     /// values.
-    private func lost(_ answer: Answer, _ failure: PostgresError?, isOutcomeUnknown: Bool) -> PostgresError {
+    func lost(_ answer: Answer, _ failure: PostgresError?, isOutcomeUnknown: Bool) -> PostgresError {
         let cause: String
         if let sqlState = failure?.sqlState {
             cause = "PostgreSQL ended the connection (SQLSTATE \(sqlState))"
@@ -133,7 +133,7 @@ extension Link {
         return PostgresError(.usage, "COPY is not supported; insert from arrays instead")
     }
 
-    private func error(in result: borrowing ResultHandle, _ stop: Stop?) -> PostgresError? {
+    func error(in result: borrowing ResultHandle, _ stop: Stop?) -> PostgresError? {
         switch result.status {
         case PGRES_COMMAND_OK, PGRES_TUPLES_OK, PGRES_EMPTY_QUERY:
             return nil

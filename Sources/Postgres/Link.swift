@@ -65,13 +65,7 @@ final class Link {
 
     /// Executes one statement, preparing it first if this connection has not yet.
     func execute(_ statement: Statement, _ binds: Binds) throws(PostgresError) -> ResultHandle {
-        if let parameter = binds.firstWithNUL {
-            throw PostgresError(
-                .usage,
-                "parameter $\(parameter) is a text with a NUL, which PostgreSQL cannot hold; refuse it earlier",
-                sqlState: .characterNotInRepertoire
-            )
-        }
+        try checkText(of: binds)
         try call.check()
         guard let id = statement.id else {
             return try run(.statement) { $0.send(once: statement.sql, binds) }
@@ -80,10 +74,7 @@ final class Link {
         do {
             return try run(.statement) { $0.send(prepared: name, binds) }
         } catch {
-            // The plan no longer fits the tables, or the server forgot the statement: the next execution prepares anew.
-            if error.sqlState == .featureNotSupported || error.sqlState == .invalidStatementName {
-                prepared[id] = nil
-            }
+            forget(id, after: error)
             throw error
         }
     }
@@ -133,6 +124,22 @@ final class Link {
         return value
     }
 
+    /// When the plan no longer fits the tables, or the server forgot the statement, the next execution prepares anew.
+    func forget(_ id: Int, after error: PostgresError) {
+        guard error.sqlState == .featureNotSupported || error.sqlState == .invalidStatementName else { return }
+        prepared[id] = nil
+    }
+
+    /// Refuses a text that PostgreSQL cannot hold.
+    func checkText(of binds: Binds) throws(PostgresError) {
+        guard let parameter = binds.firstWithNUL else { return }
+        throw PostgresError(
+            .usage,
+            "parameter $\(parameter) is a text with a NUL, which PostgreSQL cannot hold; refuse it earlier",
+            sqlState: .characterNotInRepertoire
+        )
+    }
+
     // MARK: - Private parts
 
     private func checkTransaction() throws(PostgresError) {
@@ -160,7 +167,7 @@ final class Link {
     }
 
     /// The name of the prepared statement on this connection.
-    private func preparedName(of statement: Statement, _ id: Int, _ binds: Binds) throws(PostgresError) -> String {
+    func preparedName(of statement: Statement, _ id: Int, _ binds: Binds) throws(PostgresError) -> String {
         if let known = prepared[id] {
             guard known.types.elementsEqual(binds.values, by: { $0 == $1.type }) else {
                 throw PostgresError(

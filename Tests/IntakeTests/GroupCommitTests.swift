@@ -73,6 +73,41 @@ struct GroupCommitTests {
         }
     }
 
+    @Test(
+        "What is sent while the batch before it is being committed loses nothing by what is wrong with it.",
+        arguments: [0, 5]
+    )
+    func poisonInTurn(_ strangers: Int) async throws {
+        try await IntakeFixture.with { fixture in
+            await fixture.untilStoring()
+            // The first statement waits while it is executed, so that the others are there when it is done.
+            try await fixture.run(
+                """
+                CREATE FUNCTION wait_for_test() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN PERFORM pg_advisory_xact_lock(4711); RETURN NULL; END $$;
+                CREATE TRIGGER wait_for_test AFTER INSERT ON siwa.accounts
+                    FOR EACH ROW WHEN (NEW.sub = 'first') EXECUTE FUNCTION wait_for_test();
+                ALTER TABLE siwa.accounts ADD CONSTRAINT no_poison CHECK (sub <> 'person7');
+                SELECT pg_advisory_lock(4711);
+                """
+            )
+            let first = try fixture.body(sub: "first")
+            async let firstAnswer = fixture.reception.answer(first)
+            try await fixture.untilStalled()
+            let bodies =
+                try (0..<20).map { try fixture.body(sub: "person\($0)") }
+                + (0..<strangers).map { try fixture.body(sub: "person\($0)", app: "com.example.added") }
+            async let answers = fixture.reception.answers(bodies)
+            while fixture.intake.queueDepth < bodies.count { await Task.yield() }
+            try await fixture.run("SELECT pg_advisory_unlock(4711)")
+            #expect(await firstAnswer == .acknowledged)
+            #expect(await answers.allSatisfy { $0 == .acknowledged })
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["20"])
+            let letters = try await fixture.texts("SELECT reason FROM siwa.dead_letters ORDER BY 1")
+            #expect(letters == ["store-rejected"] + Array(repeating: "unknown-audience", count: strangers))
+        }
+    }
+
     @Test("A full queue is answered 503 at once, and what was taken in is still stored.")
     func fullQueue() async throws {
         var limits = Intake.Limits()

@@ -1,0 +1,206 @@
+import AccountStore
+import Postgres
+import Synchronization
+import Telemetry
+
+/// The way of what comes in into the database.
+extension NotificationWriter {
+    /// A connection that breaks sooner than this was broken before; then another try costs nobody much time.
+    private static let promptly = Duration.seconds(1)
+    /// Batches that follow on one another keep the connection's thread at most so long: its deadline is for all of them.
+    private static let turn = Duration.milliseconds(500)
+
+    /// Stores a batch, and those that come in meanwhile. When this returns, all that was taken is answered.
+    func store(_ batch: [Submission]) async {
+        guard let connection = line.withLock({ $0.connection }) else { return await spool(batch) }
+        var rest = [batch]
+        if isPlain(batch) {
+            let turn = await storeInTurn(batch, on: connection)
+            rest = turn.unsettled + turn.others
+            if let error = turn.error, !turn.isWorthAnother(error) { await lost(connection, error) }
+        }
+        for batch in rest {
+            if let connection = line.withLock({ $0.connection }) {
+                await store(batch, on: connection)
+            } else {
+                await spool(batch)
+            }
+        }
+    }
+
+    /// Stores a batch in one transaction.
+    ///
+    /// - Throws: when PostgreSQL, not the data, is the matter. The batch may be stored again then.
+    static func commit(
+        _ batch: [Submission],
+        from source: NotificationSource,
+        on connection: PostgresConnection,
+        _ partitions: PartitionHorizon
+    ) async throws(PostgresError) -> [Settled] {
+        let missing = partitions.missing(for: batch)
+        return try await connection.withSession { session throws(PostgresError) in
+            for stretch in missing {
+                try Notifications.ensurePartitions(from: stretch.from, through: stretch.through, in: session)
+            }
+            let store = BatchStore(source: source)
+            do throws(PostgresError) {
+                return try store.store(batch, in: session)
+            } catch let error where error.isMissingPartition {
+                // Somebody dropped one that was there.
+                for stretch in PartitionHorizon().missing(for: batch) {
+                    try Notifications.ensurePartitions(from: stretch.from, through: stretch.through, in: session)
+                }
+                return try store.store(batch, in: session)
+            }
+        }
+    }
+
+    // MARK: - Batches that follow on one another
+
+    /// How far a turn came.
+    private struct Turn: Sendable {
+        /// Those that are not known to be stored.
+        var unsettled: [[Submission]]
+        /// What was taken off the queue and needs more than the one statement.
+        var others: [[Submission]] = []
+        var error: PostgresError?
+        /// When the oldest unsettled one was sent.
+        var start = ContinuousClock.now
+
+        /// Whether its batches may be stored one by one: what failed lies with one of them, or the connection had broken
+        /// before.
+        func isWorthAnother(_ error: PostgresError) -> Bool {
+            if error.isConnectionError { return .now - start < NotificationWriter.promptly && !Task.isCancelled }
+            return error.isDataError || error.isConflict
+        }
+    }
+
+    /// Whether it takes no more than the one statement.
+    private func isPlain(_ batch: [Submission]) -> Bool {
+        let isPlain = batch.allSatisfy { submission in
+            guard case .notification = submission.work else { return false }
+            return true
+        }
+        return isPlain && line.withLock { $0.partitions.missing(for: batch).isEmpty }
+    }
+
+    private func storeInTurn(_ first: [Submission], on connection: PostgresConnection) async -> Turn {
+        do throws(PostgresError) {
+            return try await connection.withSession { session throws(PostgresError) in
+                var turn = Turn(unsettled: [first])
+                var starts = [turn.start]
+                let end = turn.start + Self.turn
+                do throws(PostgresError) {
+                    try Notifications.record(
+                        inTurn: first.notifications,
+                        next: {
+                            guard .now < end, turn.others.isEmpty else { return nil }
+                            let batch = intake.queue.waiting(atMost: intake.limits.batch)
+                            guard !batch.isEmpty else { return nil }
+                            guard isPlain(batch) else {
+                                turn.others = [batch]
+                                return nil
+                            }
+                            turn.unsettled.append(batch)
+                            starts.append(.now)
+                            return batch.notifications
+                        },
+                        source: .endpoint,
+                        in: session,
+                        durable: { recorded in
+                            let batch = turn.unsettled.removeFirst()
+                            stored(batch.settled(recorded), since: starts.removeFirst())
+                        }
+                    )
+                } catch {
+                    turn.error = error
+                    turn.start = starts.first ?? .now
+                }
+                return turn
+            }
+        } catch {
+            return Turn(unsettled: [first], error: error)
+        }
+    }
+
+    /// Answers what is stored.
+    private func stored(_ settled: [Settled], since start: ContinuousClock.Instant) {
+        line.withLock { line in
+            line.hasStored = true
+            line.isInUse = true
+        }
+        settled.map { ($0.submission, $0.answer) }.deliver()
+        intake.measure(settled, since: start)
+    }
+
+    // MARK: - A batch by itself
+
+    private func store(_ batch: [Submission], on connection: PostgresConnection) async {
+        let start = ContinuousClock.now
+        do throws(PostgresError) {
+            try await store(batch, on: connection, since: start)
+        } catch let error where error.isConnectionError && .now - start < Self.promptly && !Task.isCancelled {
+            // A server that was restarted, or that ended an idle connection, is back at once more often than not; the
+            // batch is idempotent, even if its commit went through.
+            intake.log.warning("the connection to PostgreSQL broke; connecting again", ["error": "\(error)"])
+            await storeAnew(batch, replacing: connection, since: start)
+        } catch {
+            await lost(connection, error)
+            await spool(batch)
+        }
+    }
+
+    private func storeAnew(
+        _ batch: [Submission],
+        replacing broken: PostgresConnection,
+        since start: ContinuousClock.Instant
+    ) async {
+        var current = broken
+        do {
+            let fresh = try await connect(within: Self.promptly)
+            await broken.close()
+            line.withLock { line in
+                if line.connection === broken { line.connection = fresh }
+            }
+            current = fresh
+            try await store(batch, on: fresh, since: start)
+        } catch {
+            await lost(current, error)
+            await spool(batch)
+        }
+    }
+
+    private func store(
+        _ batch: [Submission],
+        on connection: PostgresConnection,
+        since start: ContinuousClock.Instant
+    ) async throws(PostgresError) {
+        let partitions = line.withLock { $0.partitions }
+        let settled = try await Self.commit(batch, from: .endpoint, on: connection, partitions)
+        line.withLock { line in
+            line.hasStored = true
+            line.isInUse = true
+            line.partitions.ensured(partitions.missing(for: batch))
+        }
+        settled.map { ($0.submission, $0.answer) }.deliver()
+        intake.measure(settled, since: start)
+    }
+}
+
+extension [Submission] {
+    /// The notifications in it.
+    fileprivate var notifications: [ReceivedNotification] {
+        compactMap { submission in
+            guard case .notification(let received) = submission.work else { return nil }
+            return received
+        }
+    }
+
+    /// Its notifications, each with what it did.
+    fileprivate func settled(_ recorded: [RecordedNotification]) -> [Settled] {
+        zip(self, recorded).compactMap { submission, recorded in
+            guard case .notification(let received) = submission.work else { return nil }
+            return Settled(submission: submission, answer: .acknowledged, effect: .recorded(received, recorded))
+        }
+    }
+}
