@@ -1,7 +1,9 @@
 public import AppleNotifications
 
 /// A verified notification and when it reached us.
-public struct ReceivedNotification: Sendable, Equatable {
+///
+/// A class, so that the batches and answers that it goes through carry one reference each, not the dozen of its texts.
+public final class ReceivedNotification: Sendable, Equatable {
     /// What Apple signed.
     public let notification: VerifiedNotification
     /// When its request was read, by this machine's clock.
@@ -11,6 +13,11 @@ public struct ReceivedNotification: Sendable, Equatable {
     public init(_ notification: VerifiedNotification, receivedAt: WallTime) {
         self.notification = notification
         self.receivedAt = receivedAt
+    }
+
+    /// Equal in everything.
+    public static func == (lhs: ReceivedNotification, rhs: ReceivedNotification) -> Bool {
+        lhs.notification == rhs.notification && lhs.receivedAt == rhs.receivedAt
     }
 }
 

@@ -66,37 +66,25 @@ extension Binds {
 
     /// Binds a `bigint[]` of `count` elements, the one at each index taken from `element`.
     public mutating func appendInt64s(_ count: Int, _ element: (Int) -> Int64?) {
-        appendArray(ServerType.int8Array, of: ServerType.int8, count: count) { binds, index in
-            guard let integer = element(index) else { return false }
-            binds.writeElement(integer)
-            return true
-        }
+        appendIntegers(ServerType.int8Array, of: ServerType.int8, count: count) { element($0) }
     }
 
     /// Binds an `integer[]` of `count` elements, the one at each index taken from `element`.
     public mutating func appendInt32s(_ count: Int, _ element: (Int) -> Int32?) {
-        appendArray(ServerType.int4Array, of: ServerType.int4, count: count) { binds, index in
-            guard let integer = element(index) else { return false }
-            binds.writeElement(integer)
-            return true
-        }
+        appendIntegers(ServerType.int4Array, of: ServerType.int4, count: count) { element($0) }
     }
 
     /// Binds a `boolean[]` of `count` elements, the one at each index taken from `element`.
     public mutating func appendBools(_ count: Int, _ element: (Int) -> Bool?) {
-        appendArray(ServerType.boolArray, of: ServerType.bool, count: count) { binds, index in
-            guard let bool = element(index) else { return false }
-            binds.writeElement(UInt8(bool ? 1 : 0))
-            return true
+        appendIntegers(ServerType.boolArray, of: ServerType.bool, count: count) { index in
+            element(index).map { UInt8($0 ? 1 : 0) }
         }
     }
 
     /// Binds a `timestamptz[]` of `count` elements, the one at each index taken from `element`.
     public mutating func appendTimestamps(_ count: Int, _ element: (Int) -> Timestamp?) {
-        appendArray(ServerType.timestamptzArray, of: ServerType.timestamptz, count: count) { binds, index in
-            guard let timestamp = element(index) else { return false }
-            binds.writeElement(timestamp.serverValue)
-            return true
+        appendIntegers(ServerType.timestamptzArray, of: ServerType.timestamptz, count: count) { index in
+            element(index)?.serverValue
         }
     }
 }

@@ -121,15 +121,48 @@ extension Binds {
         values.append(Value(type: type, offset: offset, length: buffer.count - offset))
     }
 
+    /// Appends one parameter that is an array of `count` integers, which need no look at their contents: the room for
+    /// them is made once and filled from the front.
+    mutating func appendIntegers<T: FixedWidthInteger>(
+        _ type: UInt32,
+        of element: UInt32,
+        count: Int,
+        _ value: (Int) -> T?
+    ) {
+        let offset = buffer.count
+        let header = count == 0 ? 12 : 20
+        let size = MemoryLayout<T>.size
+        buffer.append(contentsOf: repeatElement(0, count: header + count * (4 + size)))
+        let end = unsafe buffer.withUnsafeMutableBytes { bytes in
+            var place = offset
+            func write<I: FixedWidthInteger>(_ integer: I) {
+                unsafe bytes.storeBytes(of: integer.bigEndian, toByteOffset: place, as: I.self)
+                place += MemoryLayout<I>.size
+            }
+            write(Int32(count == 0 ? 0 : 1))
+            write(Int32(0))
+            write(element)
+            guard count > 0 else { return place }
+            write(Int32(clamping: count))
+            write(Int32(1))
+            for index in 0..<count {
+                if let value = value(index) {
+                    write(Int32(size))
+                    write(value)
+                } else {
+                    write(Int32(-1))
+                    unsafe bytes.storeBytes(of: Int32(1).bigEndian, toByteOffset: offset + 4, as: Int32.self)
+                }
+            }
+            return place
+        }
+        buffer.removeLast(buffer.count - end)
+        values.append(Value(type: type, offset: offset, length: end - offset))
+    }
+
     /// Writes a big-endian integer.
     mutating func writeInteger<T: FixedWidthInteger>(_ value: T) {
         unsafe withUnsafeBytes(of: value.bigEndian) { unsafe buffer.append(contentsOf: $0) }
-    }
-
-    /// Writes an integer that is an element of an array.
-    mutating func writeElement<T: FixedWidthInteger>(_ value: T) {
-        writeInteger(Int32(MemoryLayout<T>.size))
-        writeInteger(value)
     }
 
     /// Writes a text that is an element of an array.

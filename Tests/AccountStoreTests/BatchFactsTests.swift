@@ -21,6 +21,16 @@ struct BatchFactsTests {
         #expect(facts.consents.map { $0.revoked?.time } == [.at(3), .at(2), nil])
     }
 
+    @Test("Subjects that begin alike, or are short, stand in the order of their bytes as well.")
+    func order() {
+        let subjects = ["person10", "person1", "å", "person100", "ab", "person2", "person1000", "a", "z", "person101"]
+        let facts = BatchFacts(
+            subjects.enumerated().map { .sample("email-disabled", sub: $1, at: .at(1), id: "\($0)") }
+        )
+        let expected = ["a", "ab", "person1", "person10", "person100", "person1000", "person101", "person2", "z", "å"]
+        #expect(facts.persons.map(\.subject.rawValue) == expected)
+    }
+
     @Test("The earliest deletion and the latest of everything else lead; of equal times the first.")
     func leaders() {
         let facts = BatchFacts([
