@@ -1,7 +1,6 @@
 import HummingbirdCore
 import Logging
 import NIOCore
-import NIOHTTP1
 import NIOSSL
 
 /// How Hummingbird's server builds a connection of the notification endpoint.
@@ -15,8 +14,6 @@ struct NotificationChannel: ServerChildChannel {
     let loops: NotificationLoops
     /// For TLS; `nil`: plain HTTP, for a proxy that ends TLS.
     let certificates: ServerCertificates?
-    /// What a client may cost.
-    let limits: ServerLimits
 
     func setup(channel: any Channel, logger: Logger) -> EventLoopFuture<Value> {
         channel.eventLoop.makeCompletedFuture {
@@ -31,17 +28,7 @@ struct NotificationChannel: ServerChildChannel {
                 try pipeline.addHandler(tls)
                 connection.secured(by: try pipeline.context(handler: tls))
             }
-            var decoderLimits = NIOHTTPDecoderLimitConfiguration()
-            decoderLimits.maxHeaderFieldSize = limits.headBytes
-            decoderLimits.maxHeaderListSize = limits.headBytes
-            decoderLimits.maxHeaderFieldCount = limits.headerFields
-            try pipeline.addHandler(connection.makeGate())
-            try pipeline.addHandler(
-                ByteToMessageHandler(
-                    HTTPRequestDecoder(leftOverBytesStrategy: .dropBytes, limitConfiguration: decoderLimits)
-                )
-            )
-            try pipeline.addHandler(connection)
+            try connection.join(pipeline)
             return Value(channel: channel)
         }
     }

@@ -55,8 +55,7 @@ public struct NotificationServer: Sendable {
     public func run() async throws {
         let channel = NotificationChannel(
             loops: try await makeLoops(),
-            certificates: certificates,
-            limits: limits
+            certificates: certificates
         )
         let server = Server(
             childChannelSetup: channel,
