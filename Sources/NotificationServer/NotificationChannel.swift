@@ -20,7 +20,7 @@ struct NotificationChannel: ServerChildChannel {
             try Self.restrain(channel)
             let pipeline = channel.pipeline.syncOperations
             let connection = NotificationConnection(
-                loop: loops.state(on: channel.eventLoop),
+                loop: try loops.state(on: channel.eventLoop),
                 isSecure: certificates != nil
             )
             if let certificates {

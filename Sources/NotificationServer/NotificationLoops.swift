@@ -24,10 +24,21 @@ struct NotificationLoops: Sendable {
     }
 
     /// The state of a loop; call on it.
-    func state(on eventLoop: any EventLoop) -> NotificationLoop {
-        guard let state = boxes[ObjectIdentifier(eventLoop)]?.value else {
+    ///
+    /// - Throws: `ioOnClosedChannel` for a connection that was accepted while the server ended.
+    func state(on eventLoop: any EventLoop) throws -> NotificationLoop {
+        guard let box = boxes[ObjectIdentifier(eventLoop)] else {
             preconditionFailure("a connection on an event loop that isn't the server's")
         }
+        guard let state = box.value else { throw ChannelError.ioOnClosedChannel }
         return state
+    }
+
+    /// Lets go of the state, which holds what delivers to it: by itself it would outlive the server.
+    func end() async {
+        for box in boxes.values {
+            // Fails only when the loops have ended, and then nothing is left to deliver.
+            try? await box.eventLoop.submit { box.value = nil }.get()
+        }
     }
 }

@@ -53,10 +53,18 @@ public struct NotificationServer: Sendable {
     ///
     /// - Throws: `ServerError` when it can't listen.
     public func run() async throws {
-        let channel = NotificationChannel(
-            loops: try await makeLoops(),
-            certificates: certificates
-        )
+        let loops = try await makeLoops()
+        do {
+            try await serve(loops)
+        } catch {
+            await loops.end()
+            throw error
+        }
+        await loops.end()
+    }
+
+    private func serve(_ loops: NotificationLoops) async throws {
+        let channel = NotificationChannel(loops: loops, certificates: certificates)
         let server = Server(
             childChannelSetup: channel,
             configuration: ServerConfiguration(

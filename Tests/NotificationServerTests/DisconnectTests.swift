@@ -104,4 +104,19 @@ struct DisconnectTests {
             #expect(await busy.rest() == "")
         }
     }
+
+    @Test("A server that has ended holds nothing any more.")
+    func nothingIsHeld() async throws {
+        weak var intake: StubIntake?
+        func run() async throws {
+            let stub = StubIntake()
+            intake = stub
+            try await TestServer.with(stub) { _ in }
+        }
+        try await run()
+        // What runs a server is given back a moment after it has ended.
+        let deadline = ContinuousClock.now + .seconds(60)
+        while intake != nil, .now < deadline { await Task.yield() }
+        #expect(intake == nil)
+    }
 }
