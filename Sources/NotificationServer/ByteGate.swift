@@ -51,6 +51,12 @@ final class ByteGate: ChannelDuplexHandler {
         connection.bytesDecoded(count)
     }
 
+    /// Before the decoder takes the end for a mistake in what it has of a request.
+    func channelInactive(context: ChannelHandlerContext) {
+        connection.leave()
+        context.fireChannelInactive()
+    }
+
     func read(context: ChannelHandlerContext) {
         switch flow {
         case .open: context.read()

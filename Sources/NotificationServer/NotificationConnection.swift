@@ -166,7 +166,7 @@ final class NotificationConnection: ChannelInboundHandler {
     }
 
     /// Gives back all that it holds of the loop's, at once: the channel itself takes until the next turn of the loop.
-    private func leave() {
+    func leave() {
         for ticket in exchange.closed() {
             loop.tickets.redeem(ticket)
         }
