@@ -29,8 +29,10 @@ let package = Package(
     products: [
         .executable(name: "siwad", targets: ["siwad"]),
         .library(name: "AppleNotifications", targets: ["AppleNotifications"]),
+        .library(name: "Intake", targets: ["Intake"]),
         .library(name: "JOSE", targets: ["JOSE"]),
         .library(name: "Spool", targets: ["Spool"]),
+        .library(name: "Telemetry", targets: ["Telemetry"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),

@@ -13,6 +13,8 @@ enum FuzzTarget: String, CaseIterable {
     case claims
     /// The body of a request, up to the verdict.
     case body
+    /// The bytes of a connection, in pieces.
+    case http
     /// A key set.
     case keySet = "key-set"
     /// A file of the spool.
@@ -27,6 +29,7 @@ enum FuzzTarget: String, CaseIterable {
         case .token: { fuzz($0, $1, TokenProperties.check) }
         case .claims: { fuzz($0, $1, ClaimProperties.check) }
         case .body: { fuzz($0, $1, BodyProperties.check) }
+        case .http: { fuzz($0, $1, HTTPProperties.check) }
         case .keySet: { fuzz($0, $1, KeySetProperties.check) }
         case .spool: { fuzz($0, $1, SpoolProperties.check) }
         }

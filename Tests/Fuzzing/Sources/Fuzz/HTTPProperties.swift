@@ -1,0 +1,73 @@
+import NIOHTTP1
+
+@testable import HTTPConnection
+
+/// Whatever bytes a peer sends, in whatever pieces: only well-formed POSTs of bearable size with one framing are handed
+/// on, each once; no request has two answers; what isn't HTTP ends the connection.
+enum HTTPProperties {
+    static func check(_ input: [UInt8]) {
+        let script = ConnectionScript(input)
+        let strict = StrictRequest.all(in: script.bytes)
+        guard let (bodies, statuses) = run(script.steps, strict) else { return }
+        guard script.isPlain, script.steps.count > 1,
+            let whole = run([.read(script.bytes[...])], strict)
+        else { return }
+        require(whole.bodies == bodies, "it doesn't matter to the intake how the bytes are cut")
+        // Where a connection is closed without a word, what was written before in the same turn isn't sent. A head that is
+        // too large and malformed as well is one or the other, whatever the decoder sees first.
+        let (cut, uncut) = (statuses.map { $0 == 431 ? 400 : $0 }, whole.statuses.map { $0 == 431 ? 400 : $0 })
+        require(cut.starts(with: uncut), "it doesn't matter to the peer how the bytes are cut")
+    }
+
+    private static func run(
+        _ steps: [ConnectionScript.Step],
+        _ strict: [StrictRequest]
+    ) -> (bodies: [[UInt8]], statuses: [Int])? {
+        guard let connection = try? FuzzedConnection() else { return nil }
+        for step in steps where connection.isOpen { connection.follow(step) }
+        if connection.isOpen { connection.settle() }
+        for (number, body) in connection.bodies {
+            check(connection.decoded.heads[number], body)
+            require(strict.count > number, "what is handed on is a request to a strict reader as well")
+            require(strict[number].body == body, "a strict reader finds the same body")
+            require(strict[number].method.elementsEqual("POST".utf8), "a strict reader finds a POST")
+        }
+        let answers = check(connection)
+        connection.end()
+        return (connection.bodies.map(\.body), answers.statuses)
+    }
+
+    private static func check(_ head: HTTPRequestHead, _ body: [UInt8]) {
+        let lengths = head.headers[canonicalForm: "content-length"]
+        let codings = head.headers[canonicalForm: "transfer-encoding"]
+        require(head.method == .POST, "only a POST is handed on")
+        require(head.version.major == 1 && head.version.minor <= 1, "only HTTP/1 is handed on")
+        require(lengths.count + codings.count <= 1, "what is handed on has one framing")
+        require(body.count <= FuzzedConnection.limits.bodyBytes, "what is handed on has a bearable size")
+        if let length = lengths.first {
+            require(Int(length) == body.count, "a body is as long as announced")
+        } else if codings.isEmpty {
+            require(body.isEmpty, "without a framing there is no body")
+        }
+        require(head.headers["host"].count == 1 || head.version.minor == 0, "what is handed on names one host")
+        require(head.headers.count <= FuzzedConnection.limits.headerFields, "a head has no more fields than its limit")
+        let size = head.headers.reduce(head.uri.utf8.count) { $0 + $1.name.utf8.count + $1.value.utf8.count }
+        // A byte that isn't UTF-8 became three that are.
+        require(size <= FuzzedConnection.limits.headBytes * 3, "a head is no larger than its limit")
+    }
+
+    private static func check(_ connection: FuzzedConnection) -> SentAnswers {
+        let heads = connection.decoded.heads
+        let answers = SentAnswers(connection.socket.sent, methods: heads.map(\.method.rawValue))
+        let headless = connection.decoded.failed || connection.timesPassed > 0 ? 1 : 0
+        require(answers.statuses.count <= heads.count + headless, "there are no more answers than requests")
+        require(answers.interims <= heads.count, "a body is asked for once")
+        if connection.decoded.failed || answers.saysClose {
+            require(connection.socket.isOutputClosed, "what isn't HTTP, or is the last, ends the connection")
+        }
+        if connection.isOpen {
+            require(answers.statuses.count >= connection.bodies.count, "what was handed on has an answer")
+        }
+        return answers
+    }
+}
