@@ -95,7 +95,7 @@ struct Daemon: Sendable {
     /// - Throws: `PostgresError`; `CommandFailure` for another schema.
     func prepare() async throws {
         do {
-            try await prepareDatabase()
+            try await Self.prepareDatabase(settings, pool, intake)
         } catch let error as PostgresError where configuration.spoolDirectory != nil && error.meansAway {
             log.warning(
                 "PostgreSQL is away; starting without it, notifications wait in the spool",
@@ -107,18 +107,29 @@ struct Daemon: Sendable {
 
     /// Has the database told, before anything else is stored, what it is told at the start.
     func prepareWithNextConnection() {
-        writer.prepareAgain { try await prepareDatabase() }
+        // Without the rest of the daemon, of which the writer is a part: it would hold itself.
+        writer.prepareAgain { [settings, pool, intake] in
+            try await Self.prepareDatabase(settings, pool, intake)
+        }
     }
 
     /// Checks the schema, and tells the database the apps in force.
-    private func prepareDatabase() async throws {
+    private static func prepareDatabase(
+        _ settings: ConnectionSettings,
+        _ pool: ConnectionPool,
+        _ intake: Intake
+    ) async throws {
         let schema = try await SchemaState.read(settings)
         if let problem = schema.problem { throw CommandFailure(.configuration, problem) }
-        try await synchronizeClients()
+        try await synchronizeClients(pool, intake)
     }
 
     /// Tells the database the apps in force.
     func synchronizeClients() async throws(PostgresError) {
+        try await Self.synchronizeClients(pool, intake)
+    }
+
+    private static func synchronizeClients(_ pool: ConnectionPool, _ intake: Intake) async throws(PostgresError) {
         let audiences = intake.policy.audiences
         try await pool.transaction { session throws(PostgresError) in
             try Clients.synchronize(with: audiences, in: session)
