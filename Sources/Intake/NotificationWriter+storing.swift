@@ -17,7 +17,9 @@ extension NotificationWriter {
         if isPlain(batch) {
             let turn = await storeInTurn(batch, on: connection)
             rest = turn.unsettled + turn.others
-            if let error = turn.error, !turn.isWorthAnother(error) { await lost(connection, error) }
+            if let error = turn.error, !turn.isWorthAnother(error) {
+                return await giveUp(connection, error, rest)
+            }
         }
         for batch in rest {
             if let connection = line.withLock({ $0.connection }) {
@@ -145,8 +147,7 @@ extension NotificationWriter {
             intake.log.warning("the connection to PostgreSQL broke; connecting again", ["error": "\(error)"])
             await storeAnew(batch, replacing: connection, since: start)
         } catch {
-            await lost(connection, error)
-            await spool(batch)
+            await giveUp(connection, error, [batch])
         }
     }
 
@@ -165,9 +166,14 @@ extension NotificationWriter {
             current = fresh
             try await store(batch, on: fresh, since: start)
         } catch {
-            await lost(current, error)
-            await spool(batch)
+            await giveUp(current, error, [batch])
         }
+    }
+
+    /// Spools what could not be stored, and then gives the connection up: the next one has to prove itself on that.
+    private func giveUp(_ connection: PostgresConnection, _ error: any Error, _ batches: [[Submission]]) async {
+        for batch in batches { await spool(batch) }
+        await lost(connection, error)
     }
 
     private func store(

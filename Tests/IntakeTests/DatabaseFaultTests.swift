@@ -55,7 +55,7 @@ struct DatabaseFaultTests {
                     try await fault.begin(role, fixture)
                     let bodies = try (0..<20).map { try fixture.body(sub: "person\($0)") }
                     #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == .acknowledged })
-                    #expect(fixture.intake.storage == .spool)
+                    await fixture.until { $0.intake.storage == .spool }
                     try await fault.end(role, fixture)
                     await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
                     #expect(

@@ -67,7 +67,7 @@ struct SpoolRefusalTests {
     func all() async throws {
         try await withRefusals(of: "IS NOT NULL") { fixture, _, directory in
             await fixture.until { $0.log.count("P0001") > 0 }
-            #expect(fixture.intake.storage == .spool)
+            await fixture.until { $0.intake.storage == .spool }
             #expect(try directory.names.allSatisfy { !$0.contains("refused") })
             try await fixture.run("DROP TRIGGER refuse ON siwa.accounts")
             await fixture.until { $0.intake.spoolBytes == 0 }

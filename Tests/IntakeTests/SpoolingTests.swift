@@ -39,7 +39,7 @@ struct SpoolingTests {
                 let bodies = try (0..<50).map { try fixture.body(sub: "person\($0 % 7)", id: "away\(round).\($0)") }
                 #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == .acknowledged })
             }
-            #expect(fixture.intake.storage == .spool)
+            await fixture.until { $0.intake.storage == .spool }
             #expect(fixture.metrics.spoolBytes.value > 0)
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["20"])
             try await role.letIn()
