@@ -13,7 +13,8 @@ struct Benchmarks: AsyncParsableCommand {
             swift run -c release Benchmarks load
             """,
         subcommands: [
-            LoadCommand.self, CompareCommand.self, MicroCommand.self, ReplayCommand.self, GrowthCommand.self,
+            LoadCommand.self, CompareCommand.self, MicroCommand.self, ReplayCommand.self, LettersCommand.self,
+            GrowthCommand.self,
         ]
     )
 }
