@@ -82,11 +82,8 @@ extension Daemon {
     }
 
     private func drainingCheck() -> ReadinessCheck {
-        ReadinessCheck(
-            name: "accepting",
-            isReady: !state.isDraining,
-            detail: state.isDraining ? "shutting down" : nil
-        )
+        let isDraining = state.tellWhetherDraining()
+        return ReadinessCheck(name: "accepting", isReady: !isDraining, detail: isDraining ? "shutting down" : nil)
     }
 
     private func untilCancelled() async {

@@ -28,9 +28,6 @@ final class DaemonState: Sendable {
     /// Opened when both endpoints do.
     private let endpointsOpen = Gate()
 
-    /// Whether the shut-down has begun.
-    var isDraining: Bool { progress.withLock { $0.isDraining } }
-
     /// The notification endpoint accepts connections.
     func notificationsOpened(port: Int) {
         progress.withLock { $0.notificationPort = port }
@@ -45,11 +42,15 @@ final class DaemonState: Sendable {
 
     /// Somebody asks whether notifications can be accepted.
     func readinessAsked() {
-        let isDraining = progress.withLock { progress in
-            progress.readinessAskedAt = .now
-            return progress.isDraining
-        }
+        progress.withLock { $0.readinessAskedAt = .now }
+    }
+
+    /// Whether the shut-down has begun, for an answer to somebody who asked: who is told that it has counts as told, also
+    /// if it began between the question and the answer.
+    func tellWhetherDraining() -> Bool {
+        let isDraining = progress.withLock { $0.isDraining }
         if isDraining { drainingTold.open() }
+        return isDraining
     }
 
     /// The shut-down has begun: whoever asks is told from here on.

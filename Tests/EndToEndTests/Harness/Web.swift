@@ -44,10 +44,9 @@ enum Web {
         _ body: String,
         to url: String,
         type: String? = "application/json",
-        closing: Bool = false,
-        within seconds: Int64 = 60
+        closing: Bool = false
     ) async throws -> WebAnswer {
-        try await request("POST", url, body: body, type: type, closing: closing, within: seconds)
+        try await request("POST", url, body: body, type: type, closing: closing)
     }
 
     /// Whether an error means that no connection came about, so that no part of a request was sent.
@@ -67,15 +66,14 @@ enum Web {
         _ url: String,
         body: String? = nil,
         type: String? = nil,
-        closing: Bool = false,
-        within seconds: Int64 = 60
+        closing: Bool = false
     ) async throws -> WebAnswer {
         var request = HTTPClientRequest(url: url)
         request.method = HTTPMethod(rawValue: method)
         if let type { request.headers.add(name: "content-type", value: type) }
         if closing { request.headers.add(name: "connection", value: "close") }
         if let body { request.body = .bytes(ByteBuffer(string: body)) }
-        let response = try await client.execute(request, timeout: .seconds(seconds))
+        let response = try await client.execute(request, timeout: .seconds(60))
         let content = try await response.body.collect(upTo: 4 << 20)
         var fields: [String: String] = [:]
         for (name, value) in response.headers { fields[name.lowercased()] = value }
