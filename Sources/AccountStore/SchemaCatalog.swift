@@ -6,7 +6,7 @@ import Schema
 public struct SchemaCatalog: Sendable, Equatable {
     /// One object.
     public struct Object: Sendable, Hashable, Comparable, CustomStringConvertible {
-        /// `table`, `column`, `constraint`, `index`, `trigger`, `function`, `view`, `view body`, `function body`.
+        /// `table`, `column`, `constraint`, `index`, `trigger`, `domain`, `function`, `view`, `view body`, `function body`.
         public let kind: String
         /// Its name within the schema: `accounts.email`.
         public let name: String
@@ -138,6 +138,18 @@ public struct SchemaCatalog: Sendable, Equatable {
                 FROM relation AS r
                 JOIN pg_trigger AS g ON g.tgrelid = r.oid
                 WHERE NOT r.relispartition AND NOT g.tgisinternal
+                UNION ALL
+                SELECT
+                    'domain',
+                    d.typname,
+                    concat_ws(
+                        ' ', format_type(d.typbasetype, d.typtypmod), 'collate ' || l.collname,
+                        (SELECT string_agg(pg_get_constraintdef(o.oid), ' ' ORDER BY o.conname) FROM pg_constraint AS o
+                            WHERE o.contypid = d.oid AND o.contype <> 'n')
+                    )
+                FROM pg_type AS d
+                LEFT JOIN pg_collation AS l ON l.oid = d.typcollation
+                WHERE d.typnamespace = 'siwa'::regnamespace AND d.typtype = 'd'
                 UNION ALL
                 SELECT
                     'function',
