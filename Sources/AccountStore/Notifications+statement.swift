@@ -3,15 +3,16 @@ import Postgres
 extension Notifications {
     /// Records a whole batch: one statement, one round trip, one transaction.
     ///
-    /// It is given the batch three times, as ``BatchFacts`` has put it together: the persons with what the batch says of
-    /// each, the consents likewise, and the notifications, each with the number of its consent.
+    /// It is given the batch twice, as ``BatchFacts`` has put it together: the consents, each with what the batch says of it
+    /// and of its person, and the notifications, each with the number of its consent. The first consent of each person
+    /// stands for the person.
     ///
     /// What makes it correct:
     /// - Facts are merged into registers by `least` and `greatest`, first within the batch, then with the rows; a row is
-    ///   written only if a register moves, and rows are locked in the order of their persons and apps.
+    ///   written only if a register moves.
     /// - What changed is found by comparing the snapshot's row with what becomes of it. A row is updated only while it is
-    ///   the very version that the snapshot showed; when another writer came in between, the statement fails with 40001
-    ///   and is executed again.
+    ///   the very version that the snapshot showed; when another writer came in between, the statement fails, with 40001
+    ///   or because what is new here is there already, and is executed again.
     /// - A notification that is there already is passed over by its unique `jti`. Its facts are merged all the same, since
     ///   they are the same facts.
     /// - Of a person whose data were erased no token is kept. Their address register stands at infinity, so that no
@@ -20,28 +21,37 @@ extension Notifications {
     /// What makes it fast, with the settings of ``writerSettings``: look-ups in tables are lateral sub-selects, which can
     /// only be nested loops over an index; a row that was looked up is updated at its place, without a second search;
     /// joins among the batch are hash joins over small numbers. The plan is the same for an empty table and for a large
-    /// one. The tokens, most of the bytes, go straight from their array into the table.
+    /// one. The tokens, most of the bytes, go straight from their array into the table. A small batch costs what starting
+    /// the plan costs: every node counts, and every column that passes through one.
+    ///
+    /// Nothing is sorted, since nothing depends on an order. As nothing reorders rows, either, they are locked and written
+    /// in the order of the arrays: writers meet in the order of the persons, and a change's number follows the batch.
     static let record = Statement(
         """
-        WITH person AS MATERIALIZED (
+        WITH before AS MATERIALIZED (
             SELECT
-                f.person, f.sub COLLATE "C" AS sub, f.team_id COLLATE "C" AS team_id,
-                f.deleted_at, f.disabled_at, f.enabled_at, f.observed_at, f.email, f.email_is_private,
+                f.consent, f.sub COLLATE "C" AS sub, f.team_id COLLATE "C" AS team_id, f.app_id COLLATE "C" AS app_id,
+                f.is_first, f.deleted_at, f.disabled_at, f.enabled_at, f.observed_at, f.email, f.email_is_private, f.revoked_at,
                 a.place, a.account_id, a.revision,
                 a.deleted_at AS was_deleted_at, a.forwarding_disabled_at AS was_disabled_at,
                 a.forwarding_enabled_at AS was_enabled_at, a.email AS was_email,
                 a.erased_at IS NOT NULL AS is_erased,
-                a.account_id IS NULL
-                    OR (f.deleted_at IS NOT NULL AND (a.deleted_at IS NULL OR f.deleted_at < a.deleted_at))
-                    OR (f.disabled_at IS NOT NULL AND (a.forwarding_disabled_at IS NULL OR f.disabled_at > a.forwarding_disabled_at))
-                    OR (f.enabled_at IS NOT NULL AND (a.forwarding_enabled_at IS NULL OR f.enabled_at > a.forwarding_enabled_at))
-                    OR w.readdresses AS moves,
-                w.readdresses
+                siwa.observation_wins(
+                    f.observed_at, f.email, f.email_is_private, a.email_observed_at, a.email, a.email_is_private
+                ) AS readdresses,
+                f.deleted_at < a.deleted_at OR (f.deleted_at IS NOT NULL AND a.deleted_at IS NULL)
+                    OR f.disabled_at > a.forwarding_disabled_at OR (f.disabled_at IS NOT NULL AND a.forwarding_disabled_at IS NULL)
+                    OR f.enabled_at > a.forwarding_enabled_at OR (f.enabled_at IS NOT NULL AND a.forwarding_enabled_at IS NULL)
+                    AS moves,
+                c.place AS consent_place, c.revision AS consent_revision,
+                c.authorized_at, c.revoked_at AS was_revoked_at,
+                f.revoked_at > c.revoked_at OR (f.revoked_at IS NOT NULL AND c.revoked_at IS NULL) AS revokes
             FROM unnest(
-                $1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[], $7::text[],
-                $8::boolean[]
+                $1::text[], $2::text[], $3::text[], $4::boolean[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[],
+                $8::timestamptz[], $9::text[], $10::boolean[], $11::timestamptz[]
             ) WITH ORDINALITY AS f (
-                sub, team_id, deleted_at, disabled_at, enabled_at, observed_at, email, email_is_private, person
+                sub, team_id, app_id, is_first, deleted_at, disabled_at, enabled_at, observed_at, email, email_is_private,
+                revoked_at, consent
             )
             LEFT JOIN LATERAL (
                 SELECT
@@ -51,52 +61,61 @@ extension Notifications {
                 WHERE k.sub = f.sub COLLATE "C" AND k.team_id = f.team_id COLLATE "C"
                 OFFSET 0
             ) AS a ON true
-            CROSS JOIN LATERAL (
-                SELECT siwa.observation_wins(
-                    f.observed_at, f.email, f.email_is_private, a.email_observed_at, a.email, a.email_is_private
-                ) AS readdresses
+            LEFT JOIN LATERAL (
+                SELECT k.ctid AS place, k.revision, k.authorized_at, k.revoked_at
+                FROM siwa.consents AS k
+                WHERE k.account_id = a.account_id AND k.app_id = f.app_id COLLATE "C"
                 OFFSET 0
-            ) AS w
+            ) AS c ON true
         ),
         new_account AS (
             INSERT INTO siwa.accounts AS a (
                 sub, team_id, deleted_at, forwarding_disabled_at, forwarding_enabled_at, email_observed_at, email, email_is_private
             )
             SELECT sub, team_id, deleted_at, disabled_at, enabled_at, observed_at, email, email_is_private
-            FROM person
-            WHERE account_id IS NULL
-            ORDER BY person
-            ON CONFLICT ON CONSTRAINT accounts_person_is_unique DO NOTHING
+            FROM before
+            WHERE account_id IS NULL AND is_first
             RETURNING a.account_id, a.sub, a.team_id
         ),
         moved_account AS (
             UPDATE siwa.accounts AS a SET
                 revision = a.revision + 1,
-                deleted_at = least(a.deleted_at, p.deleted_at),
-                forwarding_disabled_at = greatest(a.forwarding_disabled_at, p.disabled_at),
-                forwarding_enabled_at = greatest(a.forwarding_enabled_at, p.enabled_at),
-                email_observed_at = CASE WHEN p.readdresses THEN p.observed_at ELSE a.email_observed_at END,
-                email = CASE WHEN p.readdresses THEN p.email ELSE a.email END,
-                email_is_private = CASE WHEN p.readdresses THEN p.email_is_private ELSE a.email_is_private END
-            FROM (SELECT * FROM person WHERE moves AND account_id IS NOT NULL ORDER BY person OFFSET 0) AS p
-            WHERE a.ctid = p.place AND a.revision = p.revision
-            RETURNING p.person
+                deleted_at = least(a.deleted_at, b.deleted_at),
+                forwarding_disabled_at = greatest(a.forwarding_disabled_at, b.disabled_at),
+                forwarding_enabled_at = greatest(a.forwarding_enabled_at, b.enabled_at),
+                email_observed_at = CASE WHEN b.readdresses THEN b.observed_at ELSE a.email_observed_at END,
+                email = CASE WHEN b.readdresses THEN b.email ELSE a.email END,
+                email_is_private = CASE WHEN b.readdresses THEN b.email_is_private ELSE a.email_is_private END
+            FROM before AS b
+            WHERE b.is_first
+                AND (b.moves OR b.readdresses)
+                AND a.ctid = b.place AND a.revision = b.revision
+            RETURNING b.consent
         ),
-        account AS MATERIALIZED (
+        moved_consent AS (
+            UPDATE siwa.consents AS c SET
+                revision = c.revision + 1,
+                revoked_at = b.revoked_at
+            FROM before AS b
+            WHERE b.revokes AND c.ctid = b.consent_place AND c.revision = b.consent_revision
+            RETURNING b.consent
+        ),
+        state AS MATERIALIZED (
             SELECT
-                p.person, p.sub, p.team_id,
-                coalesce(p.account_id, i.account_id) AS account_id,
-                p.is_erased,
-                p.was_deleted_at IS NOT NULL AS was_deleted,
-                p.was_deleted_at IS NOT NULL OR p.deleted_at IS NOT NULL AS is_deleted,
-                siwa.forwarding_state(p.was_disabled_at, p.was_enabled_at) AS was_forwarding,
+                b.consent, b.sub, b.team_id, b.app_id, b.is_erased,
+                b.consent_place IS NULL AS is_new,
+                coalesce(b.account_id, i.account_id) AS account_id,
+                b.was_deleted_at IS NOT NULL AS was_deleted,
+                b.was_deleted_at IS NOT NULL OR b.deleted_at IS NOT NULL AS is_deleted,
+                siwa.forwarding_state(b.was_disabled_at, b.was_enabled_at) AS was_forwarding,
                 siwa.forwarding_state(t.disabled_at, t.enabled_at) AS is_forwarding,
-                t.disabled_at,
-                t.enabled_at,
+                t.disabled_at, t.enabled_at, t.revoked_at,
                 -- When the address that the row holds now was seen, if it is another one than before.
-                CASE WHEN p.readdresses AND p.email IS DISTINCT FROM p.was_email THEN p.observed_at END AS readdressed_at,
+                CASE WHEN b.readdresses AND b.email IS DISTINCT FROM b.was_email THEN b.observed_at END AS readdressed_at,
+                siwa.consent_state(b.authorized_at, b.was_revoked_at) AS was_consent,
+                siwa.consent_state(b.authorized_at, t.revoked_at) AS is_consent,
                 CASE
-                    WHEN p.deleted_at IS NOT NULL AND p.was_deleted_at IS NULL THEN (
+                    WHEN b.deleted_at IS NOT NULL AND b.was_deleted_at IS NULL THEN (
                         SELECT count(*)::integer
                         FROM siwa.account_sessions AS s
                         CROSS JOIN LATERAL (
@@ -105,67 +124,15 @@ extension Notifications {
                             WHERE k.account_id = s.account_id AND k.app_id = s.app_id
                             OFFSET 0
                         ) AS c
-                        WHERE s.account_id = p.account_id
+                        WHERE s.account_id = b.account_id
                             AND (c.revoked_at IS NULL OR s.created_at > c.revoked_at)
                             AND s.closed_at IS NULL
                             AND (s.expires_at IS NULL OR s.expires_at > now())
                     )
                     ELSE 0
-                END AS sessions_ended
-            FROM person AS p
-            LEFT JOIN moved_account AS m USING (person)
-            LEFT JOIN new_account AS i USING (sub, team_id)
-            CROSS JOIN LATERAL (
-                SELECT
-                    greatest(p.was_disabled_at, p.disabled_at) AS disabled_at,
-                    greatest(p.was_enabled_at, p.enabled_at) AS enabled_at
-            ) AS t
-            WHERE CASE
-                WHEN p.moves AND m.person IS NULL AND i.account_id IS NULL THEN siwa.refuse_stale_snapshot() ELSE true
-            END
-        ),
-        consent_before AS MATERIALIZED (
-            SELECT
-                f.consent, f.app_id COLLATE "C" AS app_id, f.revoked_at,
-                a.person, a.account_id, a.is_deleted,
-                c.place, c.revision, c.authorized_at, c.revoked_at AS was_revoked_at,
-                f.revoked_at > c.revoked_at OR (f.revoked_at IS NOT NULL AND c.revoked_at IS NULL) AS moves
-            FROM unnest($9::bigint[], $10::text[], $11::timestamptz[]) WITH ORDINALITY AS f (
-                person, app_id, revoked_at, consent
-            )
-            JOIN account AS a USING (person)
-            LEFT JOIN LATERAL (
-                SELECT k.ctid AS place, k.revision, k.authorized_at, k.revoked_at
-                FROM siwa.consents AS k
-                WHERE k.account_id = a.account_id AND k.app_id = f.app_id COLLATE "C"
-                OFFSET 0
-            ) AS c ON true
-        ),
-        new_consent AS (
-            INSERT INTO siwa.consents AS c (account_id, app_id, revoked_at)
-            SELECT account_id, app_id, revoked_at
-            FROM consent_before
-            WHERE place IS NULL
-            ORDER BY consent
-            ON CONFLICT ON CONSTRAINT consents_pkey DO NOTHING
-            RETURNING c.account_id, c.app_id
-        ),
-        moved_consent AS (
-            UPDATE siwa.consents AS c SET
-                revision = c.revision + 1,
-                revoked_at = b.revoked_at
-            FROM (SELECT * FROM consent_before WHERE place IS NOT NULL AND moves ORDER BY consent OFFSET 0) AS b
-            WHERE c.ctid = b.place AND c.revision = b.revision
-            RETURNING b.consent
-        ),
-        consent AS MATERIALIZED (
-            SELECT
-                b.consent, b.person, b.app_id,
-                greatest(b.was_revoked_at, b.revoked_at) AS revoked_at,
-                siwa.consent_state(b.authorized_at, b.was_revoked_at) AS was_state,
-                siwa.consent_state(b.authorized_at, greatest(b.was_revoked_at, b.revoked_at)) AS is_state,
+                END AS ended_by_deletion,
                 CASE
-                    WHEN b.moves AND NOT b.is_deleted THEN (
+                    WHEN b.revokes AND b.deleted_at IS NULL AND b.was_deleted_at IS NULL THEN (
                         SELECT count(*)::integer
                         FROM siwa.account_sessions AS s
                         WHERE s.account_id = b.account_id
@@ -176,83 +143,88 @@ extension Notifications {
                             AND (s.expires_at IS NULL OR s.expires_at > now())
                     )
                     ELSE 0
-                END AS sessions_ended
-            FROM consent_before AS b
-            LEFT JOIN moved_consent AS m USING (consent)
-            LEFT JOIN new_consent AS i USING (account_id, app_id)
+                END AS ended_by_revocation
+            FROM before AS b
+            LEFT JOIN new_account AS i USING (sub, team_id)
+            LEFT JOIN moved_account AS m USING (consent)
+            LEFT JOIN moved_consent AS r USING (consent)
+            CROSS JOIN LATERAL (
+                SELECT
+                    greatest(b.was_disabled_at, b.disabled_at) AS disabled_at,
+                    greatest(b.was_enabled_at, b.enabled_at) AS enabled_at,
+                    greatest(b.was_revoked_at, b.revoked_at) AS revoked_at
+            ) AS t
             WHERE CASE
-                WHEN CASE WHEN b.place IS NULL THEN i.account_id IS NULL ELSE b.moves AND m.consent IS NULL END
+                WHEN (b.is_first AND (b.moves OR b.readdresses) AND b.place IS NOT NULL AND m.consent IS NULL)
+                    OR (b.revokes AND b.consent_place IS NOT NULL AND r.consent IS NULL)
                 THEN siwa.refuse_stale_snapshot()
                 ELSE true
             END
         ),
+        new_consent AS (
+            INSERT INTO siwa.consents (account_id, app_id, revoked_at)
+            SELECT account_id, app_id, revoked_at
+            FROM state
+            WHERE is_new
+        ),
         judged AS MATERIALIZED (
             SELECT
-                w.*,
+                n.position, n.jti, n.issued_at, n.received_at, n.event_type, n.event_time, n.verified_kid,
+                s.sub, s.team_id, s.app_id, s.account_id, s.is_erased,
+                e.facet, e.from_state, e.to_state, e.sessions_ended, e.is_change,
                 CASE
-                    WHEN w.is_change OR w.readdresses THEN 'applied'
-                    WHEN CASE w.facet
-                        WHEN 'email' THEN w.is_deleted OR NOT w.agrees OR w.event_time < w.latest_at
-                        WHEN 'consent' THEN w.is_deleted OR w.event_time < w.latest_at OR w.to_state = 'authorized'
-                    END THEN 'superseded'
+                    WHEN e.is_change OR (e.facet = 'email' AND n.leads AND n.has_email AND n.event_time = s.readdressed_at)
+                        THEN 'applied'
+                    WHEN e.is_superseded THEN 'superseded'
                     ELSE 'unchanged'
                 END AS outcome
-            FROM (
+            FROM unnest(
+                $12::text[], $13::timestamptz[], $14::timestamptz[], $15::text[], $16::timestamptz[], $17::bigint[],
+                $18::boolean[], $19::boolean[], $20::text[]
+            ) WITH ORDINALITY AS n (
+                jti, issued_at, received_at, event_type, event_time, consent, leads, has_email, verified_kid, position
+            )
+            JOIN state AS s USING (consent)
+            CROSS JOIN LATERAL (
                 SELECT
-                    v.*,
-                    v.leads AND (v.facet <> 'email' OR v.agrees) AND (v.from_state <> v.to_state OR v.could_end > 0) AS is_change,
-                    v.facet = 'email' AND v.leads AND v.has_email AND v.event_time = v.readdressed_at AS readdresses
+                    k.facet, k.from_state, k.to_state, k.sessions_ended, k.is_superseded,
+                    n.leads AND k.agrees AND (k.from_state <> k.to_state OR k.sessions_ended > 0) AS is_change
                 FROM (
                     SELECT
-                        n.position, n.jti, n.issued_at, n.received_at, n.event_type, n.event_time, n.leads, n.has_email,
-                        n.verified_kid,
-                        a.sub, a.team_id, c.app_id, a.account_id, a.is_erased, a.is_deleted, a.readdressed_at,
-                        t.facet,
-                        (n.event_type = 'email-enabled') = (a.is_forwarding = 'deliverable') AS agrees,
-                        CASE n.event_type
-                            WHEN 'email-enabled' THEN a.enabled_at
-                            WHEN 'email-disabled' THEN a.disabled_at
-                            ELSE c.revoked_at
-                        END AS latest_at,
-                        CASE t.facet
-                            WHEN 'email' THEN a.was_forwarding
-                            WHEN 'consent' THEN CASE WHEN a.is_deleted THEN 'revoked' ELSE c.was_state END
-                            WHEN 'account' THEN CASE WHEN a.was_deleted THEN 'deleted' ELSE 'active' END
-                        END AS from_state,
-                        CASE t.facet
-                            WHEN 'email' THEN a.is_forwarding
-                            WHEN 'consent' THEN CASE WHEN a.is_deleted THEN 'revoked' ELSE c.is_state END
-                            WHEN 'account' THEN 'deleted'
-                        END AS to_state,
-                        CASE t.facet WHEN 'consent' THEN c.sessions_ended WHEN 'account' THEN a.sessions_ended ELSE 0 END AS could_end
-                    FROM unnest(
-                        $12::text[], $13::timestamptz[], $14::timestamptz[], $15::text[], $16::timestamptz[], $17::bigint[],
-                        $18::boolean[], $19::boolean[], $20::text[]
-                    ) WITH ORDINALITY AS n (
-                        jti, issued_at, received_at, event_type, event_time, consent, leads, has_email, verified_kid, position
-                    )
-                    JOIN consent AS c USING (consent)
-                    JOIN account AS a USING (person)
-                    CROSS JOIN LATERAL (
-                        SELECT
-                            CASE n.event_type
-                                WHEN 'email-disabled' THEN 'email'
-                                WHEN 'email-enabled' THEN 'email'
-                                WHEN 'consent-revoked' THEN 'consent'
-                                ELSE 'account'
-                            END AS facet
-                    ) AS t
-                    OFFSET 0
-                ) AS v
-                OFFSET 0
-            ) AS w
+                        'email' AS facet, s.was_forwarding AS from_state, s.is_forwarding AS to_state, 0 AS sessions_ended,
+                        s.is_forwarding = 'deliverable' AS agrees,
+                        s.is_deleted OR s.is_forwarding <> 'deliverable' OR n.event_time < s.enabled_at AS is_superseded
+                    WHERE n.event_type = 'email-enabled'
+                    UNION ALL
+                    SELECT
+                        'email', s.was_forwarding, s.is_forwarding, 0,
+                        s.is_forwarding = 'undeliverable',
+                        s.is_deleted OR s.is_forwarding <> 'undeliverable' OR n.event_time < s.disabled_at
+                    WHERE n.event_type = 'email-disabled'
+                    UNION ALL
+                    SELECT
+                        'consent',
+                        CASE WHEN s.is_deleted THEN 'revoked' ELSE s.was_consent END,
+                        CASE WHEN s.is_deleted THEN 'revoked' ELSE s.is_consent END,
+                        s.ended_by_revocation,
+                        true,
+                        s.is_deleted OR s.is_consent = 'authorized' OR n.event_time < s.revoked_at
+                    WHERE n.event_type = 'consent-revoked'
+                    UNION ALL
+                    -- Whatever else there may be, lest it get lost here.
+                    SELECT
+                        'account', CASE WHEN s.was_deleted THEN 'deleted' ELSE 'active' END, 'deleted', s.ended_by_deletion,
+                        true,
+                        false
+                    WHERE n.event_type NOT IN ('email-enabled', 'email-disabled', 'consent-revoked')
+                ) AS k
+            ) AS e
         ),
         changed AS (
             INSERT INTO siwa.account_changes (account_id, app_id, facet, from_state, to_state, event_time, jti, sessions_ended)
-            SELECT account_id, app_id, facet, from_state, to_state, event_time, jti, could_end
+            SELECT account_id, app_id, facet, from_state, to_state, event_time, jti, sessions_ended
             FROM judged
             WHERE is_change
-            ORDER BY position
         ),
         stored AS (
             INSERT INTO siwa.notifications (
@@ -260,10 +232,10 @@ extension Notifications {
                 verified_kid, jws
             )
             SELECT
-                jti, issued_at, received_at, event_time, CASE WHEN is_change THEN could_end ELSE 0 END, team_id, app_id, sub,
+                jti, issued_at, received_at, event_time, CASE WHEN is_change THEN sessions_ended ELSE 0 END, team_id, app_id, sub,
                 event_type, outcome, $22, verified_kid,
                 CASE WHEN NOT is_erased THEN ($21::text[])[position] END
-            FROM (SELECT * FROM judged ORDER BY position OFFSET 0) AS j
+            FROM judged
             ON CONFLICT DO NOTHING
             RETURNING jti, outcome, sessions_ended
         )

@@ -1,5 +1,6 @@
 public import AppleNotifications
 public import Postgres
+import Schema
 
 /// The writing of verified notifications and their effects.
 public enum Notifications {
@@ -36,8 +37,11 @@ public enum Notifications {
         source: NotificationSource,
         in session: borrowing Session
     ) throws(PostgresError) -> [RecordedNotification] {
-        let rows = try session.execute(record, binds(batch, source: source))
-        return try recorded(rows, batch)
+        do throws(PostgresError) {
+            return try recorded(try session.execute(record, binds(batch, source: source)), batch)
+        } catch {
+            throw error.asConflict
+        }
     }
 
     /// Records batch after batch, each as ``record(_:source:in:)`` does. A batch that follows is taken and sent while the
@@ -55,18 +59,22 @@ public enum Notifications {
         durable: ([RecordedNotification]) -> Void
     ) throws(PostgresError) {
         var batches = [first]
-        try session.execute(
-            record,
-            inTurn: binds(first, source: source),
-            next: {
-                guard let batch = next() else { return nil }
-                batches.append(batch)
-                return binds(batch, source: source)
-            },
-            committed: { (rows: borrowing Rows) throws(PostgresError) in
-                durable(try recorded(rows, batches.removeFirst()))
-            }
-        )
+        do throws(PostgresError) {
+            try session.execute(
+                record,
+                inTurn: binds(first, source: source),
+                next: {
+                    guard let batch = next() else { return nil }
+                    batches.append(batch)
+                    return binds(batch, source: source)
+                },
+                committed: { (rows: borrowing Rows) throws(PostgresError) in
+                    durable(try recorded(rows, batches.removeFirst()))
+                }
+            )
+        } catch {
+            throw error.asConflict
+        }
     }
 
     /// Creates the monthly partitions between two times that don't exist yet; a range of at most twenty years.
@@ -102,27 +110,29 @@ public enum Notifications {
         )
     }
 
-    /// What each notification of a batch did, from the rows of the statement: they come in the order of the batch and lack
-    /// the duplicates.
+    /// What each notification of a batch did, from the rows of the statement, which lack the duplicates. They come in the
+    /// order of the batch; to be sure of that it would have to sort them.
     private static func recorded(
         _ rows: borrowing Rows,
         _ batch: [ReceivedNotification]
     ) throws(PostgresError) -> [RecordedNotification] {
-        var recorded: [RecordedNotification] = []
-        recorded.reserveCapacity(batch.count)
-        var row = 0
-        for received in batch {
-            if row < rows.count, try rows.string(row, 0).utf8.elementsEqual(received.notification.id.rawValue.utf8) {
-                guard let outcome = NotificationOutcome(rawValue: try rows.string(row, 1)) else {
-                    preconditionFailure("the statement returns an outcome that it may not store")
-                }
-                recorded.append(
-                    RecordedNotification(outcome: outcome, sessionsEnded: Int(try rows.int32(row, 2)))
-                )
-                row += 1
-            } else {
-                recorded.append(RecordedNotification(outcome: .duplicate, sessionsEnded: 0))
+        var recorded = Array(
+            repeating: RecordedNotification(outcome: .duplicate, sessionsEnded: 0),
+            count: batch.count
+        )
+        var next = 0
+        for row in 0..<rows.count {
+            let id = try rows.string(row, 0)
+            func isMeant(_ received: ReceivedNotification) -> Bool {
+                received.notification.id.rawValue.utf8.elementsEqual(id.utf8)
             }
+            guard let index = batch[next...].firstIndex(where: isMeant) ?? batch[..<next].firstIndex(where: isMeant),
+                let outcome = NotificationOutcome(rawValue: try rows.string(row, 1))
+            else {
+                preconditionFailure("the statement returns a notification or an outcome that it was not given")
+            }
+            recorded[index] = RecordedNotification(outcome: outcome, sessionsEnded: Int(try rows.int32(row, 2)))
+            next = index + 1
         }
         return recorded
     }
@@ -135,19 +145,20 @@ public enum Notifications {
 
     private static func binds(_ batch: [ReceivedNotification], source: NotificationSource) -> Binds {
         let facts = BatchFacts(batch)
-        let (persons, consents, count) = (facts.persons, facts.consents, batch.count)
+        let (consents, count) = (facts.consents, batch.count)
+        func person(_ consent: Int) -> BatchFacts.Person { facts.persons[consents[consent].person] }
         return Binds { binds in
             binds.reserveCapacity(bytes: count * 1_400)
-            binds.appendTexts(persons.count) { persons[$0].subject.rawValue }
-            binds.appendTexts(persons.count) { persons[$0].team.rawValue }
-            binds.appendTimestamps(persons.count) { persons[$0].deleted.map { Timestamp($0.time) } }
-            binds.appendTimestamps(persons.count) { persons[$0].forwardingDisabled.map { Timestamp($0.time) } }
-            binds.appendTimestamps(persons.count) { persons[$0].forwardingEnabled.map { Timestamp($0.time) } }
-            binds.appendTimestamps(persons.count) { persons[$0].address.map { Timestamp($0.observedAt) } }
-            binds.appendTexts(persons.count) { persons[$0].address?.email }
-            binds.appendBools(persons.count) { persons[$0].address?.isPrivate }
-            binds.appendInt64s(consents.count) { Int64(consents[$0].person + 1) }
+            binds.appendTexts(consents.count) { person($0).subject.rawValue }
+            binds.appendTexts(consents.count) { person($0).team.rawValue }
             binds.appendTexts(consents.count) { consents[$0].app.rawValue }
+            binds.appendBools(consents.count) { $0 == 0 || consents[$0].person != consents[$0 - 1].person }
+            binds.appendTimestamps(consents.count) { person($0).deleted.map { Timestamp($0.time) } }
+            binds.appendTimestamps(consents.count) { person($0).forwardingDisabled.map { Timestamp($0.time) } }
+            binds.appendTimestamps(consents.count) { person($0).forwardingEnabled.map { Timestamp($0.time) } }
+            binds.appendTimestamps(consents.count) { person($0).address.map { Timestamp($0.observedAt) } }
+            binds.appendTexts(consents.count) { person($0).address?.email }
+            binds.appendBools(consents.count) { person($0).address?.isPrivate }
             binds.appendTimestamps(consents.count) { consents[$0].revoked.map { Timestamp($0.time) } }
             binds.appendTexts(count) { batch[$0].notification.id.rawValue }
             binds.appendTimestamps(count) { Timestamp(batch[$0].notification.issuedAt) }
@@ -161,5 +172,19 @@ public enum Notifications {
             binds.appendTextBytes(count) { batch[$0].notification.token }
             binds.append(source.rawValue)
         }
+    }
+}
+
+extension PostgresError {
+    /// That somebody else has inserted a person or consent meanwhile means what it means that they have changed one.
+    fileprivate var asConflict: PostgresError {
+        guard sqlState == .uniqueViolation, schemaName == Schema.name, let constraintName,
+            ["accounts_person_is_unique", "consents_pkey"].contains(constraintName)
+        else { return self }
+        return PostgresError(
+            .server,
+            "another writer has inserted the same row",
+            sqlState: .serializationFailure
+        )
     }
 }

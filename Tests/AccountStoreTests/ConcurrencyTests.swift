@@ -57,16 +57,34 @@ struct ConcurrencyTests {
         }
     }
 
-    @Test("A row that another writer changed after the snapshot makes the statement fail with a serialization failure.")
-    func staleSnapshot() async throws {
+    @Test(
+        "A row that another writer changed or inserted after the snapshot is a serialization failure.",
+        arguments: [
+            ("p", "com.example.one", "UPDATE siwa.accounts SET revision = revision + 1"),
+            ("p", "com.example.one", "UPDATE siwa.consents SET revision = revision + 1"),
+            ("q", "com.example.one", "INSERT INTO siwa.accounts (team_id, sub) VALUES ('AAAAAAAAAA', 'q')"),
+            (
+                "p", "com.example.two",
+                "INSERT INTO siwa.consents (account_id, app_id) SELECT account_id, 'com.example.two' FROM siwa.accounts"
+            ),
+        ]
+    )
+    func staleSnapshot(sub: String, app: String, write: String) async throws {
         try await Store.with { store in
-            try await store.record(.sample("email-disabled", sub: "p", at: .at(0), id: "a"))
-            let update = Statement(once: "UPDATE siwa.accounts SET revision = revision + 1")
+            try await store.record(.sample("consent-revoked", sub: "p", at: .at(0), id: "a"))
+            // The consent moves, and the account only where it does for the test.
+            let event = ReceivedNotification.sample(
+                write.contains("accounts SET") ? "email-disabled" : "consent-revoked",
+                sub: sub,
+                at: .at(1),
+                id: "b",
+                app: app
+            )
             // Awaited below: it takes its snapshot, waits for the other writer's row, and goes on once that commits.
             let attempt = try await store.database.whileOpen { session throws(PostgresError) in
-                _ = try session.execute(update)
+                try session.execute(script: write)
             } _: {
-                let attempt = Task { try await store.record(.sample("email-enabled", sub: "p", at: .at(1), id: "b")) }
+                let attempt = Task { try await store.record(event) }
                 try await Self.untilRecordingWaits(store.database)
                 return attempt
             }
@@ -91,7 +109,7 @@ struct ConcurrencyTests {
         once: """
             SELECT EXISTS (
                 SELECT FROM pg_stat_activity
-                WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'WITH person%'
+                WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event <> 'advisory'
             )
             """
     )
