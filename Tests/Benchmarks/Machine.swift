@@ -5,9 +5,13 @@ import Glibc
 enum Machine {
     /// One line for people: processor, cores, memory, kernel.
     static var description: String {
-        let memory = (Int(field("MemTotal", of: "/proc/meminfo").split(separator: " ").first ?? "") ?? 0) / 1_048_576
         let kernel = read("/proc/sys/kernel/osrelease").split(separator: "\n").first ?? ""
-        return "\(field("model name", of: "/proc/cpuinfo")), \(cores) cores, \(memory) GiB, Linux \(kernel)"
+        return "\(field("model name", of: "/proc/cpuinfo")), \(cores) cores, \(mebibytes / 1_024) GiB, Linux \(kernel)"
+    }
+
+    /// Memory in MiB.
+    static var mebibytes: Int {
+        (Int(field("MemTotal", of: "/proc/meminfo").split(separator: " ").first ?? "") ?? 0) / 1_024
     }
 
     /// Processors that may be used.

@@ -36,7 +36,7 @@ enum Population {
             """,
             """
             INSERT INTO siwa.account_sessions (session_id, account_id, app_id, created_at, expires_at)
-            SELECT md5(account_id::text || '-' || n), account_id, '\(app)', '2026-02-01', now() + interval '1 year'
+            SELECT to_char(account_id, 'FM0000000000') || '-' || n, account_id, '\(app)', '2026-02-01', now() + interval '1 year'
             FROM siwa.accounts, generate_series(1, \(sessionsEach)) AS n
             """,
         ]

@@ -4,7 +4,10 @@ import Testing
 
 @Suite("What the daemon's parts tell each other")
 struct DaemonStateTests {
-    @Test("Who asked before the shut-down began and was answered after it has been told of it.", .timeLimit(.minutes(1)))
+    @Test(
+        "Who asked before the shut-down began and was answered after it has been told of it.",
+        .timeLimit(.minutes(1))
+    )
     func told() async {
         let state = DaemonState()
         state.readinessAsked()
