@@ -36,31 +36,39 @@ struct GrowthChart {
                 """
             )
         }
-        for (index, curve) in series.enumerated() { parts.append(Self.curve(curve, index, highest)) }
+        for (index, curve) in series.enumerated() { parts.append(self.curve(curve, index, highest)) }
         parts.append("</svg>\n")
         return parts.joined(separator: "\n")
     }
 
-    private static func curve(_ series: Series, _ index: Int, _ highest: Double) -> String {
-        let color = colors[index % colors.count]
-        let points = series.points.enumerated().map { position, point in
-            (x: x(position, of: series.points.count), y: y(point.rate, highest), point: point)
+    private func curve(_ curve: Series, _ index: Int, _ highest: Double) -> String {
+        let color = Self.colors[index % Self.colors.count]
+        let points = curve.points.enumerated().map { position, point in
+            (
+                x: Self.text(Self.x(position, of: curve.points.count)), y: Self.y(point.rate, highest), point: point,
+                // Figures stand above the highest curve and below the others, so that they don't meet in between.
+                offset: isHighest(point.rate, at: position) ? -10.0 : 20.0
+            )
         }
-        let line = points.map { "\(text($0.x)),\(text($0.y))" }.joined(separator: " ")
+        let line = points.map { "\($0.x),\(Self.text($0.y))" }.joined(separator: " ")
         let marks = points.map { mark in
             """
-            <circle cx="\(text(mark.x))" cy="\(text(mark.y))" r="4" fill="\(color)"/>
-            <text x="\(text(mark.x))" y="\(text(index == 0 ? mark.y - 10 : mark.y + 20))" text-anchor="middle" \
-            fill="\(color)">\(short(Int(mark.point.rate)))</text>
-            <text x="\(text(mark.x))" y="\(text(bottom + 18 + Double(index) * 17))" text-anchor="middle" \
-            fill="\(color)">\(short(mark.point.size))</text>
+            <circle cx="\(mark.x)" cy="\(Self.text(mark.y))" r="4" fill="\(color)"/>
+            <text x="\(mark.x)" y="\(Self.text(mark.y + mark.offset))" text-anchor="middle" \
+            fill="\(color)">\(Self.short(Int(mark.point.rate)))</text>
+            <text x="\(mark.x)" y="\(Self.text(Self.bottom + 18 + Double(index) * 17))" text-anchor="middle" \
+            fill="\(color)">\(Self.short(mark.point.size))</text>
             """
         }
         return """
             <polyline points="\(line)" fill="none" stroke="\(color)" stroke-width="2"/>
             \(marks.joined(separator: "\n"))
-            <text x="\(text(left))" y="\(text(bottom + 52))" dx="\(index * 250)" fill="\(color)">● \(series.name)</text>
+            <text x="\(Self.text(Self.left))" y="\(Self.text(Self.bottom + 52))" dx="\(index * 250)" fill="\(color)">● \(curve.name)</text>
             """
+    }
+
+    private func isHighest(_ rate: Double, at position: Int) -> Bool {
+        !series.contains { $0.points.count > position && $0.points[position].rate > rate }
     }
 
     private static func x(_ position: Int, of count: Int) -> Double {
