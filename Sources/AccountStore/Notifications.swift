@@ -29,8 +29,8 @@ public enum Notifications {
     /// Everything is durable when this returns outside of a transaction, and nothing of it happened when it throws, but
     /// for an error whose outcome is unknown: record the same batch again then, it is idempotent.
     ///
-    /// - Throws: SQLSTATE 40001 when another writer changed one of the rows meanwhile: call again. Class 22 or 23 when
-    ///   one of the notifications can't be stored. 23514 also when a month has no partition: see
+    /// - Throws: SQLSTATE 40001 when another writer changed or inserted one of the rows meanwhile: call again. Class 22 or
+    ///   23 when one of the notifications can't be stored. 23514 also when a month has no partition: see
     ///   ``ensurePartitions(from:through:in:)``.
     public static func record(
         _ batch: [ReceivedNotification],

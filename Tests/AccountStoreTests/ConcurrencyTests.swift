@@ -60,26 +60,22 @@ struct ConcurrencyTests {
     @Test(
         "A row that another writer changed or inserted after the snapshot is a serialization failure.",
         arguments: [
-            ("p", "com.example.one", "UPDATE siwa.accounts SET revision = revision + 1"),
-            ("p", "com.example.one", "UPDATE siwa.consents SET revision = revision + 1"),
-            ("q", "com.example.one", "INSERT INTO siwa.accounts (team_id, sub) VALUES ('AAAAAAAAAA', 'q')"),
+            ("email-disabled", "p", "com.example.one", "UPDATE siwa.accounts SET revision = revision + 1"),
+            ("consent-revoked", "p", "com.example.one", "UPDATE siwa.consents SET revision = revision + 1"),
             (
-                "p", "com.example.two",
+                "consent-revoked", "q", "com.example.one",
+                "INSERT INTO siwa.accounts (team_id, sub) VALUES ('AAAAAAAAAA', 'q')"
+            ),
+            (
+                "consent-revoked", "p", "com.example.two",
                 "INSERT INTO siwa.consents (account_id, app_id) SELECT account_id, 'com.example.two' FROM siwa.accounts"
             ),
         ]
     )
-    func staleSnapshot(sub: String, app: String, write: String) async throws {
+    func staleSnapshot(type: String, sub: String, app: String, write: String) async throws {
         try await Store.with { store in
             try await store.record(.sample("consent-revoked", sub: "p", at: .at(0), id: "a"))
-            // The consent moves, and the account only where it does for the test.
-            let event = ReceivedNotification.sample(
-                write.contains("accounts SET") ? "email-disabled" : "consent-revoked",
-                sub: sub,
-                at: .at(1),
-                id: "b",
-                app: app
-            )
+            let event = ReceivedNotification.sample(type, sub: sub, at: .at(1), id: "b", app: app)
             // Awaited below: it takes its snapshot, waits for the other writer's row, and goes on once that commits.
             let attempt = try await store.database.whileOpen { session throws(PostgresError) in
                 try session.execute(script: write)

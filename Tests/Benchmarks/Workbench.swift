@@ -9,7 +9,7 @@ struct Workbench {
     let directory: String
     /// The siwad under test.
     let siwad: String
-    /// Tells databases of one schema from those of another.
+    /// Tells databases of one schema, filled in one way, from others.
     private let schema: String
     private let cluster: LocalCluster
 
@@ -32,7 +32,7 @@ struct Workbench {
         clusterOptions.settings = serverSettings
         let cluster = try await LocalCluster.start(at: "\(directory)/cluster", clusterOptions)
         do {
-            let schema = digest(try await output(of: siwad, ["migrate", "sql"]))
+            let schema = digest(try await output(of: siwad, ["migrate", "sql"]) + Population.fillSiwad(0).joined())
             let bench = Workbench(directory: directory, siwad: siwad, schema: schema, cluster: cluster)
             let result = try await body(bench)
             await cluster.stop()

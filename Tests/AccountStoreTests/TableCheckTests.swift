@@ -1,0 +1,43 @@
+import Postgres
+import StoreTestSupport
+import Testing
+
+@Suite("What the tables refuse")
+struct TableCheckTests {
+    @Test(
+        "A notification that can't be is refused, by the name of what it violates.",
+        arguments: [
+            ("event_type", "event_type_is_known"), ("outcome", "notification_outcome_is_known"),
+            ("source", "notification_source_is_known"),
+        ]
+    )
+    func notification(column: String, constraint: String) async throws {
+        try await Store.with { store in
+            try await store.record(.sample("email-disabled", sub: "p", at: .at(0), id: "a"))
+            let error = await #expect(throws: PostgresError.self) {
+                try await store.texts("UPDATE siwa.notifications SET \(column) = 'odd' RETURNING jti")
+            }
+            #expect(error?.sqlState == .checkViolation)
+            #expect(error?.constraintName == constraint)
+        }
+    }
+
+    @Test(
+        "A change of state that can't be is refused.",
+        arguments: [
+            "facet = 'odd'", "from_state = 'revoked'", "to_state = 'active'", "to_state = from_state",
+            "sessions_ended = -1", "facet = 'consent', to_state = 'unknown'",
+            "facet = 'account', from_state = 'active', to_state = 'active'",
+        ]
+    )
+    func change(assignment: String) async throws {
+        try await Store.with { store in
+            try await store.record(.sample("email-disabled", sub: "p", at: .at(0), id: "a"))
+            let error = await #expect(throws: PostgresError.self) {
+                try await store.texts("UPDATE siwa.account_changes SET \(assignment) RETURNING jti")
+            }
+            #expect(error?.sqlState == .checkViolation)
+            #expect(error?.constraintName == "account_changes_tell_a_change")
+        }
+    }
+}
