@@ -36,6 +36,12 @@ struct BenchmarkOptions: ParsableArguments {
     @Option(help: "Runs of each measurement; the median counts.")
     var rounds = 3
 
+    @Flag(
+        inversion: .prefixedNo,
+        help: "Have the kernel reserve huge pages for PostgreSQL's buffers, which takes root."
+    )
+    var hugePages = true
+
     @Flag(help: "Print JSON, one object a line, instead of a table.")
     var json = false
 

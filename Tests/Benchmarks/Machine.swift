@@ -6,7 +6,8 @@ enum Machine {
     /// One line for people: processor, cores, memory, kernel.
     static var description: String {
         let kernel = read("/proc/sys/kernel/osrelease").split(separator: "\n").first ?? ""
-        return "\(field("model name", of: "/proc/cpuinfo")), \(cores) cores, \(mebibytes / 1_024) GiB, Linux \(kernel)"
+        let memory = "\(mebibytes / 1_024) GiB, \(HugePages.description)"
+        return "\(field("model name", of: "/proc/cpuinfo")), \(cores) cores, \(memory), Linux \(kernel)"
     }
 
     /// Memory in MiB.

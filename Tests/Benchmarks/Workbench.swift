@@ -13,10 +13,14 @@ struct Workbench {
     private let schema: String
     private let cluster: LocalCluster
 
+    /// Two fifths of the memory: on a machine of 20 GiB or more there is room for what notifications read of ten million
+    /// accounts, eight gigabytes.
+    private static let bufferMebibytes = Machine.mebibytes * 2 / 5
+
     /// Settings of the server that a database of this size would have in production. All else is PostgreSQL's default:
     /// fsync, synchronous_commit and full_page_writes are on.
     static let serverSettings = [
-        "shared_buffers": "\(Machine.mebibytes / 4)MB", "max_wal_size": "16GB", "checkpoint_timeout": "30min",
+        "shared_buffers": "\(bufferMebibytes)MB", "max_wal_size": "16GB", "checkpoint_timeout": "30min",
         "maintenance_work_mem": "512MB",
     ]
 
@@ -30,10 +34,19 @@ struct Workbench {
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
         var clusterOptions = LocalCluster.Options()
         clusterOptions.settings = serverSettings
-        let cluster = try await LocalCluster.start(at: "\(directory)/cluster", clusterOptions)
+        let reservation = options.hugePages ? HugePages.reserve(forBuffersOf: bufferMebibytes) : nil
+        let cluster: LocalCluster
+        do {
+            cluster = try await LocalCluster.start(at: "\(directory)/cluster", clusterOptions)
+        } catch {
+            reservation?.release()
+            throw error
+        }
+        reservation?.release()
         do {
             let schema = digest(try await output(of: siwad, ["migrate", "sql"]) + Population.fillSiwad(0).joined())
             let bench = Workbench(directory: directory, siwad: siwad, schema: schema, cluster: cluster)
+            try await bench.dropStaleBases()
             let result = try await body(bench)
             await cluster.stop()
             return result
@@ -99,7 +112,8 @@ struct Workbench {
     }
 
     /// Reads a database's tables and indexes into memory, and makes a checkpoint. Where they don't all fit, what is read
-    /// last stays, so past months come first and what every notification needs comes at the end.
+    /// last stays: past months and what no notification is looked up by come first, then sessions, which some need, and
+    /// at the end what every one needs.
     func warm(_ name: String) async throws {
         try await run(
             """
@@ -111,6 +125,9 @@ struct Workbench {
                 WHERE n.nspname IN ('siwa', 'public') AND c.relkind IN ('r', 'i')
                 ORDER BY
                     c.relname LIKE 'notifications_y%' DESC,
+                    c.relname IN (
+                        'accounts_email', 'accounts_pkey', 'account_sessions_pkey', 'account_sessions_created_at'
+                    ) DESC,
                     c.relname LIKE 'account_sessions%' DESC,
                     c.relname
                 OFFSET 0
@@ -146,6 +163,14 @@ struct Workbench {
 
     /// The database of a number of people that siwad's runs begin from, with so many notifications stored before.
     func siwadBase(_ people: Int, stored: Int = 0) -> String { "siwad_\(schema)_\(people)_\(stored)" }
+
+    /// Drops the bases of other schemas, gigabytes that no run begins from any more.
+    private func dropStaleBases() async throws {
+        let stale = "datname ~ '^siwad_.+_' AND datname !~ '^siwad_\(schema)_'"
+        while let name = try await run("SELECT min(datname)::text FROM pg_database WHERE \(stale)") {
+            try await run("DROP DATABASE \(name) WITH (FORCE)")
+        }
+    }
 
     /// A short name that is always the same for the same text (FNV-1a).
     private static func digest(_ text: String) -> String {
