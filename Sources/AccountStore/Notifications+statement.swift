@@ -117,17 +117,17 @@ extension Notifications {
                 CASE
                     WHEN b.deleted_at IS NOT NULL AND b.was_deleted_at IS NULL THEN (
                         SELECT count(*)::integer
-                        FROM siwa.account_sessions AS s
+                        FROM siwa.consents AS k
                         CROSS JOIN LATERAL (
-                            SELECT k.revoked_at
-                            FROM siwa.consents AS k
-                            WHERE k.account_id = s.account_id AND k.app_id = s.app_id
+                            SELECT s.created_at
+                            FROM siwa.account_sessions AS s
+                            WHERE s.account_id = k.account_id
+                                AND s.app_id = k.app_id
+                                AND s.closed_at IS NULL
+                                AND (s.expires_at IS NULL OR s.expires_at > now())
                             OFFSET 0
-                        ) AS c
-                        WHERE s.account_id = b.account_id
-                            AND (c.revoked_at IS NULL OR s.created_at > c.revoked_at)
-                            AND s.closed_at IS NULL
-                            AND (s.expires_at IS NULL OR s.expires_at > now())
+                        ) AS s
+                        WHERE k.account_id = b.account_id AND (k.revoked_at IS NULL OR s.created_at > k.revoked_at)
                     )
                     ELSE 0
                 END AS ended_by_deletion,
