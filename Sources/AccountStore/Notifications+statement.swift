@@ -20,8 +20,8 @@ extension Notifications {
     ///
     /// What makes it fast, with the settings of ``writerSettings``: look-ups in tables are lateral sub-selects, which can
     /// only be nested loops over an index; a row that was looked up is updated at its place, without a second search;
-    /// joins among the batch are hash joins over small numbers. The plan is the same for an empty table and for a large
-    /// one. The tokens, most of the bytes, go straight from their array into the table. A small batch costs what starting
+    /// joins among the batch are hash joins over small numbers. The plan has the same shape for an empty table and for a
+    /// large one. The tokens, most of the bytes, go straight from their array into the table. A small batch costs what starting
     /// the plan costs: every node counts, and every column that passes through one.
     ///
     /// Nothing is sorted, since nothing depends on an order. As nothing reorders rows, either, they are locked and written
