@@ -1,8 +1,7 @@
 import FoundationEssentials
 
 /// Huge pages for PostgreSQL's buffers. With ordinary pages of four kilobytes, a new backend takes a page fault for nearly
-/// every person of a large database, and the processor looks up addresses for longer than data; a server with gigabytes
-/// of buffers is run with huge pages for that reason.
+/// every person of a large database; a server with gigabytes of buffers is run with huge pages for that reason.
 ///
 /// PostgreSQL takes them by itself where the kernel has reserved enough (`huge_pages = try`, its default).
 enum HugePages {

@@ -14,7 +14,7 @@ struct Workbench {
     private let cluster: LocalCluster
 
     /// Two fifths of the memory: on a machine of 20 GiB or more there is room for what notifications read of ten million
-    /// accounts, eight gigabytes.
+    /// accounts, more than seven gigabytes.
     private static let bufferMebibytes = Machine.mebibytes * 2 / 5
 
     /// Settings of the server that a database of this size would have in production. All else is PostgreSQL's default:
@@ -112,8 +112,8 @@ struct Workbench {
     }
 
     /// Reads a database's tables and indexes into memory, and makes a checkpoint. Where they don't all fit, what is read
-    /// last stays: past months and what no notification is looked up by come first, then sessions, which some need, and
-    /// at the end what every one needs.
+    /// last stays: past months and what no notification of a known person is looked up by come first, then sessions, which
+    /// some need, and at the end what every one needs.
     func warm(_ name: String) async throws {
         try await run(
             """
@@ -126,7 +126,8 @@ struct Workbench {
                 ORDER BY
                     c.relname LIKE 'notifications_y%' DESC,
                     c.relname IN (
-                        'accounts_email', 'accounts_pkey', 'account_sessions_pkey', 'account_sessions_created_at'
+                        'accounts_email', 'accounts_pkey', 'accounts_person_is_unique',
+                        'account_sessions_pkey', 'account_sessions_created_at'
                     ) DESC,
                     c.relname LIKE 'account_sessions%' DESC,
                     c.relname
