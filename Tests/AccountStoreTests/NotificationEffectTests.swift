@@ -71,6 +71,31 @@ struct NotificationEffectTests {
         }
     }
 
+    @Test("A deletion tells how many sessions it ended: live ones of every app group, and none that had ended before.")
+    func deletionEndsSessions() async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: .at(0))
+            try await store.openSession("revoked", of: "p", at: .at(0))
+            try await store.openSession("live two", of: "p", at: .at(1), client: "com.example.two")
+            try await store.openSession("closed", of: "p", at: .at(1), client: "com.example.two")
+            try await store.openSession("expired", of: "p", at: .at(1), client: "com.example.two")
+            try await store.run(
+                """
+                UPDATE siwa.account_sessions SET closed_at = now(), close_reason = 'signed-out' WHERE session_id = 'closed';
+                UPDATE siwa.account_sessions SET created_at = '2020-01-01', expires_at = '2020-01-02'
+                WHERE session_id = 'expired'
+                """
+            )
+            try await store.record(.sample("consent-revoked", sub: "p", at: .at(5), id: "a"))
+            try await store.signIn("p", at: .at(10))
+            try await store.openSession("live one", of: "p", at: .at(10))
+            try await store.record(.sample("account-delete", sub: "p", at: .at(20), id: "b"))
+            let change = try #require(try await store.history("p").last)
+            #expect((change.fromState, change.toState) == ("active", "deleted"))
+            #expect(change.sessionsEnded == 2)
+        }
+    }
+
     @Test("What is said of an unknown person holds when the person is linked later.")
     func unknownPerson() async throws {
         try await Store.with { store in
