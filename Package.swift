@@ -251,12 +251,15 @@ package.targets += [
         ] + nio,
         swiftSettings: house
     ),
+    // Swift's Glibc leaves epoll out.
+    .systemLibrary(name: "CEpoll", path: "Tests/Benchmarks/CEpoll"),
     .executableTarget(
         name: "Benchmarks",
         dependencies: [
             "AccountStore",
             "AppleNotifications",
             "AppleSimulator",
+            "CEpoll",
             "JOSE",
             "LocalPostgres",
             "Postgres",
@@ -269,7 +272,7 @@ package.targets += [
             .product(name: "Subprocess", package: "swift-subprocess"),
         ],
         path: "Tests/Benchmarks",
-        exclude: ["peers"],
+        exclude: ["CEpoll", "peers"],
         swiftSettings: house
     ),
 ]

@@ -6,8 +6,7 @@ struct Benchmarks: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Measures siwad end to end and part by part, beside a Python and a Go service.",
         discussion: """
-            Needs a release build of siwad, and for all but `micro` wrk (Debian's package). Databases and tokens are kept in
-            the directory of --work and used again.
+            Needs a release build of siwad. Databases and tokens are kept in the directory of --work and used again.
 
             swift build -c release
             swift run -c release Benchmarks load

@@ -6,7 +6,7 @@ struct CompareCommand: AsyncParsableCommand {
         commandName: "compare",
         abstract: "The same load on siwad, a tuned Python service and a Go service, each at its best setting.",
         discussion: """
-            Needs wrk, python3 with venv, and Debian's golang-go, golang-github-golang-jwt-jwt-dev and
+            Needs python3 with venv, and Debian's golang-go, golang-github-golang-jwt-jwt-dev and
             golang-github-jackc-pgx-v4-dev. The peers' best settings are found by short runs first. Absolute figures belong to
             the machine; the ratios are of rounds made side by side.
             """
@@ -36,7 +36,7 @@ struct CompareCommand: AsyncParsableCommand {
                 }
             )
             let go = try await contest.best(
-                of: [4, 8, 16, 32].map {
+                of: [4, 8, 16, 32, 64].map {
                     ("Go, \($0) connections", Service.go(bench, database: "run", tokens: tokens, pool: $0))
                 }
             )
@@ -105,8 +105,8 @@ struct Contest {
         let (bench, tokens, connections) = (bench, tokens, options.connections)
         return try await entry.service.running { figures in
             let measurement = try await Measurement.of(figures, bench.server) {
-                try await Wrk(directory: bench.directory)
-                    .post(tokens.genuine, to: entry.service.url, connections: connections, seconds: seconds)
+                try await ClosedLoop(connections: connections, seconds: seconds)
+                    .post(tokens.genuine, to: entry.service.url)
             }
             guard measurement.refusals == 0, measurement.failures == 0 else {
                 throw BenchmarkError("\(entry.name) refused \(measurement.refusals), left \(measurement.failures)")

@@ -71,8 +71,8 @@ struct GrowthCommand: AsyncParsableCommand {
                 runs.append(
                     try await service.running { figures in
                         try await Measurement.of(figures, bench.server) {
-                            try await Wrk(directory: bench.directory)
-                                .post(tokens.genuine, to: service.url, connections: connections, seconds: seconds)
+                            try await ClosedLoop(connections: connections, seconds: seconds)
+                                .post(tokens.genuine, to: service.url)
                         }
                     }
                 )

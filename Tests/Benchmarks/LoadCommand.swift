@@ -6,7 +6,7 @@ struct LoadCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "load",
         abstract: "Notifications a second, latencies, processor time and memory of siwad under load.",
-        discussion: "Needs wrk. Each run begins from a fresh copy of the same database."
+        discussion: "Each run begins from a fresh copy of the same database."
     )
 
     @OptionGroup var options: BenchmarkOptions
@@ -64,8 +64,6 @@ struct SiwadLoad {
     let people: Int
     let options: BenchmarkOptions
 
-    private var wrk: Wrk { Wrk(directory: bench.directory) }
-
     /// The median of several runs of a closed loop.
     func typical(connections: Int, settings: [String: String] = [:]) async throws -> Measurement {
         var runs: [Measurement] = []
@@ -88,7 +86,7 @@ struct SiwadLoad {
             // Only so many again that none of them is a first time.
             let seconds = max(1, options.seconds / 3)
             let again = try await Measurement.of(service, bench.server) {
-                try await wrk.post(tokens.genuine, to: url, connections: options.connections, seconds: seconds)
+                try await ClosedLoop(connections: options.connections, seconds: seconds).post(tokens.genuine, to: url)
             }
             guard again.rate * Double(seconds) <= first.rate * Double(options.seconds) else {
                 throw BenchmarkError("the duplicates were answered faster than there were any: raise --seconds")
@@ -102,12 +100,8 @@ struct SiwadLoad {
         Progress.note("forged")
         return try await fresh { service, url in
             let result = try await Measurement.of(service, bench.server) {
-                try await wrk.post(
-                    tokens.forged,
-                    to: url,
-                    connections: options.connections,
-                    seconds: max(1, options.seconds / 2)
-                )
+                try await ClosedLoop(connections: options.connections, seconds: max(1, options.seconds / 2))
+                    .post(tokens.forged, to: url)
             }
             guard result.refusals > 0 else { throw BenchmarkError("forged notifications were accepted") }
             return result
@@ -127,7 +121,7 @@ struct SiwadLoad {
 
     private func genuine(_ service: ProcessFigures, _ url: String, connections: Int) async throws -> Measurement {
         let result = try await Measurement.of(service, bench.server) {
-            try await wrk.post(tokens.genuine, to: url, connections: connections, seconds: options.seconds)
+            try await ClosedLoop(connections: connections, seconds: options.seconds).post(tokens.genuine, to: url)
         }
         guard result.refusals == 0, result.failures == 0 else {
             throw BenchmarkError("\(result.refusals) notifications were refused and \(result.failures) not answered")

@@ -17,11 +17,11 @@ struct Measurement: Sendable {
     static func of(
         _ service: ProcessFigures,
         _ server: ProcessFigures,
-        _ load: () async throws -> Wrk.Result
+        _ load: () async throws -> LoadResult
     ) async throws -> Measurement {
         let before = (service.processorMicroseconds, server.processorMicroseconds)
         let result = try await load()
-        let requests = max(1, result.requests)
+        let requests = Double(max(1, result.requests))
         return Measurement(
             rate: result.rate,
             median: result.latencies.median,

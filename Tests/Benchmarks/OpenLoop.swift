@@ -11,16 +11,16 @@ struct OpenLoop {
     let seconds: Int
 
     /// Posts the first lines of a file, each once.
-    func post(_ bodies: String, to url: String) async throws -> Wrk.Result {
+    func post(_ bodies: String, to url: String) async throws -> LoadResult {
         let count = Int(rate * Double(seconds))
         let lines = try String(contentsOfFile: bodies, encoding: .utf8).utf8.split(separator: UInt8(ascii: "\n"))
             .prefix(count)
         guard lines.count == count else { throw BenchmarkError("too few tokens: raise --tokens") }
-        guard let target = Target(url) else { throw BenchmarkError("\(url) is no URL to send to") }
-        let requests = lines.map { target.request(Array($0)) }
+        let target = try LoadTarget(url)
+        let requests = lines.map { ByteBuffer(string: "\(target.head)\($0.count)\r\n\r\n\(Substring($0))") }
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let loop = group.next()
-        let finished = loop.makePromise(of: Wrk.Result.self)
+        let finished = loop.makePromise(of: LoadResult.self)
         let schedule = NIOLoopBoundBox.makeBoxSendingValue(
             Schedule(requests, interval: .nanoseconds(Int64(1e9 / rate)), on: loop, finished),
             eventLoop: loop
@@ -50,36 +50,12 @@ struct OpenLoop {
         return result
     }
 
-    /// Where requests go.
-    struct Target {
-        let host: String
-        let port: Int
-        let path: String
-
-        init?(_ url: String) {
-            let parts = url.dropFirst("http://".count).split(separator: "/", maxSplits: 1)
-            let authority = parts.first?.split(separator: ":") ?? []
-            guard parts.count == 2, authority.count == 2, let port = Int(authority[1]) else { return nil }
-            self.host = String(authority[0])
-            self.port = port
-            self.path = "/" + parts[1]
-        }
-
-        func request(_ body: [UInt8]) -> ByteBuffer {
-            var buffer = ByteBuffer()
-            buffer.writeString("POST \(path) HTTP/1.1\r\nHost: \(host)\r\nContent-Type: application/json\r\n")
-            buffer.writeString("Content-Length: \(body.count)\r\n\r\n")
-            buffer.writeBytes(body)
-            return buffer
-        }
-    }
-
     /// Which request is due when, which connections are free, and how long answers took. Lives on one event loop.
     final class Schedule {
         private let requests: [ByteBuffer]
         private let interval: TimeAmount
         private let loop: any EventLoop
-        private let finished: EventLoopPromise<Wrk.Result>
+        private let finished: EventLoopPromise<LoadResult>
         private var idle: [Exchange] = []
         private var start = NIODeadline.distantFuture
         private var next = 0
@@ -91,7 +67,7 @@ struct OpenLoop {
             _ requests: [ByteBuffer],
             interval: TimeAmount,
             on loop: any EventLoop,
-            _ finished: EventLoopPromise<Wrk.Result>
+            _ finished: EventLoopPromise<LoadResult>
         ) {
             self.requests = requests
             self.interval = interval
@@ -142,16 +118,10 @@ struct OpenLoop {
 
         private func finishIfDone() {
             guard latencies.count + failures == requests.count else { return }
-            latencies.sort()
-            func at(_ share: Double) -> Double {
-                guard !latencies.isEmpty else { return 0 }
-                return Double(latencies[min(latencies.count - 1, Int(share * Double(latencies.count)))]) / 1e6
-            }
             finished.succeed(
-                Wrk.Result(
-                    requests: Double(latencies.count),
+                LoadResult(
+                    latencies: latencies,
                     seconds: Double((.now() - start).nanoseconds) / 1e9,
-                    latencies: (at(0.5), at(0.99), at(0.999)),
                     failures: failures,
                     refusals: refusals
                 )
