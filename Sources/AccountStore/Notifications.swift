@@ -24,6 +24,13 @@ public enum Notifications {
         SET seq_page_cost = 1e9;
         """
 
+    /// Has the server plan what records a batch, so that the first batch need not wait for that. Records nothing.
+    ///
+    /// - Throws: what a batch would fail with, such as a missing right.
+    public static func plan(in session: borrowing Session) throws(PostgresError) {
+        _ = try record([], source: .endpoint, in: session)
+    }
+
     /// Records a batch with all its effects, and says what each notification did, in the order of the batch.
     ///
     /// Everything is durable when this returns outside of a transaction, and nothing of it happened when it throws, but

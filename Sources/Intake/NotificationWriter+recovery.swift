@@ -55,6 +55,7 @@ extension NotificationWriter {
                 try Notifications.checkWritable(in: session)
                 try session.execute(script: Notifications.writerSettings)
                 try Notifications.ensurePartitions(from: now - .seconds(2 * 86_400), through: now, in: session)
+                try Notifications.plan(in: session)
             }
         } catch {
             await connection.close()

@@ -7,6 +7,20 @@ import Testing
 
 @Suite("What a notification does")
 struct NotificationEffectTests {
+    @Test("The first batch of a connection need not wait for its plan, which is made without storing anything.")
+    func plan() async throws {
+        try await Store.with { store in
+            try await store.connection.withSession { session throws(PostgresError) in
+                try Notifications.plan(in: session)
+            }
+            let plans = try await store.texts(
+                "SELECT generic_plans::text FROM pg_prepared_statements WHERE statement LIKE '%INTO siwa.notifications%'"
+            )
+            #expect(plans == ["1"])
+            #expect(try await store.texts("SELECT count(*)::text FROM siwa.notifications") == ["0"])
+        }
+    }
+
     @Test("A revocation ends the sessions of its app group and marks the consent revoked.")
     func revocation() async throws {
         try await Store.with { store in

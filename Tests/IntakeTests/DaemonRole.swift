@@ -72,7 +72,7 @@ struct DaemonRole {
         try await endConnections()
     }
 
-    /// Takes or gives a right that the storing of notifications needs, and that nothing asks for before.
+    /// Takes or gives a right that the storing of notifications needs.
     func setMayInsert(_ mayInsert: Bool) async throws {
         let change = mayInsert ? ("GRANT", "TO") : ("REVOKE", "FROM")
         try await run("\(change.0) INSERT ON siwa.account_changes \(change.1) \(name)")

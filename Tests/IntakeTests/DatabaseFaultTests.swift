@@ -105,14 +105,38 @@ struct DatabaseFaultTests {
             try await DaemonRole.with(database) { role in
                 try await IntakeFixture.with(database, role.settings) { fixture in
                     await fixture.untilStoring()
-                    try await role.setMayInsert(false)
                     // Connections can be had all the time; it is the statement that fails.
+                    try await fixture.run(
+                        """
+                        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                        BEGIN
+                            RAISE EXCEPTION 'not today';
+                        END $$;
+                        CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW EXECUTE FUNCTION refuse()
+                        """
+                    )
                     for _ in 0..<3 {
                         await fixture.untilStoring()
                         _ = await fixture.reception.answer(try fixture.body())
                     }
                     #expect(fixture.log.count("PostgreSQL can't be written to; notifications are answered 503") <= 3)
-                    #expect(fixture.log.count("permission denied for table account_changes") >= 1)
+                    #expect(fixture.log.count("P0001") >= 1)
+                }
+            }
+        }
+    }
+
+    @Test("A missing right is found by connecting, before anything comes in, and the log says which.")
+    func missingRight() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                try await role.setMayInsert(false)
+                try await IntakeFixture.with(database, role.settings) { fixture in
+                    await fixture.until { $0.log.count("permission denied for table account_changes") == 1 }
+                    #expect(!fixture.intake.isStoring)
+                    try await role.setMayInsert(true)
+                    await fixture.untilStoring()
+                    #expect(await fixture.reception.answer(try fixture.body()) == .acknowledged)
                 }
             }
         }
