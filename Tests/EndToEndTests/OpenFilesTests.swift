@@ -30,7 +30,8 @@ struct OpenFilesTests {
             for round in 0..<4 {
                 channels += try await silent(100, to: addresses.notifications)
                 let body = try scene.body(scene.event(id: "\(round)"))
-                #expect(try await Web.post(body, to: addresses.notifications).status == 200)
+                // On a connection of its own: one that was kept may be the next to make room.
+                #expect(try await Web.post(body, to: addresses.notifications, closing: true).status == 200)
             }
             #expect(try await Web.get(addresses.operations + "/readyz").status == 200)
             for channel in channels {
@@ -38,7 +39,7 @@ struct OpenFilesTests {
                 try? await channel.close()
             }
             let body = try scene.body(scene.event(id: "4"))
-            #expect(try await Web.post(body, to: addresses.notifications).status == 200)
+            #expect(try await Web.post(body, to: addresses.notifications, closing: true).status == 200)
             #expect(try await scene.texts("SELECT count(*)::text FROM siwa.notifications") == ["5"])
             #expect(daemon.status == nil)
         }
