@@ -104,14 +104,10 @@ struct Contest {
         try await bench.copy(of: base)
         let (bench, tokens, connections) = (bench, tokens, options.connections)
         return try await entry.service.running { figures in
-            let measurement = try await Measurement.of(figures, bench.server) {
+            try await Measurement.of(figures, bench.server) {
                 try await ClosedLoop(connections: connections, seconds: seconds)
                     .post(tokens.genuine, to: entry.service.url)
-            }
-            guard measurement.refusals == 0, measurement.failures == 0 else {
-                throw BenchmarkError("\(entry.name) refused \(measurement.refusals), left \(measurement.failures)")
-            }
-            return measurement
+            }.accepted(by: entry.name)
         }
     }
 }

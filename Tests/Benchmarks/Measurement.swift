@@ -35,6 +35,14 @@ struct Measurement: Sendable {
         )
     }
 
+    /// The same, once it is certain that every request was answered with 200: what is refused or lost is cheap.
+    func accepted(by service: String) throws -> Measurement {
+        guard refusals == 0, failures == 0 else {
+            throw BenchmarkError("\(service) refused \(refusals) notifications and left \(failures) without an answer")
+        }
+        return self
+    }
+
     /// The run of the median rate.
     static func typical(_ runs: [Measurement]) -> Measurement {
         let sorted = runs.sorted { $0.rate < $1.rate }
