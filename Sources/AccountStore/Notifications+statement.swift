@@ -21,8 +21,9 @@ extension Notifications {
     /// What makes it fast, with the settings of ``writerSettings``: look-ups in tables are lateral sub-selects, which can
     /// only be nested loops over an index; a row that was looked up is updated at its place, without a second search;
     /// joins among the batch are hash joins over small numbers. The plan has the same shape for an empty table and for a
-    /// large one. The tokens, most of the bytes, go straight from their array into the table. A small batch costs what starting
-    /// the plan costs: every node counts, and every column that passes through one.
+    /// large one. The arrays are unnested in select lists, side by side: in FROM, each of them would be written to a store of
+    /// its own and read from it again. The tokens, most of the bytes, go straight from their array into the table. A small
+    /// batch costs what starting the plan costs: every node counts, and every column that passes through one.
     ///
     /// Nothing is sorted, since nothing depends on an order. As nothing reorders rows, either, they are locked and written
     /// in the order of the arrays: writers meet in the order of the persons, and a change's number follows the batch.
@@ -46,13 +47,16 @@ extension Notifications {
                 c.place AS consent_place, c.revision AS consent_revision,
                 c.authorized_at, c.revoked_at AS was_revoked_at,
                 f.revoked_at > c.revoked_at OR (f.revoked_at IS NOT NULL AND c.revoked_at IS NULL) AS revokes
-            FROM unnest(
-                $1::text[], $2::text[], $3::text[], $4::boolean[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[],
-                $8::timestamptz[], $9::text[], $10::boolean[], $11::timestamptz[]
-            ) WITH ORDINALITY AS f (
-                sub, team_id, app_id, is_first, deleted_at, disabled_at, enabled_at, observed_at, email, email_is_private,
-                revoked_at, consent
-            )
+            FROM (
+                SELECT
+                    generate_subscripts($1::text[], 1) AS consent,
+                    unnest($1::text[]) AS sub, unnest($2::text[]) AS team_id, unnest($3::text[]) AS app_id,
+                    unnest($4::boolean[]) AS is_first,
+                    unnest($5::timestamptz[]) AS deleted_at, unnest($6::timestamptz[]) AS disabled_at,
+                    unnest($7::timestamptz[]) AS enabled_at, unnest($8::timestamptz[]) AS observed_at,
+                    unnest($9::text[]) AS email, unnest($10::boolean[]) AS email_is_private,
+                    unnest($11::timestamptz[]) AS revoked_at
+            ) AS f
             LEFT JOIN LATERAL (
                 SELECT
                     k.ctid AS place, k.account_id, k.revision, k.deleted_at, k.forwarding_disabled_at, k.forwarding_enabled_at,
@@ -178,12 +182,13 @@ extension Notifications {
                     WHEN e.is_superseded THEN 'superseded'
                     ELSE 'unchanged'
                 END AS outcome
-            FROM unnest(
-                $12::text[], $13::timestamptz[], $14::timestamptz[], $15::text[], $16::timestamptz[], $17::bigint[],
-                $18::boolean[], $19::boolean[], $20::text[]
-            ) WITH ORDINALITY AS n (
-                jti, issued_at, received_at, event_type, event_time, consent, leads, has_email, verified_kid, position
-            )
+            FROM (
+                SELECT
+                    generate_subscripts($12::text[], 1) AS position,
+                    unnest($12::text[]) AS jti, unnest($13::timestamptz[]) AS issued_at, unnest($14::timestamptz[]) AS received_at,
+                    unnest($15::text[]) AS event_type, unnest($16::timestamptz[]) AS event_time, unnest($17::integer[]) AS consent,
+                    unnest($18::boolean[]) AS leads, unnest($19::boolean[]) AS has_email, unnest($20::text[]) AS verified_kid
+            ) AS n
             JOIN state AS s USING (consent)
             CROSS JOIN LATERAL (
                 SELECT
@@ -225,21 +230,18 @@ extension Notifications {
             SELECT account_id, app_id, facet, from_state, to_state, event_time, jti, sessions_ended
             FROM judged
             WHERE is_change
-        ),
-        stored AS (
-            INSERT INTO siwa.notifications (
-                jti, issued_at, received_at, event_time, sessions_ended, team_id, app_id, sub, event_type, outcome, source,
-                verified_kid, jws
-            )
-            SELECT
-                jti, issued_at, received_at, event_time, CASE WHEN is_change THEN sessions_ended ELSE 0 END, team_id, app_id, sub,
-                event_type, outcome, $22, verified_kid,
-                CASE WHEN NOT is_erased THEN ($21::text[])[position] END
-            FROM judged
-            ON CONFLICT DO NOTHING
-            RETURNING jti, outcome, sessions_ended
         )
-        SELECT jti, outcome, sessions_ended FROM stored
+        INSERT INTO siwa.notifications (
+            jti, issued_at, received_at, event_time, sessions_ended, team_id, app_id, sub, event_type, outcome, source,
+            verified_kid, jws
+        )
+        SELECT
+            jti, issued_at, received_at, event_time, CASE WHEN is_change THEN sessions_ended ELSE 0 END, team_id, app_id, sub,
+            event_type, outcome, $22, verified_kid,
+            CASE WHEN NOT is_erased THEN ($21::text[])[position] END
+        FROM judged
+        ON CONFLICT DO NOTHING
+        RETURNING jti, outcome, sessions_ended
         """
     )
 }

@@ -172,7 +172,7 @@ public enum Notifications {
             binds.appendTimestamps(count) { Timestamp(batch[$0].receivedAt) }
             binds.appendTexts(count) { batch[$0].notification.event.rawType }
             binds.appendTimestamps(count) { Timestamp(batch[$0].notification.event.time) }
-            binds.appendInt64s(count) { Int64(facts.consentIndices[$0] + 1) }
+            binds.appendInt32s(count) { Int32(facts.consentIndices[$0] + 1) }
             binds.appendBools(count) { facts.leads[$0] }
             binds.appendBools(count) { batch[$0].notification.event.email != nil }
             binds.appendTexts(count) { batch[$0].notification.keyID }
