@@ -1,4 +1,4 @@
-# Sourced by deploy/run, deploy/test and .ci/run. Says what it does on standard error, so that a script's standard
+# Sourced by the scripts in deploy and by .ci/run. Says what it does on standard error, so that a script's standard
 # output stays that of the program it starts.
 
 # PostgreSQL releases older than this lack what the schema uses.
@@ -11,6 +11,17 @@ say() {
 fail() {
     printf '%s: %s\n' "${0##*/}" "$*" >&2
     exit 1
+}
+
+# If -h or --help is among the arguments, prints the comment at the top of the script in deploy and leaves.
+help_if_asked() {
+    local argument
+    for argument in "$@"; do
+        if [[ $argument == -h || $argument == --help ]]; then
+            sed -n -e 1d -e '/^#/!q' -e 's/^# \{0,1\}//p' "deploy/${0##*/}"
+            exit 0
+        fi
+    done
 }
 
 # Installs what building and running siwad needs and this machine lacks. Does nothing, and needs no privilege, where
