@@ -34,7 +34,8 @@ public struct SiwadMetrics: Sendable {
     /// By app: when the last notification was made durable, in seconds since 1970. Apps that are configured later have to
     /// be admitted.
     public let lastNotification: GrowingGaugeFamily
-    /// By reason.
+    /// By reason: sessions that ended with the notifications that this process stored. What an application or an
+    /// operator ends is a statement in the database that it never sees.
     public let sessionsEnded: CounterFamily
     /// 1 while PostgreSQL answers.
     public let databaseUp: Gauge
@@ -127,7 +128,7 @@ public struct SiwadMetrics: Sendable {
         )
         sessionsEnded = registry.counters(
             "siwad_sessions_ended_total",
-            "Sessions ended.",
+            "Sessions that ended with the notifications stored here.",
             LabelSet("reason", Self.sessionEndReasons)
         )
         databaseUp = registry.gauge("siwad_database_up", "1 while PostgreSQL answers.")
