@@ -19,7 +19,9 @@ extension NotificationWriter {
                 if progress.files == 0 { break }
                 requests += progress.requests
             }
-            requests += try await retryRefused(on: connection, &partitions)
+            while case let stored = try await retryRefused(on: connection, &partitions), stored > 0 {
+                requests += stored
+            }
             if requests > 0 { intake.log.notice("stored what was in the spool", ["requests": "\(requests)"]) }
         } catch {
             await connection.close()
@@ -39,9 +41,11 @@ extension NotificationWriter {
         guard let spool = intake.spool, spool.holds(.waiting) else { return (0, 0) }
         let (batch, setAside) = try await spool.oldest(atMost: intake.limits.batch)
         report(setAside)
+        reportUnread(batch.unread)
         guard !batch.files.isEmpty else { return (setAside.count, 0) }
         do {
-            let outcome = try await store(judged(batch.records), on: connection, &partitions)
+            let outcome = await store(judged(batch.records), on: connection, &partitions)
+            if let failure = outcome.failure { throw failure }
             guard let refusal = outcome.refusal else {
                 try await spool.remove(batch)
                 return (setAside.count + batch.files.count, batch.records.count)
@@ -66,16 +70,10 @@ extension NotificationWriter {
 
     // MARK: - Private parts
 
-    /// What became of some submissions.
-    private struct DrainOutcome {
-        var stored = 0
-        /// Where those stand that the server refuses.
-        var refused: Set<Int> = []
-        /// The first refusal; nil: all are stored.
-        var refusal: PostgresError?
-    }
+    /// So many of those that were refused are tried again together: each may take as long as a lock is waited for.
+    private static let refusedTogether = 64
 
-    /// Tries again what was refused earlier, as much of it as fits a batch.
+    /// Tries some of those again that were refused earlier; the others come first the next time.
     ///
     /// - Returns: how many were stored.
     private func retryRefused(
@@ -83,45 +81,37 @@ extension NotificationWriter {
         _ partitions: inout PartitionHorizon
     ) async throws -> Int {
         guard let spool = intake.spool, spool.holds(.refused), !intake.isClosed else { return 0 }
-        let (batch, setAside) = try await spool.oldest(.refused, atMost: intake.limits.batch)
+        let (batch, setAside) = try await spool.oldest(.refused, atMost: Self.refusedTogether)
         report(setAside)
-        let outcome = try await store(judged(batch.records), on: connection, &partitions)
+        reportUnread(batch.unread)
+        let outcome = await store(judged(batch.records), on: connection, &partitions)
+        if let failure = outcome.failure { throw failure }
         try await spool.setApart(outcome.refused, of: batch)
         if let refusal = outcome.refusal { reportRefused(outcome.refused.count, refusal) }
         return outcome.stored
     }
 
-    /// Stores submissions; those that the server refuses are found by halves.
-    ///
-    /// - Throws: when the connection, a lock or the server's state is the matter. What was stored by then may be again.
+    /// Stores submissions, as far as the server takes them. Nothing of them was tried that isn't found in the result.
     private func store(
         _ submissions: [Submission],
         on connection: PostgresConnection,
         _ partitions: inout PartitionHorizon
-    ) async throws -> DrainOutcome {
-        var outcome = DrainOutcome()
-        var ranges = [submissions.indices]
-        while let range = ranges.popLast(), !range.isEmpty {
-            if intake.isClosed { throw CancellationError() }
-            let part = Array(submissions[range])
+    ) async -> Sieve {
+        var horizon = partitions
+        let sieve = await Sieve(submissions, isTakingOthers: isTakingOthers(than: connection)) { part in
+            if intake.isClosed { return PostgresError(.cancelled, "siwad ends") }
             let start = ContinuousClock.now
-            switch await Self.attempt(part, on: connection, partitions) {
+            switch await Self.attempt(part, on: connection, horizon) {
             case .success(let settled):
-                partitions.ensured(partitions.missing(for: part))
+                horizon.ensured(horizon.missing(for: part))
                 intake.measure(settled, since: start)
-                outcome.stored += part.count
+                return nil
             case .failure(let error):
-                guard error.isRefusal else { throw error }
-                outcome.refusal = outcome.refusal ?? error
-                if range.count == 1 {
-                    outcome.refused.insert(range.lowerBound)
-                } else {
-                    let middle = range.lowerBound + range.count / 2
-                    ranges += [middle..<range.upperBound, range.lowerBound..<middle]
-                }
+                return error
             }
         }
-        return outcome
+        partitions = horizon
+        return sieve
     }
 
     private static func attempt(
@@ -155,13 +145,5 @@ extension NotificationWriter {
             "PostgreSQL refuses notifications that wait in the spool; they stay there as .refused.spool and are tried again",
             ["count": "\(count)", "error": "\(refusal)"]
         )
-    }
-}
-
-extension PostgresError {
-    /// Whether the server refuses what it was asked and would again. That may be for the sake of one notification, such as
-    /// in a trigger, or for its own, such as a missing right.
-    fileprivate var isRefusal: Bool {
-        code == .server && !isRetryable && !isConflict && !isMissingPartition && sqlState?.classCode != "25"
     }
 }

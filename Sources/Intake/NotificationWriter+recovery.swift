@@ -54,7 +54,7 @@ extension NotificationWriter {
             try await connection.withSession { session throws(PostgresError) in
                 try Notifications.checkWritable(in: session)
                 try session.execute(script: Notifications.writerSettings)
-                try Notifications.ensurePartitions(from: now - .seconds(2 * 86_400), through: now, in: session)
+                try Notifications.ensurePartitions(from: now, through: now, in: session)
                 try Notifications.plan(in: session)
             }
         } catch {
@@ -94,6 +94,7 @@ extension NotificationWriter {
         let wasAway = line.withLock { line in
             line.connection = connection
             line.hasStored = hasStored
+            line.wasBarren = false
             line.partitions = PartitionHorizon()
             intake.storage = .database
             return line.databaseComplaint.settled()

@@ -50,6 +50,15 @@ extension NotificationWriter {
         if wasFailing { intake.log.notice("the spool can be written to again") }
     }
 
+    /// A file in the spool can't be read at present.
+    func reportUnread(_ error: SpoolError?) {
+        guard let error, line.withLock({ $0.unreadComplaint.isDue("\(error)") }) else { return }
+        intake.log.error(
+            "a file in the spool can't be read; it stays and is tried again: give it to siwad's user, or look at the disk",
+            ["error": "\(error)"]
+        )
+    }
+
     func report(_ setAside: [Spool.SetAside]) {
         for file in setAside {
             intake.metrics.spoolFilesSetAside.increment(file.reason.rawValue)

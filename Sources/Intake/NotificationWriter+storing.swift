@@ -73,7 +73,7 @@ extension NotificationWriter {
         /// before.
         func isWorthAnother(_ error: PostgresError) -> Bool {
             if error.isConnectionError { return .now - start < NotificationWriter.promptly && !Task.isCancelled }
-            return error.isDataError || error.isConflict
+            return error.code == .server && (error.isDataError || error.maySpareOthers)
         }
     }
 
@@ -129,6 +129,7 @@ extension NotificationWriter {
     private func stored(_ settled: [Settled], since start: ContinuousClock.Instant) {
         line.withLock { line in
             line.hasStored = true
+            line.wasBarren = false
             line.isInUse = true
         }
         settled.map { ($0.submission, $0.answer) }.deliver()
@@ -139,15 +140,65 @@ extension NotificationWriter {
 
     private func store(_ batch: [Submission], on connection: PostgresConnection) async {
         let start = ContinuousClock.now
-        do throws(PostgresError) {
-            try await store(batch, on: connection, since: start)
-        } catch let error where error.isConnectionError && .now - start < Self.promptly && !Task.isCancelled {
+        guard let error = await attempt(batch, on: connection, since: start) else { return }
+        if error.isConnectionError, .now - start < Self.promptly, !Task.isCancelled {
             // A server that was restarted, or that ended an idle connection, is back at once more often than not; the
             // batch is idempotent, even if its commit went through.
             intake.log.warning("the connection to PostgreSQL broke; connecting again", ["error": "\(error)"])
             await storeAnew(batch, replacing: connection, since: start)
-        } catch {
+        } else if error.code == .server, error.maySpareOthers {
+            await sift(batch, after: error, on: connection, since: start)
+        } else {
             await giveUp(connection, error, [batch])
+        }
+    }
+
+    /// Stores those of a batch that nothing is the matter with. The others go to the spool, or are answered 503 where there
+    /// is none, and the connection stays, unless nothing could be stored on it for the second time.
+    private func sift(
+        _ batch: [Submission],
+        after error: PostgresError,
+        on connection: PostgresConnection,
+        since start: ContinuousClock.Instant
+    ) async {
+        let sieve = await Sieve(batch, after: error, isTakingOthers: false) { part in
+            await attempt(part, on: connection, since: start)
+        }
+        func those(_ places: Set<Int>) -> [Submission] { places.sorted().map { batch[$0] } }
+        if let failure = sieve.failure {
+            return await giveUp(connection, failure, [those(sieve.refused.union(sieve.untried))])
+        }
+        guard let refusal = sieve.refusal else { return }
+        let isBarren = line.withLock { line in
+            defer { line.wasBarren = sieve.stored == 0 }
+            return sieve.stored == 0 && line.wasBarren
+        }
+        let refused = those(sieve.refused)
+        if isBarren { return await giveUp(connection, refusal, [refused]) }
+        if line.withLock({ $0.refusalComplaint.isDue("\(refusal)") }) {
+            let consequence = intake.spool == nil ? "is answered 503" : "waits in the spool"
+            intake.log.error(
+                "PostgreSQL refuses a notification, or somebody's lock holds it up; it \(consequence)",
+                ["count": "\(refused.count)", "error": "\(refusal)"]
+            )
+        }
+        await spool(refused)
+        alarm.ring()
+    }
+
+    /// Stores a batch in one transaction and answers it.
+    ///
+    /// - Returns: why that is not possible; nil: it is done.
+    private func attempt(
+        _ batch: [Submission],
+        on connection: PostgresConnection,
+        since start: ContinuousClock.Instant
+    ) async -> PostgresError? {
+        do throws(PostgresError) {
+            try await store(batch, on: connection, since: start)
+            return nil
+        } catch {
+            return error
         }
     }
 
@@ -185,6 +236,7 @@ extension NotificationWriter {
         let settled = try await Self.commit(batch, from: .endpoint, on: connection, partitions)
         line.withLock { line in
             line.hasStored = true
+            line.wasBarren = false
             line.isInUse = true
             line.partitions.ensured(partitions.missing(for: batch))
         }

@@ -18,6 +18,8 @@ public final class NotificationWriter: Sendable {
         var connection: PostgresConnection?
         /// Whether it stored anything since it was made.
         var hasStored = false
+        /// Whether of the last batch on it nothing could be stored, though it didn't break.
+        var wasBarren = false
         /// Whether it was used since it was last looked at.
         var isInUse = false
         /// The months that need not be asked for on it.
@@ -27,6 +29,7 @@ public final class NotificationWriter: Sendable {
         var databaseComplaint = Complaint()
         var spoolComplaint = Complaint()
         var refusalComplaint = Complaint()
+        var unreadComplaint = Complaint()
     }
 
     let intake: Intake
@@ -49,6 +52,8 @@ public final class NotificationWriter: Sendable {
         // Apple waits for the answer. With a spool there is a better one than to go on waiting.
         settings.deadline = intake.spool == nil ? .seconds(20) : .seconds(4)
         settings.grace = .seconds(2)
+        // A row that an application has locked is waited for more than once: together with others, and then alone.
+        settings.lockTimeout = min(settings.lockTimeout, intake.spool == nil ? .seconds(3) : .seconds(1))
         self.settings = settings
         line = Mutex(Line(preparation: preparation))
     }

@@ -13,6 +13,8 @@ public final class Spool: Sendable {
         public let files: [String]
         /// The records, oldest first.
         public let records: [SpoolRecord]
+        /// Why one of the files could not be read; it stays, and others come first the next time. `nil`: all could.
+        public let unread: SpoolError?
         /// How many of them each file holds.
         let counts: [Int]
     }
@@ -29,7 +31,7 @@ public final class Spool: Sendable {
     public struct SetAside: Sendable, Equatable {
         /// Why.
         public enum Reason: String, Sendable, CaseIterable {
-            /// It was cut or changed, or can't be read.
+            /// It was cut or changed.
             case torn
             /// It is nothing of siwad's.
             case foreign
@@ -136,6 +138,8 @@ public final class Spool: Sendable {
             var records: [SpoolRecord] = []
             var counts: [Int] = []
             var setAside: [SetAside] = []
+            var unread: SpoolError?
+            var batch: Batch { Batch(files: files, records: records, unread: unread, counts: counts) }
             for name in self.names(part, atMost: max(1, count)) {
                 switch try self.directory.read(name) {
                 case .content(let bytes):
@@ -144,18 +148,19 @@ public final class Spool: Sendable {
                         continue
                     }
                     guard files.isEmpty || records.count + found.count <= count else {
-                        return (Batch(files: files, records: records, counts: counts), setAside)
+                        return (batch, setAside)
                     }
                     files.append(name)
                     records += found
                     counts.append(found.count)
-                case .unreadable:
-                    setAside.append(try self.setAside(name, .torn))
+                case .unreadable(let error):
+                    unread = unread ?? error
+                    self.index.withLock { $0.postponed([name]) }
                 case .absent:
                     self.index.withLock { $0.removed([name]) }
                 }
             }
-            return (Batch(files: files, records: records, counts: counts), setAside)
+            return (batch, setAside)
         }
     }
 

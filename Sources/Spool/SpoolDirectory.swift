@@ -7,8 +7,8 @@ final class SpoolDirectory: Sendable {
     /// How a look at a name ended.
     enum Reading: Sendable {
         case content([UInt8])
-        /// Nobody can read it; the cause.
-        case unreadable(String)
+        /// It can't be read at present. That says nothing about what is in it: a wrong owner or a failing disk gets mended.
+        case unreadable(SpoolError)
         case absent
     }
 
@@ -88,18 +88,19 @@ final class SpoolDirectory: Sendable {
             switch errno {
             case ENOENT: return .absent
             case EMFILE, ENFILE, ENOMEM, EINTR: throw Self.failure("cannot read", file(name))
-            default: return .unreadable(Self.cause())
+            default: return .unreadable(Self.failure("cannot read", file(name)))
             }
         }
         defer { close(descriptor) }
         var status = stat()
-        guard fstat(descriptor, &status) == 0 else { return .unreadable(Self.cause()) }
+        guard fstat(descriptor, &status) == 0 else { return .unreadable(Self.failure("cannot read", file(name))) }
         var content: [UInt8] = []
         content.reserveCapacity(Int(clamping: status.st_size))
         var block = [UInt8](repeating: 0, count: 65_536)
         while true {
             let count = Glibc.read(descriptor, &block, block.count)
-            guard count >= 0 else { return .unreadable(Self.cause()) }
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { return .unreadable(Self.failure("cannot read", file(name))) }
             guard count > 0 else { return .content(content) }
             content += block[..<count]
         }
@@ -180,7 +181,9 @@ final class SpoolDirectory: Sendable {
 extension SpoolDirectory {
     /// The open and locked directory.
     private static func open(_ path: String) throws(SpoolError) -> Int32 {
-        if mkdir(path, 0o700) != 0, errno != EEXIST {
+        if mkdir(path, 0o700) == 0 {
+            try syncParent(of: path)
+        } else if errno != EEXIST {
             throw unusable(path, "it can't be created (\(cause())); create it, or name another")
         }
         let descriptor = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
@@ -204,6 +207,17 @@ extension SpoolDirectory {
             throw error
         }
         return descriptor
+    }
+
+    /// Has the new directory itself survive a power cut: what is in it is promised to.
+    private static func syncParent(of path: String) throws(SpoolError) {
+        let parent = Glibc.open(path + "/..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard parent >= 0 else { throw unusable(path, "its parent directory can't be synced (\(cause()))") }
+        defer { close(parent) }
+        // Some file systems can't sync a directory, and need not.
+        guard fsync(parent) == 0 || errno == EINVAL else {
+            throw unusable(path, "its parent directory can't be synced (\(cause()))")
+        }
     }
 
     /// Takes everybody else's rights away, unless the directory looks like one that serves others as well.

@@ -64,6 +64,8 @@ struct SpoolIndex {
     private static let suffix = ".spool"
     private static let refusedSuffix = ".refused.spool"
     private static let digits = 20
+    /// Ours are microseconds since 1970. What is named beyond that would leave no name that sorts behind it.
+    private static let lastPossibleStamp = Int64.max / 2
 
     private static func name(_ stamp: Int64) -> String {
         let number = String(stamp)
@@ -74,6 +76,7 @@ struct SpoolIndex {
         let suffix = name.hasSuffix(refusedSuffix) ? refusedSuffix : suffix
         guard name.utf8.count == digits + suffix.utf8.count, name.hasSuffix(suffix) else { return nil }
         let number = name.dropLast(suffix.count)
-        return number.utf8.allSatisfy { UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 } ? Int64(number) : nil
+        guard number.utf8.allSatisfy({ UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }) else { return nil }
+        return Int64(number).flatMap { $0 <= lastPossibleStamp ? $0 : nil }
     }
 }

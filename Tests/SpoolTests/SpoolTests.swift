@@ -111,6 +111,38 @@ struct SpoolTests {
         #expect(error?.message.hasPrefix("the spool directory \(path) can't be used: ") == true)
     }
 
+    @Test("A file that can't be read at present stays where it is; the others are read, and it is once it can be.")
+    func unreadable() async throws {
+        let directory = try TemporaryDirectory()
+        let spool = try Spool(directory: directory.path, limit: 1 << 20)
+        try await spool.append([record(1)])
+        try await spool.append([record(2)])
+        let file = directory.file(try directory.names[0])
+        // A socket can't be opened, whoever asks.
+        #expect(rename(file, file + ".elsewhere") == 0)
+        #expect(mknod(file, S_IFSOCK | 0o600, 0) == 0)
+        let (batch, setAside) = try await spool.oldest(atMost: 10)
+        #expect(batch.records == [record(2)])
+        #expect(batch.unread != nil)
+        #expect(setAside.isEmpty)
+        try await spool.remove(batch)
+        #expect(!spool.isEmpty)
+        #expect(rename(file + ".elsewhere", file) == 0)
+        let again = try await spool.oldest(atMost: 10).batch
+        #expect(again.records == [record(1)])
+        #expect(again.unread == nil)
+    }
+
+    @Test("A file named as if from the end of time is nothing of ours, and spoils no name that comes later.")
+    func lastStamp() async throws {
+        let directory = try TemporaryDirectory()
+        try directory.write([], to: "09223372036854775807.spool")
+        let spool = try Spool(directory: directory.path, limit: 1 << 20)
+        #expect(try await spool.scan().map(\.reason) == [.foreign])
+        try await spool.append([record(1)])
+        #expect(try await spool.oldest(atMost: 10).batch.records == [record(1)])
+    }
+
     @Test("A torn file is set aside under a name that says so, and the others are read.")
     func torn() async throws {
         let directory = try TemporaryDirectory()
