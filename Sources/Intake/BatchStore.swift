@@ -106,8 +106,14 @@ struct BatchStore {
 }
 
 extension PostgresError {
-    /// Whether a month has no partition: SQLSTATE 23514 as for a violated CHECK, but no constraint is named.
-    var isMissingPartition: Bool { sqlState == .checkViolation && constraintName == nil }
+    /// Whether a month has no partition: SQLSTATE 23514 as for a violated CHECK, but a table is named and no constraint. A
+    /// trigger that raises the same code names neither.
+    var isMissingPartition: Bool {
+        sqlState == .checkViolation && constraintName == nil && tableName == "notifications"
+    }
+
+    /// Whether a month can't have its partition: a table of that name is there, but isn't one.
+    var isMissingMonth: Bool { sqlState == .objectNotInPrerequisiteState }
 
     /// Whether a notification's own data are refused.
     var blamesData: Bool { isDataError && !isMissingPartition }

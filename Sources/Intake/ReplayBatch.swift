@@ -43,8 +43,12 @@ struct ReplayBatch {
             }
         }
         for stretch in partitions.missing(for: items.lazy.map(\.received.notification.issuedAt)) {
-            try Notifications.ensurePartitions(from: stretch.from, through: stretch.through, in: transaction)
-            ensured.append(stretch)
+            do throws(PostgresError) {
+                try Self.ensure(stretch, in: transaction)
+                ensured.append(stretch)
+            } catch let error where error.isMissingMonth {
+                try failMonths(within: stretch, of: &items, in: transaction)
+            }
         }
         try record(items[...], in: transaction)
         try DeadLetters.resolve(replayed, by: run.operatorName, note: run.note, in: transaction)
@@ -100,6 +104,38 @@ struct ReplayBatch {
                 conflicts += 1
             }
         }
+    }
+
+    private static func ensure(
+        _ stretch: PartitionHorizon.Stretch,
+        in transaction: borrowing Session
+    ) throws(PostgresError) {
+        try transaction.savepoint { session throws(PostgresError) in
+            _ = try Notifications.ensurePartitions(from: stretch.from, through: stretch.through, in: session)
+        }
+    }
+
+    /// A month somewhere in the stretch can't have its partition: finds the letters that need it, and leaves them dead.
+    private mutating func failMonths(
+        within stretch: PartitionHorizon.Stretch,
+        of items: inout [Item],
+        in transaction: borrowing Session
+    ) throws(PostgresError) {
+        var rest: [Item] = []
+        for item in items {
+            let issued = item.received.notification.issuedAt
+            guard stretch.from <= issued, issued <= stretch.through else {
+                rest.append(item)
+                continue
+            }
+            do throws(PostgresError) {
+                try Self.ensure(PartitionHorizon.Stretch(from: issued, through: issued), in: transaction)
+                rest.append(item)
+            } catch let error where error.isMissingMonth {
+                fail(item.letter, ReceivedDeadLetter(rejected: item.received, by: error).letter)
+            }
+        }
+        items = rest
     }
 
     private mutating func fail(_ letter: ClaimedDeadLetter, _ found: DeadLetter) {

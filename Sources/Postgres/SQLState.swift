@@ -44,6 +44,8 @@ public struct SQLState: RawRepresentable, Hashable, Sendable, CustomStringConver
     public static let insufficientPrivilege = SQLState(rawValue: "42501")
     /// A table or view does not exist.
     public static let undefinedTable = SQLState(rawValue: "42P01")
+    /// Something is there, but not as it would have to be.
+    public static let objectNotInPrerequisiteState = SQLState(rawValue: "55000")
     /// A lock was not granted within `lock_timeout`.
     public static let lockNotAvailable = SQLState(rawValue: "55P03")
     /// A statement was cancelled, by request or by `statement_timeout`.
