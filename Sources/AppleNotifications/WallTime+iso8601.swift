@@ -1,9 +1,19 @@
 extension WallTime {
     /// RFC 3339 in UTC, such as `2026-01-02T03:04:05.678Z`: three digits of a second, or six where microseconds need
-    /// them. Reading it again gives the same time.
+    /// them. Reading it again gives the same time, in the years 1 to 9999.
+    ///
+    /// Others come from databases, and from claims: the years have as many digits as they need, and the ends of the range
+    /// are `-infinity` and `infinity`, as PostgreSQL writes them.
     public var iso8601: String {
+        switch microseconds {
+        case .min: return "-infinity"
+        case .max: return "infinity"
+        default: break
+        }
         let seconds = wholeSeconds
-        let fraction = Int(microseconds - seconds * 1_000_000)
+        // Not what `seconds` leaves of it: before the first whole second of the range that can't be multiplied back.
+        let remainder = Int(microseconds % 1_000_000)
+        let fraction = remainder < 0 ? remainder + 1_000_000 : remainder
         let days = seconds.flooredQuotient(dividingBy: 86_400)
         let second = Int(seconds - days * 86_400)
         let (year, month, day) = CalendarDay.date(daysSince1970: Int(days))

@@ -92,6 +92,20 @@ import Testing
         #expect(first.duration(since: last) == .microseconds(Int64.min))
     }
 
+    @Test(
+        "Every time has a text, also those that no calendar reaches; the ends of the range are PostgreSQL's infinities.",
+        arguments: [
+            (.min, "-infinity"), (.min + 1, "-290308-12-21T19:59:05.224193Z"),
+            (-62_167_219_200_000_001, "-0001-12-31T23:59:59.999999Z"),
+            (-62_167_219_200_000_000, "0000-01-01T00:00:00.000Z"),
+            (253_402_300_800_000_000, "10000-01-01T00:00:00.000Z"),
+            (.max - 1, "294247-01-10T04:00:54.775806Z"), (.max, "infinity"),
+        ] as [(Int64, String)]
+    )
+    func extremes(microseconds: Int64, text: String) {
+        #expect(WallTime(microseconds: microseconds).iso8601 == text)
+    }
+
     @Test("Whole seconds and milliseconds are rounded down, also before 1970.")
     func rounding() {
         #expect(WallTime(microseconds: 1_999_999).wholeSeconds == 1)
