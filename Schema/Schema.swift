@@ -19,6 +19,7 @@ public enum Schema {
         Migration(number: 6, name: "roles", sql: text(PackageResources._006_roles_sql)),
         Migration(number: 7, name: "checks", sql: text(PackageResources._007_checks_sql)),
         Migration(number: 8, name: "lookup", sql: text(PackageResources._008_lookup_sql)),
+        Migration(number: 9, name: "functions", sql: text(PackageResources._009_functions_sql)),
     ]
 
     /// Every object of the schema as the migrations make it, for `siwad doctor`: a line for each, of its kind, name and

@@ -108,6 +108,33 @@ struct MaintenanceTests {
         }
     }
 
+    @Test("A month whose table was detached and kept its name is said to be so, and how to mend it, and is mended so.")
+    func detached() async throws {
+        try await Store.with { store in
+            let month = "siwa.notifications_y2026m09"
+            try await store.run("ALTER TABLE siwa.notifications DETACH PARTITION \(month)")
+            let error = await #expect(throws: PostgresError.self) { try await store.maintain(.partitions) }
+            #expect(error?.sqlState == SQLState(rawValue: "55000"))
+            #expect(error?.message.contains(month) == true)
+            let remedies = try #require(error?.hint).matches(of: /ALTER TABLE [^,]+?(?=,| to another one)/)
+            #expect(remedies.count == 2)
+            try await store.run(String(remedies[0].output))
+            try await store.maintain(.partitions)
+            try await store.record(.sample("consent-revoked", sub: "p", at: Store.now, id: "a"))
+
+            try await store.run(
+                """
+                CREATE SCHEMA aside;
+                ALTER TABLE siwa.notifications DETACH PARTITION \(month);
+                \(remedies[1].output) aside
+                """
+            )
+            #expect(try await store.maintain(.partitions).partitionsCreated == 1)
+            try await store.record(.sample("consent-revoked", sub: "q", at: Store.now, id: "b"))
+            #expect(try await store.texts("SELECT jti FROM siwa.notifications") == ["b"])
+        }
+    }
+
     @Test("Dead letters that were resolved before the retention go; open ones stay, however old.")
     func letters() async throws {
         try await Store.with { store in

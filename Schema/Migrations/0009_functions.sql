@@ -1,0 +1,79 @@
+-- The functions, where what they found in the database or in their caller's session could lead them astray.
+--
+-- Promise: replaced in place, so that owners and rights stay as they are; what worked before gives the same results.
+
+CREATE OR REPLACE FUNCTION siwa.ensure_notification_partitions(from_time timestamptz, to_time timestamptz) RETURNS integer
+    LANGUAGE plpgsql
+    -- The daemon's role has no right to create tables: this one thing is done with the owner's.
+    SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    -- A month's bounds go through text, where other styles of the caller's write zones that can't be read again.
+    SET DateStyle = 'ISO, YMD'
+    SET TimeZone = 'UTC'
+AS $$
+DECLARE
+    month_start timestamp := date_trunc('month', from_time AT TIME ZONE 'UTC');
+    last_month  timestamp := date_trunc('month', to_time AT TIME ZONE 'UTC');
+    partition   text;
+    is_locked   boolean;
+    is_attached boolean;
+    created     integer := 0;
+BEGIN
+    -- Everybody may execute a function; whoever may not write notifications needs no room for them.
+    IF NOT has_table_privilege(session_user, 'siwa.notifications', 'INSERT') THEN
+        RAISE EXCEPTION 'role % may not write notifications', quote_ident(session_user)
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it INSERT on siwa.notifications.';
+    END IF;
+    IF from_time IS NULL OR to_time IS NULL OR last_month > month_start + interval '20 years' THEN
+        RAISE EXCEPTION 'from_time and to_time span at most twenty years' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    WHILE month_start <= last_month LOOP
+        partition := format('notifications_y%sm%s', to_char(month_start, 'YYYY'), to_char(month_start, 'MM'));
+        is_locked := false;
+        LOOP
+            -- Null: there is nothing of that name. Only what is attached takes a month's notifications. By a query, not
+            -- to_regclass: that may still remember, from before the lock, that there was none.
+            is_attached := (
+                SELECT i.inhrelid IS NOT NULL
+                FROM pg_class AS c
+                LEFT JOIN pg_inherits AS i
+                    ON i.inhrelid = c.oid AND i.inhparent = 'siwa.notifications'::regclass AND NOT i.inhdetachpending
+                WHERE c.relname = partition AND c.relnamespace = 'siwa'::regnamespace
+            );
+            EXIT WHEN is_attached OR is_locked;
+            -- Two daemons may find the same month missing.
+            PERFORM pg_advisory_xact_lock(hashtext('siwa.notifications'), hashtext(partition));
+            is_locked := true;
+        END LOOP;
+        IF NOT is_attached THEN
+            -- Not attached here: what an operator took out on purpose would come back.
+            RAISE EXCEPTION 'siwa.% exists but is not attached to siwa.notifications', quote_ident(partition)
+                USING ERRCODE = 'object_not_in_prerequisite_state',
+                    -- Renaming it would not do: its indexes keep their names, and those of another table would need them.
+                    HINT = format(
+                        'Attach it again, ALTER TABLE siwa.notifications ATTACH PARTITION siwa.%1$I FOR VALUES FROM (%2$L) TO '
+                            || '(%3$L), or move it away, ALTER TABLE siwa.%1$I SET SCHEMA to another one.',
+                        partition,
+                        month_start AT TIME ZONE 'UTC',
+                        (month_start + interval '1 month') AT TIME ZONE 'UTC');
+        ELSIF is_attached IS NULL THEN
+            EXECUTE format('CREATE TABLE siwa.%I (LIKE siwa.notifications INCLUDING ALL)', partition);
+            -- The month bounds a jti's uniqueness: an index over all months would have to be searched in each.
+            EXECUTE format('ALTER TABLE siwa.%I ADD CONSTRAINT %I UNIQUE (jti)', partition, partition || '_jti_is_unique');
+            EXECUTE format('CREATE INDEX %I ON siwa.%I (received_at)', partition || '_received_at', partition);
+            -- Created apart and attached: that does not wait for, or stop, writers to the other months.
+            EXECUTE format(
+                'ALTER TABLE siwa.notifications ATTACH PARTITION siwa.%I FOR VALUES FROM (%L) TO (%L)',
+                partition,
+                month_start AT TIME ZONE 'UTC',
+                (month_start + interval '1 month') AT TIME ZONE 'UTC');
+            created := created + 1;
+        END IF;
+        month_start := month_start + interval '1 month';
+    END LOOP;
+    RETURN created;
+END
+$$;
+COMMENT ON FUNCTION siwa.ensure_notification_partitions IS
+    'Creates the missing monthly partitions of siwa.notifications between two times; returns how many. Raises
+object_not_in_prerequisite_state for a month whose table was detached and kept its name.';
