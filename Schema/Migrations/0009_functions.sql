@@ -77,3 +77,41 @@ $$;
 COMMENT ON FUNCTION siwa.ensure_notification_partitions IS
     'Creates the missing monthly partitions of siwa.notifications between two times; returns how many. Raises
 object_not_in_prerequisite_state for a month whose table was detached and kept its name.';
+
+CREATE OR REPLACE FUNCTION siwa.drop_notification_partition(older_than timestamptz) RETURNS text
+    LANGUAGE plpgsql
+    -- The daemon's role has no right to drop tables: this one thing is done with the owner's.
+    SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    -- Detaching waits for whoever reads or writes notifications, and whoever comes meanwhile waits behind it.
+    SET lock_timeout = '200ms'
+AS $$
+DECLARE
+    partition text;
+BEGIN
+    -- Everybody may execute a function; this does no more than a DELETE could, and asks for the right to that.
+    IF NOT has_table_privilege(session_user, 'siwa.notifications', 'DELETE') THEN
+        RAISE EXCEPTION 'role % may not delete notifications', quote_ident(session_user)
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it DELETE on siwa.notifications.';
+    END IF;
+    IF older_than IS NULL OR older_than > now() - interval '1 day' THEN
+        RAISE EXCEPTION 'older_than lies less than a day back' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT c.relname INTO partition
+    FROM pg_inherits AS i
+    JOIN pg_class AS c ON c.oid = i.inhrelid
+    -- Without a backslash, which stands for something else where the caller's standard_conforming_strings is off.
+    CROSS JOIN LATERAL regexp_match(c.relname, '^notifications_y([0-9]{4,})m([0-9][0-9])$') AS m (parts)
+    CROSS JOIN LATERAL make_timestamp(m.parts[1]::integer, m.parts[2]::integer, 1, 0, 0, 0) AS s (month_start)
+    WHERE i.inhparent = 'siwa.notifications'::regclass
+        AND s.month_start + interval '1 month' <= older_than AT TIME ZONE 'UTC'
+    ORDER BY s.month_start
+    LIMIT 1;
+    IF partition IS NOT NULL THEN
+        -- In one transaction, so that nothing detached is ever left behind. The files go after its locks have.
+        EXECUTE format('ALTER TABLE siwa.notifications DETACH PARTITION siwa.%I', partition);
+        EXECUTE format('DROP TABLE siwa.%I', partition);
+    END IF;
+    RETURN partition;
+END
+$$;

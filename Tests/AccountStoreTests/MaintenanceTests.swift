@@ -135,6 +135,27 @@ struct MaintenanceTests {
         }
     }
 
+    @Test("Months are made and dropped alike, however the caller's session writes times and reads strings.")
+    func callersSettings() async throws {
+        try await Store.with { store in
+            try await store.run(
+                "SET DateStyle = 'SQL, DMY'; SET TimeZone = 'Asia/Kolkata'; SET standard_conforming_strings = off"
+            )
+            let old = WallTime(seconds: 1_735_700_000)
+            try await store.connection.withSession { session throws(PostgresError) in
+                _ = try Notifications.ensurePartitions(from: old, through: old, in: session)
+            }
+            let bounds = "SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname = 'notifications_y2025m01'"
+            try await store.run("SET DateStyle = 'ISO'; SET TimeZone = 'UTC'")
+            #expect(
+                try await store.texts(bounds) == [
+                    "FOR VALUES FROM ('2025-01-01 00:00:00+00') TO ('2025-02-01 00:00:00+00')"
+                ]
+            )
+            #expect(try await store.maintain(.retention).partitionsDropped == ["notifications_y2025m01"])
+        }
+    }
+
     @Test("Dead letters that were resolved before the retention go; open ones stay, however old.")
     func letters() async throws {
         try await Store.with { store in
