@@ -115,3 +115,61 @@ BEGIN
     RETURN partition;
 END
 $$;
+
+CREATE OR REPLACE FUNCTION siwa.record_sign_in(
+    client_id        text,
+    sub              text,
+    email            text DEFAULT NULL,
+    email_is_private boolean DEFAULT NULL,
+    signed_in_at     timestamptz DEFAULT now()
+) RETURNS bigint
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    app_group siwa.clients := siwa.app_group(record_sign_in.client_id);
+    person    bigint;
+    was       siwa.consents;
+    moment    timestamptz := coalesce(record_sign_in.signed_in_at, now());
+    address   text := nullif(record_sign_in.email, '');
+BEGIN
+    PERFORM siwa.refuse_future_time('signed_in_at', moment);
+    person := siwa.ensure_consent(app_group.team_id, record_sign_in.sub, app_group.app_id);
+
+    PERFORM FROM siwa.accounts AS a WHERE a.account_id = person AND a.deleted_at IS NOT NULL;
+    IF FOUND THEN
+        RAISE EXCEPTION 'the Apple Account of account % was deleted', person
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                HINT = 'Apple does not use this sub again: check the identity token, and treat the person as signed out.';
+    END IF;
+
+    -- Account before consent: the order in which every writer locks.
+    IF address IS NOT NULL THEN
+        UPDATE siwa.accounts AS a
+        SET email = address,
+            email_is_private = record_sign_in.email_is_private,
+            email_observed_at = moment,
+            revision = a.revision + 1
+        WHERE a.account_id = person
+            AND siwa.observation_wins(
+                moment, address, record_sign_in.email_is_private, a.email_observed_at, a.email, a.email_is_private);
+    END IF;
+
+    -- Not FOR UPDATE, which waits for every transaction that has opened a session: the foreign key of that holds the consent.
+    SELECT c.* INTO STRICT was FROM siwa.consents AS c
+    WHERE c.account_id = person AND c.app_id = app_group.app_id
+    FOR NO KEY UPDATE;
+    IF was.authorized_at IS NULL OR was.authorized_at < moment THEN
+        UPDATE siwa.consents AS c SET authorized_at = moment, revision = c.revision + 1
+        WHERE c.account_id = person AND c.app_id = app_group.app_id;
+        INSERT INTO siwa.account_changes (account_id, app_id, facet, from_state, to_state, event_time)
+        SELECT person, app_group.app_id, 'consent', s.from_state, s.to_state, moment
+        FROM (
+            SELECT
+                siwa.consent_state(was.authorized_at, was.revoked_at) AS from_state,
+                siwa.consent_state(moment, was.revoked_at) AS to_state
+        ) AS s
+        WHERE s.from_state <> s.to_state;
+    END IF;
+    RETURN person;
+END
+$$;

@@ -90,6 +90,39 @@ struct ConcurrencyTests {
         }
     }
 
+    @Test("Transactions that open a session of one person and then sign the person in don't lock each other out.")
+    func openAndSignIn() async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: .at(0))
+            let (client, person) = (ClientID("com.example.one"), Subject("p"))
+            try await store.database.whileOpen { session throws(PostgresError) in
+                try Applications.openSession(
+                    client: client,
+                    subject: person,
+                    session: "a",
+                    createdAt: .at(1),
+                    in: session
+                )
+            } _: {
+                // Whoever waits here waits for one that may come to wait for it.
+                try await store.connection.transaction { session throws(PostgresError) in
+                    try session.execute(script: "SET LOCAL lock_timeout = '1s'")
+                    try Applications.openSession(
+                        client: client,
+                        subject: person,
+                        session: "b",
+                        createdAt: .at(1),
+                        in: session
+                    )
+                    try Applications.recordSignIn(client: client, subject: person, signedInAt: .at(2), in: session)
+                }
+            }
+            #expect(try await store.state("p")?.authorizedAt == .at(2))
+            let live = try await store.texts("SELECT session_id FROM siwa.live_sessions ORDER BY 1")
+            #expect(live == ["a", "b"])
+        }
+    }
+
     private static func untilRecordingWaits(_ database: TestDatabase) async throws {
         let connection = try await PostgresConnection.connect(database.settings)
         var isWaiting = false
