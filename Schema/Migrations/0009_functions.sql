@@ -173,3 +173,68 @@ BEGIN
     RETURN person;
 END
 $$;
+
+CREATE OR REPLACE FUNCTION siwa.refuse_future_time(what text, moment timestamptz) RETURNS void
+    LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    -- Nothing happened at an infinity, and a register that stands at one never moves again.
+    IF NOT isfinite(moment) THEN
+        RAISE EXCEPTION '% is %, which is no point in time', what, moment
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the time at which it happened.';
+    END IF;
+    -- A time that lies ahead would win against every revocation until it is reached.
+    IF moment > clock_timestamp() + interval '5 minutes' THEN
+        RAISE EXCEPTION '% lies more than five minutes in the future', what
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the time at which it happened, and check the clock.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION siwa.refuse_future_time IS
+    'Raises when the time lies further ahead than clocks may differ, or is an infinity.';
+
+CREATE OR REPLACE FUNCTION siwa.open_session(
+    client_id  text,
+    sub        text,
+    session_id text,
+    created_at timestamptz DEFAULT now(),
+    expires_at timestamptz DEFAULT NULL
+) RETURNS boolean
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    app_group siwa.clients := siwa.app_group(open_session.client_id);
+    person    bigint;
+    known     siwa.account_sessions;
+BEGIN
+    PERFORM siwa.refuse_future_time('created_at', open_session.created_at);
+    IF open_session.expires_at = '-infinity' THEN
+        RAISE EXCEPTION 'expires_at is -infinity, which is no point in time'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for a session that does not expire.';
+    END IF;
+    person := siwa.ensure_consent(app_group.team_id, open_session.sub, app_group.app_id);
+    INSERT INTO siwa.account_sessions (session_id, account_id, app_id, created_at, expires_at)
+    VALUES (
+        open_session.session_id, person, app_group.app_id, coalesce(open_session.created_at, now()),
+        -- To expire at no time is written in one way only.
+        nullif(open_session.expires_at, 'infinity'))
+    ON CONFLICT ON CONSTRAINT account_sessions_pkey DO NOTHING;
+    IF NOT FOUND THEN
+        SELECT s.* INTO STRICT known FROM siwa.account_sessions AS s WHERE s.session_id = open_session.session_id;
+        IF known.account_id <> person OR known.app_id <> app_group.app_id THEN
+            RAISE EXCEPTION 'the session id is taken by another person or app'
+                USING ERRCODE = 'unique_violation', HINT = 'Use a session id that is unique among all applications.';
+        END IF;
+    END IF;
+    RETURN siwa.session_is_live(open_session.session_id);
+END
+$$;
+COMMENT ON FUNCTION siwa.record_sign_in IS
+    'Records that a person signed in; returns the account id. Call it after the identity token was verified. Any client id of a
+group will do. Idempotent. Raises foreign_key_violation for an unknown client id, object_not_in_prerequisite_state for a
+deleted account, invalid_parameter_value for an empty sub, an infinite time or one more than five minutes ahead.';
+COMMENT ON FUNCTION siwa.open_session IS
+    'Opens a session; returns whether it is live. It is born ended when its consent was revoked at or after created_at or the
+account is deleted. expires_at null or infinity: it does not expire. Idempotent for the same session id and person; raises
+unique_violation when another person holds the id, foreign_key_violation for an unknown client id, invalid_parameter_value for
+an infinite created_at or one more than five minutes ahead.';

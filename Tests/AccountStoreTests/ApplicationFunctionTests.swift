@@ -50,6 +50,38 @@ struct ApplicationFunctionTests {
     }
 
     @Test("A session id belongs to one person: opening it again is idempotent, for another it is refused.")
+    @Test(
+        "An infinite time of a sign-in or of a session's start is refused by its name, and nothing of it is kept.",
+        arguments: [WallTime(microseconds: .min), WallTime(microseconds: .max)]
+    )
+    func infinite(time: WallTime) async throws {
+        try await Store.with { store in
+            let signIn = await #expect(throws: PostgresError.self) { try await store.signIn("p", at: time) }
+            #expect(signIn?.sqlState?.rawValue == "22023")
+            #expect(signIn?.message.contains("signed_in_at is \(time)") == true)
+            let start = await #expect(throws: PostgresError.self) {
+                try await store.openSession("s", of: "p", at: time)
+            }
+            #expect(start?.sqlState?.rawValue == "22023")
+            #expect(start?.message.contains("created_at is \(time)") == true)
+            let people = try await store.texts("SELECT sub FROM siwa.accounts")
+            #expect(people.isEmpty)
+        }
+    }
+
+    @Test("A session that expires at infinity doesn't expire; one that expires at minus infinity is refused.")
+    func infiniteExpiry() async throws {
+        try await Store.with { store in
+            let open = "SELECT siwa.open_session('com.example.one', 'p', 's', expires_at => "
+            let refusal = await #expect(throws: PostgresError.self) { try await store.run(open + "'-infinity')") }
+            #expect(refusal?.sqlState?.rawValue == "22023")
+            try await store.run(open + "'infinity')")
+            let session = try #require(try await store.session("s"))
+            #expect(session.isLive)
+            #expect(session.expiresAt == nil)
+        }
+    }
+
     func sessionIdentity() async throws {
         try await Store.with { store in
             let first = try await store.openSession("s", of: "p", at: .at(0))
