@@ -238,3 +238,21 @@ COMMENT ON FUNCTION siwa.open_session IS
 account is deleted. expires_at null or infinity: it does not expire. Idempotent for the same session id and person; raises
 unique_violation when another person holds the id, foreign_key_violation for an unknown client id, invalid_parameter_value for
 an infinite created_at or one more than five minutes ahead.';
+
+CREATE OR REPLACE FUNCTION siwa.app_group(client_id text) RETURNS siwa.clients
+    LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    found_client siwa.clients;
+BEGIN
+    SELECT * INTO found_client FROM siwa.clients AS k WHERE k.client_id = app_group.client_id;
+    IF found_client.client_id IS NULL THEN
+        RAISE EXCEPTION 'client id % is not registered', quote_nullable(app_group.client_id)
+            USING ERRCODE = 'foreign_key_violation',
+                HINT = 'Add it to its app group in SIWAD_APPS and reload siwad (SIGHUP), which writes siwa.clients.';
+    END IF;
+    RETURN found_client;
+END
+$$;
+COMMENT ON TABLE siwa.clients IS
+    'The client ids of every app group, as SIWAD_APPS names them; brought up to date whenever the daemon starts or reloads.';

@@ -17,7 +17,7 @@ struct ApplicationFunctionTests {
         }
     }
 
-    @Test("A sign-in for an unknown client id is refused and names the setting.")
+    @Test("A sign-in for an unknown client id is refused and names the setting, and that reloading takes it over.")
     func unknownClient() async throws {
         try await Store.with { store in
             let error = await #expect(throws: PostgresError.self) {
@@ -25,6 +25,7 @@ struct ApplicationFunctionTests {
             }
             #expect(error?.sqlState == .foreignKeyViolation)
             #expect(error?.hint?.contains("SIWAD_APPS") == true)
+            #expect(error?.hint?.contains("reload siwad (SIGHUP)") == true)
         }
     }
 
@@ -49,7 +50,6 @@ struct ApplicationFunctionTests {
         }
     }
 
-    @Test("A session id belongs to one person: opening it again is idempotent, for another it is refused.")
     @Test(
         "An infinite time of a sign-in or of a session's start is refused by its name, and nothing of it is kept.",
         arguments: [WallTime(microseconds: .min), WallTime(microseconds: .max)]
@@ -82,6 +82,7 @@ struct ApplicationFunctionTests {
         }
     }
 
+    @Test("A session id belongs to one person: opening it again is idempotent, for another it is refused.")
     func sessionIdentity() async throws {
         try await Store.with { store in
             let first = try await store.openSession("s", of: "p", at: .at(0))
