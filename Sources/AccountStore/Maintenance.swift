@@ -10,7 +10,8 @@ public enum Maintenance {
     static let lettersAtOnce: Int64 = 500
 
     /// Asks to do a task, in the transaction that does it: among all daemons one at a time may, and none before
-    /// `interval` has passed since it was last finished.
+    /// `interval` has passed since it was last finished. What was finished in the future, by a clock that had run ahead,
+    /// is due: that future may be years away.
     public static func turn(
         for task: MaintenanceTask,
         every interval: Duration,
@@ -20,7 +21,7 @@ public enum Maintenance {
         guard try transaction.execute(lock).bool(0, 0) else { return .taken }
         let rows = try transaction.execute(lastTime, Binds { $0.append(task.rawValue) })
         let now = try rows.time(0, 0)
-        if let finishedAt = try rows.optionalTime(0, 1), now.duration(since: finishedAt) < interval {
+        if let finishedAt = try rows.optionalTime(0, 1), finishedAt <= now, now.duration(since: finishedAt) < interval {
             return .notDue(finishedAt: finishedAt)
         }
         return .ours(now: now)
@@ -68,8 +69,9 @@ public enum Maintenance {
 
     private static let lock = Statement("SELECT pg_try_advisory_xact_lock(hashtextextended('siwa.maintenance', 0))")
 
+    /// Not `now()`, which is when the transaction began: another daemon may have begun and finished the task since.
     private static let lastTime = Statement(
-        "SELECT now(), (SELECT finished_at FROM siwa.maintenance WHERE task = $1)"
+        "SELECT statement_timestamp(), (SELECT finished_at FROM siwa.maintenance WHERE task = $1)"
     )
 
     private static let lastTimes = Statement(once: "SELECT task, finished_at FROM siwa.maintenance")

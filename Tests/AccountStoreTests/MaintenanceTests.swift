@@ -226,6 +226,21 @@ struct MaintenanceTests {
         }
     }
 
+    @Test("A task that was finished in the future, by a clock that had run ahead, is due, and then as any other.")
+    func finishedInTheFuture() async throws {
+        try await Store.with { store in
+            try await store.run(
+                "INSERT INTO siwa.maintenance (task, finished_at) SELECT 'erasure', now() + interval '5 years'"
+            )
+            guard case .ours(let now) = try await turn(.erasure, on: store.connection, every: .days(1)) else {
+                Issue.record("it would not be done for five years")
+                return
+            }
+            try await store.maintain(.erasure, now: now)
+            #expect(try await turn(.erasure, on: store.connection, every: .days(1)) == .notDue(finishedAt: now))
+        }
+    }
+
     @Test("The rights to read and write rows are enough; who may not delete rows may not drop them by the month.")
     func rights() async throws {
         try await Store.with { store in
