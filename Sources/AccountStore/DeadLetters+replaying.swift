@@ -21,11 +21,14 @@ public struct ReplayedDeadLetter: Sendable, Equatable {
     public let id: Int64
     /// What its notification did.
     public let outcome: NotificationOutcome
+    /// What was found in it, which a letter that was kept unverified does not tell. nil: what is known of it stays.
+    public let notification: VerifiedNotification?
 
     /// A letter whose notification had this outcome.
-    public init(id: Int64, outcome: NotificationOutcome) {
+    public init(id: Int64, outcome: NotificationOutcome, notification: VerifiedNotification? = nil) {
         self.id = id
         self.outcome = outcome
+        self.notification = notification
     }
 }
 
@@ -85,7 +88,8 @@ extension DeadLetters {
         }
     }
 
-    /// Marks claimed letters as replayed, in the transaction that records their notifications.
+    /// Marks claimed letters as replayed, in the transaction that records their notifications. Each says from then on whom
+    /// it is about, so that it is erased with the account.
     public static func resolve(
         _ letters: [ReplayedDeadLetter],
         by operatorName: String,
@@ -98,6 +102,11 @@ extension DeadLetters {
             Binds { binds in
                 binds.appendInt64s(letters.count) { letters[$0].id }
                 binds.appendTexts(letters.count) { letters[$0].outcome.rawValue }
+                binds.appendTexts(letters.count) { letters[$0].notification?.id.rawValue }
+                binds.appendTexts(letters.count) { letters[$0].notification?.audience }
+                binds.appendTexts(letters.count) { letters[$0].notification?.event.subject.rawValue }
+                binds.appendTexts(letters.count) { letters[$0].notification?.event.rawType }
+                binds.appendTexts(letters.count) { letters[$0].notification?.keyID }
                 binds.append(operatorName)
                 binds.append(note)
             }
@@ -132,9 +141,13 @@ extension DeadLetters {
     private static let resolve = Statement(
         """
         UPDATE siwa.dead_letters AS d
-        SET status = 'replayed', outcome = n.outcome, resolved_at = now(), resolved_by = $3, note = $4,
-            attempts = d.attempts + 1
-        FROM unnest($1::bigint[], $2::text[]) AS n (id, outcome)
+        SET status = 'replayed', outcome = n.outcome, jti = coalesce(n.jti, d.jti), aud = coalesce(n.aud, d.aud),
+            sub = coalesce(n.sub, d.sub), event_type = coalesce(n.event_type, d.event_type),
+            verified_kid = coalesce(d.verified_kid, n.verified_kid),
+            verified_at = coalesce(d.verified_at, CASE WHEN n.verified_kid IS NOT NULL THEN now() END),
+            resolved_at = now(), resolved_by = $8, note = $9, attempts = d.attempts + 1
+        FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
+            AS n (id, outcome, jti, aud, sub, event_type, verified_kid)
         WHERE d.id = ANY ($1) AND d.id = n.id
         """
     )

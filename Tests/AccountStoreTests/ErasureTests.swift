@@ -130,6 +130,47 @@ struct ErasureTests {
         }
     }
 
+    @Test("takes the body of a letter that was kept unverified, once it was replayed and so says whom it is about.")
+    func replayedLetter() async throws {
+        try await Store.with { store in
+            let received = ReceivedNotification.sample(
+                "email-enabled",
+                sub: "p",
+                at: .at(-40 * 86_400),
+                id: "j",
+                email: Self.address
+            )
+            let (token, note) = (received.notification.token, "the key is known")
+            let fate = try await store.connection.transaction { session throws(PostgresError) in
+                try Notifications.ensurePartitions(from: .at(-50 * 86_400), through: .at(0), in: session)
+                let letter = ReceivedDeadLetter(
+                    .keysUnavailable(token: token),
+                    body: token,
+                    tokenDigest: [UInt8](repeating: 1, count: 32),
+                    receivedAt: received.receivedAt
+                )
+                _ = try DeadLetters.record([letter], in: session)
+                let id = try DeadLetters.claim(DeadLetterFilter(), after: 0, through: .max, limit: 9, in: session)[0].id
+                let recorded = try Notifications.record([received], source: .replay, in: session)
+                let (notification, outcome) = (received.notification, recorded[0].outcome)
+                let replayed = ReplayedDeadLetter(id: id, outcome: outcome, notification: notification)
+                try DeadLetters.resolve([replayed], by: "kim", note: note, in: session)
+                return try DeadLetters.find(id: id, in: session)?.letter
+            }
+            let letter = try #require(fate)
+            #expect((letter.status, letter.outcome) == (.replayed, "applied"))
+            #expect((letter.resolvedBy, letter.note) == ("kim", note))
+            #expect((letter.notificationID, letter.audience) == ("j", "com.example.one"))
+            #expect((letter.subject, letter.eventType) == ("p", "email-enabled"))
+            #expect((letter.verifiedKeyID, letter.verifiedAt) == ("test", letter.resolvedAt))
+
+            try await store.record(.sample("account-deleted", sub: "p", at: .at(-31 * 86_400), id: "d"))
+            #expect(try await store.maintain(.erasure).lettersErased == 1)
+            let left = try await store.texts("SELECT concat_ws(' ', status, octet_length(body)) FROM siwa.dead_letters")
+            #expect(left == ["replayed 0"])
+        }
+    }
+
     @Test("passes over rows that are being written, and comes back to them.")
     func passesOver() async throws {
         try await withPeople { store in
