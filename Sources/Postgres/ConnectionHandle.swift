@@ -8,6 +8,8 @@ import Glibc
 @safe
 struct ConnectionHandle: ~Copyable {
     private var raw: OpaquePointer?
+    /// What libpq tells of the server's notices while it reads; freed after the connection.
+    private let notices = Notices()
 
     /// No connection.
     init() {
@@ -27,8 +29,18 @@ struct ConnectionHandle: ~Copyable {
             1
         )
         // Without a receiver of its own libpq prints notices on standard error.
-        unsafe PQsetNoticeReceiver(raw, { _, _ in }, nil)
+        unsafe PQsetNoticeReceiver(
+            raw,
+            { notices, notice in
+                guard let notices = unsafe notices, let notice = unsafe notice else { return }
+                unsafe Unmanaged<Notices>.fromOpaque(notices).takeUnretainedValue().received(notice)
+            },
+            Unmanaged.passUnretained(notices).toOpaque()
+        )
     }
+
+    /// Whether, since this was asked last, a commit was reported that the server's synchronous standbys had not confirmed.
+    func takeUnconfirmedCommit() -> Bool { notices.takeUnconfirmedCommit() }
 
     deinit {
         unsafe PQfinish(raw)

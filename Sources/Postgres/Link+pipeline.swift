@@ -101,7 +101,9 @@ extension Link {
             }
             if result.status == PGRES_PIPELINE_SYNC {
                 awaitRequest(of: stop)
+                let isUnconfirmed = handle.takeUnconfirmedCommit()
                 if let failure { throw failure }
+                if isUnconfirmed { throw unconfirmed(stop) }
                 return
             }
             if failure == nil { failure = self.error(in: result, stop) }

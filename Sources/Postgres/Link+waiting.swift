@@ -66,7 +66,9 @@ extension Link {
         }
         if handle.isBroken { throw lost(.broken, failure, isOutcomeUnknown: canCommit) }
         awaitRequest(of: stop)
+        let isUnconfirmed = handle.takeUnconfirmedCommit()
         if let failure { throw failure }
+        if isUnconfirmed { throw unconfirmed(stop) }
         guard let result = last else { throw lost(.broken, nil, isOutcomeUnknown: canCommit) }
         return result
     }
@@ -124,6 +126,18 @@ extension Link {
         close()
         var error = PostgresError(.connectionLost, cause, sqlState: failure?.sqlState)
         error.isOutcomeUnknown = isOutcomeUnknown
+        return error
+    }
+
+    /// A commit that is on the server's disk, but perhaps not on a standby's that it was to wait for. If that one takes
+    /// over, it is gone: so whoever asked must not be told that it is done.
+    func unconfirmed(_ stop: Stop?) -> PostgresError {
+        var error = PostgresError(
+            stop?.code ?? .timedOut,
+            "PostgreSQL was asked to stop while a commit waited for synchronous replication; whether a standby has it is "
+                + "unknown"
+        )
+        error.isOutcomeUnknown = true
         return error
     }
 

@@ -63,7 +63,8 @@ public actor PostgresConnection {
     /// throws. Once COMMIT is sent neither the deadline nor cancellation interrupts it.
     ///
     /// - Parameter deadline: as for `withSession`.
-    /// - Throws: what `body` throws; `connectionLost` with `isOutcomeUnknown` when the answer to COMMIT was lost.
+    /// - Throws: what `body` throws; `connectionLost` with `isOutcomeUnknown` when the answer to COMMIT was lost; `timedOut`
+    ///   with it when somebody else had COMMIT stop waiting for synchronous replication.
     public func transaction<R: Sendable>(
         _ isolation: IsolationLevel = .readCommitted,
         deadline: Duration? = nil,

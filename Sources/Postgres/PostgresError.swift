@@ -9,7 +9,7 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
         case connectionFailed = "connection-failed"
         /// A connection broke, or stopped answering, while it was in use.
         case connectionLost = "connection-lost"
-        /// The deadline passed; the statement was cancelled.
+        /// The deadline passed; the statement was cancelled. Or a commit stopped waiting for synchronous replication.
         case timedOut = "timed-out"
         /// The task was cancelled.
         case cancelled
@@ -41,8 +41,8 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     public internal(set) var columnName: String?
     /// The constraint that was not met.
     public internal(set) var constraintName: String?
-    /// Whether the server may have committed although no answer came: the connection was lost with a COMMIT, or a
-    /// statement outside a transaction, under way.
+    /// Whether the server may have committed all the same: the connection was lost with a COMMIT, or a statement outside a
+    /// transaction, under way; or it has committed, but stopped waiting for the synchronous standbys that it needs.
     public internal(set) var isOutcomeUnknown = false
 
     /// An error of this client, or one made up to stand for the server in a test.
