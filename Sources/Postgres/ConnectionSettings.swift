@@ -63,11 +63,17 @@ public struct ConnectionSettings: Sendable {
     }
 
     /// What a connection begins with, so that no statement depends on the server's or the role's own settings.
+    ///
+    /// A commit is on this server's disk when it is reported, whatever they say, also if they change while the connection
+    /// lasts. How far it has to come on standbys is left to them: the other values of `synchronous_commit`.
     var sessionScript: String {
         """
         SET client_min_messages = warning;
         SET TimeZone = 'UTC';
         SET jit = off;
+        SET default_transaction_isolation = 'read committed';
+        SELECT set_config('synchronous_commit', 'on', false)
+            WHERE current_setting('synchronous_commit') IN ('on', 'off');
         SET statement_timeout = \(statementTimeout.milliseconds);
         SET lock_timeout = \(lockTimeout.milliseconds);
         SET idle_in_transaction_session_timeout = \(idleInTransactionTimeout.milliseconds)

@@ -21,6 +21,31 @@ struct ConnectionTests {
         }
     }
 
+    @Test(
+        "A commit is on the server's disk when it is reported, whatever the role says of that; standbys are its business.",
+        arguments: [("off", "on"), ("on", "on"), ("local", "local"), ("remote_apply", "remote_apply")]
+    )
+    func durability(set: String, used: String) async throws {
+        try await TestDatabase.with { database in
+            let settings = try Self.settings(database.conninfo + " options='-c synchronous_commit=\(set)'")
+            let connection = try await PostgresConnection.connect(settings)
+            #expect(try await connection.text("SHOW synchronous_commit") == used)
+            await connection.close()
+        }
+    }
+
+    @Test("A statement by itself is isolated as those in transactions are, whatever the role says.")
+    func isolation() async throws {
+        try await TestDatabase.with { database in
+            let settings = try Self.settings(
+                database.conninfo + " options='-c default_transaction_isolation=serializable'"
+            )
+            let connection = try await PostgresConnection.connect(settings)
+            #expect(try await connection.text("SHOW transaction_isolation") == "read committed")
+            await connection.close()
+        }
+    }
+
     @Test("A URI is taken as well as keywords, and may name the application.")
     func uri() async throws {
         try await TestDatabase.with { database in
