@@ -55,6 +55,9 @@ public enum DeadLetters {
     )
 
     /// The same token twice in one batch can't be counted twice by one INSERT: the first stands for all of them.
+    ///
+    /// The message to the write-ahead log has the commit wait for disk and standbys also when there is nothing to keep: the
+    /// one that brought the notification may be one that was never confirmed.
     private static let record = Statement(
         """
         WITH input AS MATERIALIZED (
@@ -65,8 +68,8 @@ public enum DeadLetters {
             ) WITH ORDINALITY AS n (
                 received_at, reason, detail, body, token_digest, jti, aud, sub, event_type, verified_kid, position
             )
-            WHERE n.jti IS NULL
-                OR NOT EXISTS (SELECT FROM siwa.notifications AS k WHERE k.jti = n.jti COLLATE "C")
+            WHERE (SELECT pg_logical_emit_message(true, 'siwad', ''::text)) IS NOT NULL
+                AND (n.jti IS NULL OR NOT EXISTS (SELECT FROM siwa.notifications AS k WHERE k.jti = n.jti COLLATE "C"))
             ORDER BY n.token_digest, n.position
         ),
         kept AS (

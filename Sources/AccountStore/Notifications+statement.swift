@@ -15,6 +15,9 @@ extension Notifications {
     ///   or because what is new here is there already, and is executed again.
     /// - A notification that is there already is passed over by its unique `jti`. Its facts are merged all the same, since
     ///   they are the same facts.
+    /// - Where nothing may be written, an empty message goes to the write-ahead log. A commit without anything there
+    ///   waits neither for the disk nor for standbys, but the one that brought a notification that is there already may
+    ///   be one that was never confirmed.
     /// - Of a person whose data were erased no token is kept. Their address register stands at infinity, so that no
     ///   observation moves it.
     ///
@@ -162,7 +165,8 @@ extension Notifications {
                 WHEN (b.is_first AND (b.moves OR b.readdresses) AND b.place IS NOT NULL AND m.consent IS NULL)
                     OR (b.revokes AND b.consent_place IS NOT NULL AND r.consent IS NULL)
                 THEN siwa.refuse_stale_snapshot()
-                ELSE true
+                ELSE b.moves OR b.readdresses OR b.revokes OR b.consent_place IS NULL
+                    OR (SELECT pg_logical_emit_message(true, 'siwad', ''::text)) IS NOT NULL
             END
         ),
         new_consent AS (
