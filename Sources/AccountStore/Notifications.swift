@@ -113,7 +113,7 @@ public enum Notifications {
             .server,
             "it is a standby, or set to read only; name all servers in the database URL, with "
                 + "target_session_attrs=read-write",
-            sqlState: SQLState(rawValue: "25006")
+            sqlState: .readOnlyTransaction
         )
     }
 

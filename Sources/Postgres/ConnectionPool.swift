@@ -67,6 +67,8 @@ public final class ConnectionPool: Sendable {
                 await giveBack(connection)
                 if let result { return result }
             } catch {
+                // What was said to be read only when it was opened stays so, also when new ones are not.
+                if error.sqlState == .readOnlyTransaction { await connection.close() }
                 await giveBack(connection)
                 throw error
             }

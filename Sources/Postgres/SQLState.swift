@@ -28,6 +28,8 @@ public struct SQLState: RawRepresentable, Hashable, Sendable, CustomStringConver
     public static let checkViolation = SQLState(rawValue: "23514")
     /// The plan of a prepared statement no longer fits the tables.
     public static let featureNotSupported = SQLState(rawValue: "0A000")
+    /// The server is a standby, or the role, database or server is set to read only.
+    public static let readOnlyTransaction = SQLState(rawValue: "25006")
     /// A prepared statement of that name is not known to the server.
     public static let invalidStatementName = SQLState(rawValue: "26000")
     /// The user name or the way to authenticate was refused.

@@ -65,6 +65,28 @@ struct ConnectionPoolTests {
         }
     }
 
+    @Test("A connection that was opened while the database was read only isn't used once it no longer is.")
+    func readOnly() async throws {
+        try await TestDatabase.with { database in
+            let administrator = try await PostgresConnection.connect(database.settings)
+            let setting = "ALTER DATABASE \(database.name) SET default_transaction_read_only"
+            try await administrator.script("\(setting) = on")
+            let pool = database.pool(maximum: 1)
+            let error = await postgresError {
+                try await pool.transaction { session throws(PostgresError) in
+                    try session.execute(script: "CREATE TABLE t ()")
+                }
+            }
+            #expect(error?.sqlState == .readOnlyTransaction)
+            try await administrator.script("\(setting) = off")
+            try await pool.transaction { session throws(PostgresError) in
+                try session.execute(script: "CREATE TABLE t ()")
+            }
+            await administrator.close()
+            await pool.close()
+        }
+    }
+
     private struct Holder {
         let gate: PostgresConnection
         let task: Task<String, any Error>
