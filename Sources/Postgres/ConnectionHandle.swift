@@ -61,6 +61,12 @@ struct ConnectionHandle: ~Copyable {
 
     var serverVersion: Int { unsafe Int(PQserverVersion(raw)) }
 
+    /// What the database keeps texts in, as PostgreSQL calls it; nil if whoever answered for the server did not say.
+    var serverEncoding: String? {
+        guard let name = unsafe PQparameterStatus(raw, "server_encoding") else { return nil }
+        return unsafe String(cString: name)
+    }
+
     var transactionStatus: PGTransactionStatusType { unsafe PQtransactionStatus(raw) }
 
     var errorMessage: String {

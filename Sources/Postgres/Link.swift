@@ -36,6 +36,13 @@ final class Link {
                 "the server is PostgreSQL \(handle.serverVersion / 10_000); use PostgreSQL 14 or later"
             )
         }
+        if let encoding = handle.serverEncoding, encoding != "UTF8" {
+            // It would refuse, or garble, whatever text it has no characters for.
+            throw PostgresError(
+                .usage,
+                "the database's encoding is \(encoding); create one with ENCODING 'UTF8'"
+            )
+        }
         _ = try execute(script: settings.sessionScript)
     }
 

@@ -16,7 +16,8 @@ public actor PostgresConnection {
 
     /// Connects.
     ///
-    /// - Throws: `connectionFailed` with the cause in libpq's words, `cancelled`.
+    /// - Throws: `connectionFailed` with the cause in libpq's words, `cancelled`; `usage` for a database that can't hold
+    ///   every text.
     public static func connect(_ settings: ConnectionSettings) async throws(PostgresError) -> PostgresConnection {
         let connection = try PostgresConnection(settings)
         try await connection.use(lasting: settings.connectTimeout) { link throws(PostgresError) in try link.open() }

@@ -46,6 +46,22 @@ struct ConnectionTests {
         }
     }
 
+    @Test("A database that can't hold every text is refused, by its encoding.", arguments: ["LATIN1", "SQL_ASCII"])
+    func encoding(name: String) async throws {
+        try await TestDatabase.with { database in
+            let administrator = try await PostgresConnection.connect(database.settings)
+            let other = "\(database.name)_\(name.lowercased())"
+            try await administrator.script("CREATE DATABASE \(other) TEMPLATE template0 ENCODING '\(name)' LOCALE 'C'")
+            let error = await postgresError {
+                try await PostgresConnection.connect(Self.settings(database.conninfo + " dbname=\(other)"))
+            }
+            #expect(error?.code == .usage)
+            #expect(error?.description == "the database's encoding is \(name); create one with ENCODING 'UTF8'")
+            try await administrator.script("DROP DATABASE \(other) WITH (FORCE)")
+            await administrator.close()
+        }
+    }
+
     @Test("A URI is taken as well as keywords, and may name the application.")
     func uri() async throws {
         try await TestDatabase.with { database in

@@ -115,6 +115,32 @@ struct DatabaseCommandTests {
         }
     }
 
+    @Test("one that can't hold every text is a configuration error, also for doctor.")
+    func encoding() async throws {
+        try await TestDatabase.with { database in
+            let administrator = try await PostgresConnection.connect(database.settings)
+            let other = "\(database.name)_latin"
+            try await administrator.withSession { session throws(PostgresError) in
+                try session.execute(script: "CREATE DATABASE \(other) TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+            }
+            let environment = [
+                "SIWAD_DATABASE_URL": "\(database.conninfo) dbname=\(other)",
+                "SIWAD_APPS": "AAAAAAAAAA/com.example.one", "SIWAD_KEYS_URL": "file:///nowhere",
+            ]
+            let problem = "the database's encoding is LATIN1; create one with ENCODING 'UTF8'"
+            for command in ["migrate", "serve"] {
+                let result = await siwad(command, environment: environment)
+                #expect(result.status == .configuration)
+                #expect(result.errors == "siwad: SIWAD_DATABASE_URL: \(problem)\n")
+            }
+            #expect(await siwad("doctor", environment: environment).output.contains(problem))
+            try await administrator.withSession { session throws(PostgresError) in
+                try session.execute(script: "DROP DATABASE \(other) WITH (FORCE)")
+            }
+            await administrator.close()
+        }
+    }
+
     @Test("one that isn't migrated is named as such, then migrated, once.")
     func migration() async throws {
         try await TestDatabase.with { database in
