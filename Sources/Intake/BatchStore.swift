@@ -1,5 +1,6 @@
 import AccountStore
 import AppleNotifications
+import Glibc
 import Postgres
 
 /// A submission that is durable, with its answer.
@@ -24,6 +25,12 @@ struct BatchStore {
 
     /// How often a batch is tried again that lost against another writer, or was chosen to resolve a deadlock.
     static let maximumConflicts = 20
+
+    /// How long at most to wait after so many conflicts in a row. The first few tries lose nothing by coming at once;
+    /// writers that go on getting in one another's way need to come apart.
+    static func longestPause(afterConflicts conflicts: Int) -> Duration {
+        conflicts > 3 ? .milliseconds(1 << min(conflicts - 3, 5)) : .zero
+    }
 
     /// Stores everything in the batch; nothing is answered yet.
     ///
@@ -86,8 +93,15 @@ struct BatchStore {
                 return try Notifications.record(batch, source: source, in: session)
             } catch let error where error.isConflict && conflicts < Self.maximumConflicts {
                 conflicts += 1
+                pause(afterConflicts: conflicts)
             }
         }
+    }
+
+    /// Blocks the connection's own thread, as a statement would.
+    private func pause(afterConflicts conflicts: Int) {
+        let longest = Self.longestPause(afterConflicts: conflicts)
+        if longest > .zero { usleep(UInt32.random(in: 0...UInt32(longest / .microseconds(1)))) }
     }
 
     private func keep(
