@@ -31,7 +31,18 @@ public final class ConnectionPool: Sendable {
         deadline: Duration? = nil,
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
     ) async throws(PostgresError) -> R {
-        try await use(deadline) { link throws(PostgresError) in try link.session(body) }
+        try await use(try await acquire(), deadline) { link throws(PostgresError) in try link.session(body) }
+    }
+
+    /// As ``withSession(deadline:_:)``, but nil at once when all connections are in use.
+    public func withSessionIfFree<R: Sendable>(
+        deadline: Duration? = nil,
+        _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
+    ) async throws(PostgresError) -> R? {
+        guard let grant = try grantAtOnce() else { return nil }
+        return try await use(try await connection(grant), deadline) { link throws(PostgresError) in
+            try link.session(body)
+        }
     }
 
     /// Runs `body` in a transaction, as `PostgresConnection.transaction` does.
@@ -42,7 +53,9 @@ public final class ConnectionPool: Sendable {
         deadline: Duration? = nil,
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
     ) async throws(PostgresError) -> R {
-        try await use(deadline) { link throws(PostgresError) in try link.transaction(isolation, body) }
+        try await use(try await acquire(), deadline) { link throws(PostgresError) in
+            try link.transaction(isolation, body)
+        }
     }
 
     /// Closes idle connections at once and the others when they are given back; refuses whoever waits or comes.
@@ -57,11 +70,12 @@ public final class ConnectionPool: Sendable {
     private static let closedError = PostgresError(.usage, "the connection pool is closed")
 
     private func use<R: Sendable>(
+        _ first: PostgresConnection,
         _ deadline: Duration?,
         _ body: @Sendable (Link) throws(PostgresError) -> R
     ) async throws(PostgresError) -> R {
+        var connection = first
         while true {
-            let connection = try await acquire()
             do throws(PostgresError) {
                 let result = try await connection.unlessStale(deadline: deadline, body)
                 await giveBack(connection)
@@ -72,16 +86,25 @@ public final class ConnectionPool: Sendable {
                 await giveBack(connection)
                 throw error
             }
+            connection = try await acquire()
         }
     }
 
     private func acquire() async throws(PostgresError) -> PostgresConnection {
-        let grant: Grant
+        if let grant = try grantAtOnce() { return try await connection(grant) }
+        return try await connection(try await waitForGrant())
+    }
+
+    /// What can be had without waiting; nil if there is nothing.
+    private func grantAtOnce() throws(PostgresError) -> Grant? {
         switch state.withLock({ $0.connectionWanted() }) {
-        case .grant(let immediate): grant = immediate
+        case .grant(let grant): return grant
         case .refuse: throw Self.closedError
-        case .wait: grant = try await waitForGrant()
+        case .wait: return nil
         }
+    }
+
+    private func connection(_ grant: Grant) async throws(PostgresError) -> PostgresConnection {
         switch grant {
         case .connection(let connection):
             return connection

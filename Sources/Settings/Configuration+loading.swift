@@ -2,6 +2,10 @@ import AppleNotifications
 import Telemetry
 
 extension Configuration {
+    /// The fewest connections with which the daemon can work: one on which what comes in is stored, one on which what is in
+    /// the spool is, and one for everything else.
+    public var leastDatabaseConnections: Int { spoolDirectory == nil ? 2 : 3 }
+
     /// The configuration that these sources make: flags over environment over file over defaults.
     /// - Throws: Every unknown key and every malformed value.
     public init(from sources: SettingsSources) throws(SettingsError) {
@@ -79,7 +83,7 @@ extension Configuration {
 
     private mutating func assignLimits(from texts: inout SettingTexts) {
         let ranges: [(SettingKey, WritableKeyPath<Configuration, Int>, ClosedRange<Int>)] = [
-            (.databaseConnections, \.databaseConnections, 1...100),
+            (.databaseConnections, \.databaseConnections, 2...100),
             (.batchLimit, \.batchLimit, 1...10_000),
             (.queueLimit, \.queueLimit, 1...1_000_000),
             (.deadLetterLimit, \.deadLetterLimit, 0...1_000_000_000),
@@ -93,6 +97,12 @@ extension Configuration {
     }
 
     private func checkPairs(_ texts: inout SettingTexts) {
+        if databaseConnections < leastDatabaseConnections, let sourced = texts.text(of: .spoolDirectory) {
+            texts.problems.append(
+                "\(sourced.origin.name(of: .spoolDirectory)) needs \(SettingKey.databaseConnections.environmentName) to be "
+                    + "at least \(leastDatabaseConnections): what is in the spool is stored over a connection of its own"
+            )
+        }
         for (present, missing) in [(SettingKey.tlsCertificate, SettingKey.tlsKey), (.tlsKey, .tlsCertificate)] {
             guard let sourced = texts.text(of: present), texts.text(of: missing) == nil else { continue }
             texts.problems.append("\(sourced.origin.name(of: present)) needs \(missing.environmentName) too")

@@ -33,7 +33,7 @@ public struct Configuration: Sendable {
 
     /// `database_url`
     public internal(set) var database = Database.notConfigured
-    /// `database_connections`, 1 to 100.
+    /// `database_connections`, ``leastDatabaseConnections`` to 100.
     public internal(set) var databaseConnections = 4
     /// `apps`; nil where nobody set it.
     public internal(set) var apps: AudienceMap?

@@ -53,7 +53,7 @@ extension SettingKey {
     public var meaning: String {
         switch self {
         case .databaseURL: "libpq URI or conninfo; else DATABASE_URL, else libpq's PG* variables"
-        case .databaseConnections: "at most this many connections to PostgreSQL"
+        case .databaseConnections: "at most this many connections to PostgreSQL, at least 2, with a spool 3"
         case .apps: "apps served: TEAMID/primary.app.id, further client ids after +, comma-separated"
         case .listen: "address of the notification endpoint"
         case .notificationPath: "path of the notification endpoint"

@@ -32,6 +32,24 @@ struct ConnectionPoolTests {
         }
     }
 
+    @Test("Whoever doesn't want to wait gets nothing while all are in use.")
+    func ifFree() async throws {
+        try await TestDatabase.with { database in
+            let pool = ConnectionPool(database.settings, maximum: 1, acquireTimeout: .seconds(600))
+            func ask() async throws -> String? {
+                try await pool.withSessionIfFree { session throws(PostgresError) in
+                    try session.execute(Statement(once: "SELECT 'x'")).string(0, 0)
+                }
+            }
+            #expect(try await ask() == "x")
+            let holder = try await holdConnection(of: pool, database)
+            #expect(try await ask() == nil)
+            try await holder.release()
+            #expect(try await ask() == "x")
+            await pool.close()
+        }
+    }
+
     @Test("A cancelled task stops waiting for a connection.")
     func cancelledWaiter() async throws {
         try await TestDatabase.with { database in

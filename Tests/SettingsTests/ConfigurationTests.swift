@@ -103,8 +103,8 @@ struct ConfigurationTests {
     @Test(
         "says of a malformed value where it stands and what to write.",
         arguments: [
-            ("SIWAD_DATABASE_CONNECTIONS", "0", "write a whole number from 1 to 100"),
-            ("SIWAD_DATABASE_CONNECTIONS", "4.5", "write a whole number from 1 to 100"),
+            ("SIWAD_DATABASE_CONNECTIONS", "1", "write a whole number from 2 to 100"),
+            ("SIWAD_DATABASE_CONNECTIONS", "4.5", "write a whole number from 2 to 100"),
             ("SIWAD_LISTEN", "8080", "write host:port, such as 127.0.0.1:8080 or [::1]:8080"),
             ("SIWAD_LISTEN", "::1:8080", "write an IPv6 address in brackets, such as [::1]:8080"),
             ("SIWAD_LISTEN", "a:70000", "the port must be a number from 0 to 65535, as in 127.0.0.1:8080"),
@@ -169,6 +169,17 @@ struct ConfigurationTests {
         #expect(problems(files: file)[0].hasPrefix("keys_refresh (siwad.yaml, line 3) is “soon”: "))
         let list = ["siwad.yaml": "issuer: [a, b]"]
         #expect(problems(files: list) == ["issuer (siwad.yaml, line 1) takes one value, not a list"])
+    }
+
+    @Test("needs a connection for what is in the spool, beside the two that it always needs.")
+    func connections() {
+        #expect(problems(environment: ["SIWAD_DATABASE_CONNECTIONS": "2"]) == [])
+        #expect(
+            problems(environment: ["SIWAD_DATABASE_CONNECTIONS": "2", "SIWAD_SPOOL_DIRECTORY": "/spool"]) == [
+                "SIWAD_SPOOL_DIRECTORY needs SIWAD_DATABASE_CONNECTIONS to be at least 3: what is in the spool is stored over "
+                    + "a connection of its own"
+            ]
+        )
     }
 
     @Test("needs both halves of what belongs together.")

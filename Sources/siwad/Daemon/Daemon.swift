@@ -20,8 +20,8 @@ struct Daemon: Sendable {
     /// Connections beside the writer's.
     let pool: ConnectionPool
     /// The connection on which readiness is found out: whoever asks wants an answer at once, also when all others are
-    /// stuck on a wire that is dead.
-    let probes: ConnectionPool
+    /// stuck on a wire that is dead. nil: there may be no more connections than the writer needs, and one other.
+    let probes: ConnectionPool?
     /// The threads of the network.
     let loops: EventLoops
     /// Where the parts write what happens.
@@ -52,10 +52,11 @@ struct Daemon: Sendable {
         let spool = try configuration.spoolDirectory.map { path throws(SpoolError) in
             try Spool(directory: path, limit: configuration.spoolLimit)
         }
-        // The writer has a connection of its own, and another one while it empties the spool; so has readiness.
-        let others = configuration.databaseConnections - (spool == nil ? 2 : 3)
-        pool = ConnectionPool(settings, maximum: max(1, others))
-        probes = ConnectionPool(Self.impatient(settings), maximum: 1, acquireTimeout: .seconds(1))
+        // The writer has a connection of its own, and another one while it empties the spool.
+        let others = configuration.databaseConnections - configuration.leastDatabaseConnections + 1
+        pool = ConnectionPool(settings, maximum: max(1, others - 1))
+        probes =
+            others > 1 ? ConnectionPool(Self.impatient(settings), maximum: 1, acquireTimeout: .seconds(1)) : nil
         loops = EventLoops.start()
         upkeep = Upkeep(
             pool: pool,
@@ -148,7 +149,7 @@ struct Daemon: Sendable {
     /// Gives back what the parts hold. Call it once their services have ended. The event loops end with the process: a
     /// connection that is still being closed may want them, and nobody else does.
     func close() async {
-        await probes.close()
+        await probes?.close()
         await pool.close()
     }
 
