@@ -67,7 +67,10 @@ struct ReplayBatch {
         do throws(PostgresError) {
             let recorded = try Self.record(items.map(\.received), in: transaction)
             for (item, recorded) in zip(items, recorded) {
-                replayed.append(ReplayedDeadLetter(id: item.letter.id, outcome: recorded.outcome))
+                let notification = item.received.notification
+                replayed.append(
+                    ReplayedDeadLetter(id: item.letter.id, outcome: recorded.outcome, notification: notification)
+                )
                 fates.append(
                     LetterFate(
                         id: item.letter.id,

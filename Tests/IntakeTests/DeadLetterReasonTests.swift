@@ -125,6 +125,9 @@ struct DeadLetterReasonTests {
             let later = WallTime.now() + .seconds(9 * 86_400)
             #expect(try await fixture.replay(now: { later })?.lines == ["1 keys-unavailable → applied"])
             #expect(try await fixture.texts("SELECT verified_kid FROM siwa.notifications") == [rotated.keyID])
+            let letter = try await fixture.letter().letter
+            #expect((letter.subject, letter.audience) == ("person", "com.example.one"), "or no erasure would find it")
+            #expect(letter.verifiedKeyID == rotated.keyID)
         }
     }
 
