@@ -69,7 +69,7 @@ public struct JSONReader: ~Copyable {
     /// - Throws: `malformedJSON`, also for a name that the object already has.
     public mutating func nextMember() throws(JOSEError) -> Bool {
         guard try advance(to: UInt8(ascii: "}")) else {
-            names.endObject()
+            try names.endObject(of: bytes)
             return false
         }
         guard position < bytes.count, bytes[position] == UInt8(ascii: "\"") else {
