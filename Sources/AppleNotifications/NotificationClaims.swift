@@ -45,4 +45,20 @@ struct NotificationClaims: Sendable {
         }
         try reader.end()
     }
+
+    /// Whether a payload that can't be read has a member `events` somewhere: without one it is no notification. What stands
+    /// in a string can't look like that, since the quotes within it are escaped.
+    static func namesEvents(_ payload: [UInt8]) -> Bool {
+        let name = Array("\"events\"".utf8)
+        var rest = payload[...]
+        while let quote = rest.firstIndex(of: UInt8(ascii: "\"")) {
+            rest = rest[quote...]
+            if rest.starts(with: name) {
+                let following = rest.dropFirst(name.count).first { ![0x20, 0x09, 0x0A, 0x0D].contains($0) }
+                if following == UInt8(ascii: ":") { return true }
+            }
+            rest = rest.dropFirst()
+        }
+        return false
+    }
 }

@@ -66,6 +66,8 @@ public final class NotificationVerifier {
         do {
             evidence.claims = try NotificationClaims(parsing: jws.payload)
         } catch {
+            // Whoever signs in chooses the nonce of an identity token, and with it whether the payload can be read.
+            guard NotificationClaims.namesEvents(jws.payload) else { throw .refused(.notANotification, at: .claims) }
             throw .deadLetter(.malformedClaims, "The payload is not strict JSON: \(error.description).", at: .claims)
         }
         return try policy.judge(evidence.claims, keyID: evidence.keyID ?? kid, token: token, clock: clock)

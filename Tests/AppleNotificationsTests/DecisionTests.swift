@@ -103,15 +103,35 @@ import Testing
         let deep = String(repeating: "[", count: 40) + String(repeating: "]", count: 40)
         let open = String(valid.dropLast())
         let payloads: [String] = [
-            "", "x", "[]", "null", "\"x\"", "\(valid)x", "\u{FEFF}\(valid)", open, "\(open),\"iss\":\"x\"}",
+            "\(valid)x", "\u{FEFF}\(valid)", open, "[\(valid)]", "\(open),\"iss\":\"x\"}",
             "\(open),\"\\u0069ss\":\"x\"}", "\(open),\"x\":\(deep)}", "\(open),\"x\":01}",
-            "\(open),\"x\":\"\\u0000\"}", "\(open),\"x\":\"\\ud800\"}",
+            "\(open),\"x\":\"\\u0000\"}", "\(open),\"x\":\"\\ud800\"}", "{\"x\":\"\\u0000\",\"events\" \t\r\n:{}}",
         ]
         for payload in payloads {
             let letter = try #require(stage.verdict(on: try stage.apple.token(claims: payload)).deadLetter)
             #expect(letter.reason == .malformedClaims)
             #expect(letter.verifiedKeyID == stage.apple.keyID)
             #expect(letter.notificationID == nil && letter.audience == nil && letter.subject == nil)
+        }
+    }
+
+    @Test("Signed by Apple but no strict JSON, and without events: no notification, whatever its strings hold.")
+    func notJSONWithoutEvents() throws {
+        let stage = try Stage.set()
+        let claims = ClaimText.notification.with("events", nil)
+        var payloads = ["", "x", "[]", "null", "\"x\"", "\"events\"", "[\"events\"]", "\(claims.text)x"]
+        for nonce in [
+            "\\u0000", "\\ud800", "\u{1}", "\\u0000\\\"events\\\":{}", "\\ud800\\\\\\\"events\\\" :\\\"",
+            "events\\u0000",
+        ] {
+            payloads.append(claims.with("nonce", "\"\(nonce)\"").text)
+        }
+        payloads.append(claims.with("nonce", "\"events\"").with("x", "\"\\u0000\"").text)
+        for payload in payloads {
+            let token = try stage.apple.token(claims: payload)
+            #expect(stage.verdict(on: token) == .refused(.notANotification), "\(payload)")
+            let last = try #require(stage.explanation(of: token).last)
+            #expect(last.name == .claims && !last.passed && last.detail.hasPrefix("not-a-notification: "))
         }
     }
 
