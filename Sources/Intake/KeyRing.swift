@@ -74,7 +74,8 @@ public final class KeyRing: Sendable {
 
     /// Loads the persisted keys, then keeps the set fresh until ``stop()`` or cancellation.
     public func run() async {
-        await withTaskGroup { group in
+        // Discarding: nobody waits for the children one by one, and a group that expects it keeps each until its own end.
+        await withDiscardingTaskGroup { group in
             // Beside the fetches too: a PostgreSQL that doesn't answer holds up no start.
             group.addTask { await self.loadPersisted() }
             group.addTask { await self.refreshOnSchedule() }
