@@ -5,6 +5,8 @@ import Synchronization
 public struct KeySet: Sendable {
     /// The keys, each `kid` once.
     public let keys: [JSONWebKey]
+    /// Names of keys that Apple's set has and that can't be used: they are not absent. None is also in ``keys``.
+    public let unusable: Set<String>
     /// When Apple's endpoint said so; nil for keys that were kept from an earlier run.
     public let fetchedAt: WallTime?
     /// Tells this set from every other one made in this process; later ones have higher numbers. What is prepared for a
@@ -17,16 +19,17 @@ public struct KeySet: Sendable {
     private static let lastVersion = Atomic<Int>(0)
 
     /// A snapshot of `keys`; of several with the same `kid` the first counts.
-    public init(_ keys: [JSONWebKey], fetchedAt: WallTime?) {
+    public init(_ keys: [JSONWebKey], unusable: some Sequence<String> = [], fetchedAt: WallTime?) {
         var names: Set<String> = []
         self.keys = keys.filter { names.insert($0.keyID).inserted }
+        self.unusable = Set(unusable).subtracting(names)
         self.fetchedAt = fetchedAt
         self.version = Self.lastVersion.add(1, ordering: .relaxed).newValue
     }
 
     /// A snapshot of what Apple's endpoint returned at `fetchedAt`.
     public init(_ set: JSONWebKeySet, fetchedAt: WallTime?) {
-        self.init(set.keys, fetchedAt: fetchedAt)
+        self.init(set.keys, unusable: set.ignored.compactMap(\.keyID), fetchedAt: fetchedAt)
     }
 
     /// Whether it has no key.
@@ -40,5 +43,10 @@ public struct KeySet: Sendable {
     /// Whether it has a key of that name.
     public func contains(kid: String) -> Bool {
         keys.contains { $0.keyID == kid }
+    }
+
+    /// Whether it has no key of that name, not even one that can't be used.
+    public func lacks(kid: String) -> Bool {
+        !contains(kid: kid) && !unusable.contains(kid)
     }
 }

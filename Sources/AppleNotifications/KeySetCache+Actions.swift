@@ -5,7 +5,7 @@ extension KeySetCache {
         case keyFound
         /// Apple's set is fresh and lacks it.
         case unknownKey
-        /// It can't be said at present; worth asking again after so many seconds, at least 1.
+        /// It can't be said at present, or the key is there and can't be used; worth asking again after so many seconds, at least 1.
         case keysUnavailable(retryAfterSeconds: Int)
     }
 

@@ -7,6 +7,7 @@
 ///   schedule don't count for the floor.
 /// - A key is known to be absent when a fetch that *began* after somebody asked for it succeeded without it. A fetch
 ///   that was under way already may show the set as it was before: it settles nothing about that key.
+/// - A key that the set has but that can't be used is not absent: the publisher may mend it, so it is asked for again.
 /// - A fetch that fails or brings no key keeps the last good set.
 public struct KeySetCache: Sendable {
     /// Waiting for a key at most; beyond that the answer is `keysUnavailable`.
@@ -273,14 +274,18 @@ extension KeySetCache {
     ) -> Ending {
         var memory = fetching.memory
         memory.settled(
-            absent: fetching.inQuestion.filter { !fetched.contains(kid: $0) },
+            absent: fetching.inQuestion.filter { fetched.lacks(kid: $0) },
             fetchBeganAt: fetching.began
         )
         let found = fetching.waiters.filter { fetched.contains(kid: $0.kid) }
         let missing = fetching.waiters.filter { !fetched.contains(kid: $0.kid) }
-        let unknown = missing.filter { fetching.inQuestion.contains($0.kid) }
+        let settled = missing.filter { fetching.inQuestion.contains($0.kid) }
+        let unknown = settled.filter { fetched.lacks(kid: $0.kid) }
+        let unusable = settled.filter { !fetched.lacks(kid: $0.kid) }
         let open = missing.filter { !fetching.inQuestion.contains($0.kid) }
+        let seconds = memory.secondsUntilFetchAllowed(at: now) ?? 1
         var resolutions = tell(.keyFound, to: found) + tell(.unknownKey, to: unknown)
+        resolutions += tell(.keysUnavailable(retryAfterSeconds: seconds), to: unusable)
 
         if !open.isEmpty, memory.secondsUntilFetchAllowed(at: now) == nil {
             memory.causedFetch(at: now)
@@ -293,7 +298,6 @@ extension KeySetCache {
                 action: FetchEndedAction(resolutions: resolutions, fetchesAgain: true)
             )
         }
-        let seconds = memory.secondsUntilFetchAllowed(at: now) ?? 1
         resolutions += tell(.keysUnavailable(retryAfterSeconds: seconds), to: open)
         return Ending(
             next: .idle(Idle(memory: memory, failures: 0, refreshDueAt: now + refresh)),

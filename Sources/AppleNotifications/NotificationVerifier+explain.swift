@@ -74,7 +74,9 @@ extension NotificationVerifier {
         case .refused(let rejection, _):
             "\(rejection.rawValue): \(rejection.detail)"
         case .needsKey(let kid):
-            "no key \(JSONValue.quoted(kid)) in the key set, which has \(names(of: keys))"
+            keys.unusable.contains(kid)
+                ? "key \(JSONValue.quoted(kid)) of the key set can't be used; the usable ones: \(names(of: keys))"
+                : "no key \(JSONValue.quoted(kid)) in the key set, which has \(names(of: keys))"
         case .deadLetter(let reason, let detail, _):
             "\(reason.rawValue): \(detail)"
         }

@@ -30,6 +30,8 @@ public final class KeyRing: Sendable {
         var cache: KeySetCache
         var waiters: [Int: @Sendable (KeySetCache.Verdict) -> Void] = [:]
         var lastWaiter = 0
+        /// The unusable keys that the log has heard of.
+        var ignored: [JSONWebKeySet.IgnoredKey] = []
     }
 
     private let state: Mutex<State>
@@ -142,14 +144,23 @@ public final class KeyRing: Sendable {
             ended { $0.fetchFailed(at: .now) }
             return nil
         }
-        for key in set.ignored {
-            log.warning("a key of Apple's set is not usable", ["reason": key.reason])
-        }
+        warn(of: set.ignored)
         metrics.keyFetches.increment("success")
         let now = WallTime.now()
         metrics.keysFetchedAt.set(Double(now.microseconds) / 1_000_000)
         ended { $0.fetchSucceeded(KeySet(set, fetchedAt: now), at: .now) }
         return set.keys
+    }
+
+    /// Warns of unusable keys once, and again when they are others.
+    private func warn(of ignored: [JSONWebKeySet.IgnoredKey]) {
+        guard state.withLock({ exchange(&$0.ignored, with: ignored) }) != ignored else { return }
+        for key in ignored {
+            log.warning(
+                "a key of Apple's set is not usable",
+                ["kid": key.keyID ?? "none that is valid", "reason": key.reason]
+            )
+        }
     }
 
     private func persist(_ keys: [JSONWebKey]) async {

@@ -28,8 +28,9 @@ public struct JSONWebKeySet: Sendable, Hashable {
         ignored = []
     }
 
-    /// Parses a key set. A key that can't be used is passed over with a reason; a `kid` that several RSA keys share selects
-    /// none of them.
+    /// Parses a key set. A key that can't be used is passed over with a reason. A key that is listed again counts once, and
+    /// what is no key for verifying with takes nothing from one that has the same `kid`; a `kid` that several usable keys
+    /// share selects none of them.
     ///
     /// - Throws: `malformedJSON`; `unusableKeySet` where it is JSON but no key set, too large, or without one usable key.
     public init(parsing json: [UInt8]) throws(JOSEError) {
@@ -37,22 +38,18 @@ public struct JSONWebKeySet: Sendable, Hashable {
             throw Self.unusable("this is not a key set: a JSON object with an array named keys is expected")
         }
         guard members.count <= Self.maximumCount else { throw Self.unusable("the key set has more than 64 keys") }
-        var uses: [String: Int] = [:]
-        for member in members where member["kty"]?.string == "RSA" {
-            if let keyID = member["kid"]?.string { uses[keyID, default: 0] += 1 }
-        }
+        let candidates = members.map(Candidate.init)
+        var materials: [String: Set<RSAPublicKey>] = [:]
+        for case .usable(let key) in candidates { materials[key.keyID, default: []].insert(key.publicKey) }
         var keys: [JSONWebKey] = []
         var ignored: [IgnoredKey] = []
-        for member in members {
-            do throws(JOSEError) {
-                let key = try JSONWebKey(member)
-                guard uses[key.keyID] == 1 else {
-                    throw JOSEError(code: .unusableKey, message: "several keys have this kid")
-                }
-                keys.append(key)
-            } catch {
-                let keyID = member["kid"]?.string.flatMap { JWSHeader.isKeyID($0) ? $0 : nil }
-                ignored.append(IgnoredKey(keyID: keyID, reason: error.message))
+        for candidate in candidates {
+            switch candidate {
+            case .unusable(let key): ignored.append(key)
+            case .usable(let key) where materials[key.keyID]?.count != 1:
+                ignored.append(IgnoredKey(keyID: key.keyID, reason: "several keys have this kid"))
+            case .usable(let key):
+                if !keys.contains(key) { keys.append(key) }
             }
         }
         guard !keys.isEmpty else { throw Self.unusable("the key set has no usable key") }
@@ -68,6 +65,21 @@ public struct JSONWebKeySet: Sendable, Hashable {
     /// The usable keys as compact JSON: what a key endpoint serves.
     public var json: String {
         "{\"keys\":[" + keys.map(\.json).joined(separator: ",") + "]}"
+    }
+
+    /// A member of the set, looked at by itself.
+    private enum Candidate {
+        case usable(JSONWebKey)
+        case unusable(IgnoredKey)
+
+        init(_ member: JSONValue) {
+            do throws(JOSEError) {
+                self = .usable(try JSONWebKey(member))
+            } catch {
+                let keyID = member["kid"]?.string.flatMap { JWSHeader.isKeyID($0) ? $0 : nil }
+                self = .unusable(IgnoredKey(keyID: keyID, reason: error.message))
+            }
+        }
     }
 
     private static func unusable(_ message: String) -> JOSEError {

@@ -139,6 +139,19 @@ import Testing
         )
     }
 
+    @Test("Fetching: a key that came but can't be used is unavailable, never unknown, and is asked for again.")
+    func unusableKey() throws {
+        var cache = try asking()
+        #expect(cache.keyWanted("x", waiter: 2, at: at(100.1)) == .wait)
+        let set = KeySet(try set("a").keys, unusable: ["x"], fetchedAt: WallTime(seconds: 0))
+        #expect(cache.fetchSucceeded(set, at: at(101)) == ended((1, unavailable(59)), (2, unavailable(59))))
+        #expect(cache.keyWanted("x", waiter: 3, at: at(110)) == .answer(unavailable(50)))
+        #expect(cache.keyWanted("x", waiter: 4, at: at(160)) == .fetchAndWait)
+        #expect(cache.fetchSucceeded(set, at: at(161)) == ended((4, unavailable(59))))
+        #expect(cache.keyWanted("x", waiter: 5, at: at(220)) == .fetchAndWait)
+        #expect(cache.fetchSucceeded(try self.set("a"), at: at(221)) == ended((5, .unknownKey)))
+    }
+
     @Test("Fetching: a key that is there never waits.")
     func fetchingKnownKey() throws {
         for var cache in [try refreshing(), try asking()] {

@@ -16,6 +16,22 @@ import Testing
         #expect(!set.isEmpty && KeySet.none.isEmpty)
     }
 
+    @Test("A key that is there and can't be used is neither there to verify with nor lacking.")
+    func unusable() throws {
+        let stage = try Stage.set()
+        let usable = try #require(stage.apple.keys.first).json
+        let weak = #"{"kty":"RSA","kid":"weak","n":"AQAB","e":"AQAB"}"#
+        let namesake = usable.replacing("\"sig\"", with: "\"enc\"")
+        let json = #"{"keys":[\#(namesake),\#(usable),\#(weak),{"kty":"RSA"}]}"#
+        let set = KeySet(try JSONWebKeySet(parsing: Array(json.utf8)), fetchedAt: nil)
+        #expect(set.contains(kid: stage.apple.keyID) && !set.lacks(kid: stage.apple.keyID))
+        #expect(!set.contains(kid: "weak") && !set.lacks(kid: "weak"))
+        #expect(!set.contains(kid: "other") && set.lacks(kid: "other"))
+        #expect(set.unusable == ["weak"])
+        let token = try stage.apple.token(claims: "{}", header: #"{"kid":"weak","alg":"RS256"}"#)
+        #expect(stage.explanation(of: token, keys: set).last?.detail.contains("can't be used") == true)
+    }
+
     @Test("Every set has a number of its own, later ones higher.")
     func versions() throws {
         let stage = try Stage.set()

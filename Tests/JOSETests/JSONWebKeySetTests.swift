@@ -36,15 +36,37 @@ import Testing
         #expect(set.key("A") == nil)
     }
 
-    @Test("A kid that two RSA keys share selects neither of them.")
+    @Test("A kid that two different RSA keys share selects neither of them.")
     func duplicateKeyIDs() throws {
         let set = try parse([key("a"), key("b"), key("a", 3)])
         #expect(set.keys.map(\.keyID) == ["b"])
         #expect(set.ignored.map(\.keyID) == ["a", "a"])
-        let identical = try parse([key("a"), key("a"), key("b")])
-        #expect(identical.keys.map(\.keyID) == ["b"])
-        let oneUnusable = try parse([key("a"), key("a", 2 + 1).replacingFirst("\"sig\"", with: "\"enc\""), key("b")])
-        #expect(oneUnusable.keys.map(\.keyID) == ["b"])
+        let threefold = try parse([key("a"), key("a", 3), key("a"), key("b")])
+        #expect(threefold.keys.map(\.keyID) == ["b"])
+        #expect(threefold.ignored.map(\.keyID) == ["a", "a", "a"])
+    }
+
+    @Test("A key that is listed twice is one key.")
+    func identicalKeys() throws {
+        let set = try parse([key("a"), key("b"), key("a"), key("a").replacingFirst("\"use\":\"sig\",", with: "")])
+        #expect(set.keys.map(\.keyID) == ["a", "b"])
+        #expect(set.ignored.isEmpty)
+    }
+
+    @Test(
+        "What can't be used for verifying takes nothing from a usable key of the same kid, whichever comes first.",
+        arguments: [("\"sig\"", "\"enc\""), ("RS256", "RS512"), ("RS256", "ES256"), ("\"n\":", "\"m\":")]
+    )
+    func unusableNamesake(part: String, other: String) throws {
+        for last in [1, 3] as [UInt8] {
+            let namesake = try key("a", last).replacingFirst(part, with: other)
+            for keys in try [[key("a"), namesake], [namesake, key("a")]] {
+                let set = try parse(keys)
+                #expect(set.key("a")?.publicKey.modulus.last == 1)
+                #expect(set.keys.count == 1)
+                #expect(set.ignored.map(\.keyID) == ["a"])
+            }
+        }
     }
 
     @Test("A key of another type may share a kid: it is no candidate.")
