@@ -4,25 +4,66 @@ enum SecretMask {
     private static let secrets: Set<String> = ["password", "sslpassword", "passwd"]
 
     /// The text with every password replaced; one that can't be read is masked whole.
+    ///
+    /// What could be part of a password is taken for one: whoever forgot to encode it is not to find it in a terminal.
     static func masked(conninfo text: String) -> String {
-        if let scheme = text.firstRange(of: "://") {
-            return String(text[..<scheme.upperBound]) + maskedURI(text[scheme.upperBound...])
+        guard let scheme = text.firstRange(of: "://"), !text[..<scheme.lowerBound].contains("=") else {
+            return maskedKeywords(text)
         }
-        return maskedKeywords(text)
+        return String(text[..<scheme.upperBound]) + maskedURI(text[scheme.upperBound...])
     }
 
     private static func maskedURI(_ rest: Substring) -> String {
-        // The last @ before the path ends the user part, because a password that was not encoded may hold others.
-        let question = rest.firstIndex(of: "?") ?? rest.endIndex
-        var authority = String(rest[..<question])
-        if let at = authority.lastIndex(of: "@"), let colon = authority[..<at].firstIndex(of: ":") {
-            authority.replaceSubrange(authority.index(after: colon)..<at, with: mask)
+        // Whatever is between them: a password that was not encoded may hold @, / and ?.
+        guard let at = rest.lastIndex(of: "@"), let colon = rest[..<at].firstIndex(of: ":") else {
+            return maskedParameters(rest)
         }
-        let query = rest[question...].dropFirst().split(separator: "&").map { parameter -> String in
-            let name = parameter.prefix { $0 != "=" }
-            return secrets.contains(name.lowercased()) ? "\(name)=\(mask)" : String(parameter)
+        return maskedParameters(rest[..<colon]) + ":" + mask + maskedParameters(rest[at...])
+    }
+
+    /// Masks the parameters wherever they begin.
+    private static func maskedParameters(_ text: Substring) -> String {
+        var isMasked = false
+        let fields = text.split(separator: "&", omittingEmptySubsequences: false).map { field -> String in
+            if let value = secretValue(in: field) {
+                isMasked = true
+                return field[..<value] + mask
+            }
+            // What has no name belongs to a password that was not encoded.
+            isMasked = isMasked && !field.contains("=")
+            return isMasked ? mask : String(field)
         }
-        return authority + (query.isEmpty ? "" : "?" + query.joined(separator: "&"))
+        return fields.joined(separator: "&")
+    }
+
+    /// Where the value begins of a secret parameter in a field, of which only the last part may be one.
+    private static func secretValue(in field: Substring) -> Substring.Index? {
+        for equals in field.indices where field[equals] == "=" {
+            let name = field[..<equals]
+            let start = name.lastIndex(of: "?").map(name.index(after:)) ?? name.startIndex
+            if isSecret(percentDecoded(name[start...])) { return field.index(after: equals) }
+        }
+        return nil
+    }
+
+    private static func isSecret(_ name: String) -> Bool {
+        secrets.contains(name.filter { !$0.isWhitespace }.lowercased())
+    }
+
+    /// Undoes escapes as libpq does before it looks a name up; what is no escape stays.
+    private static func percentDecoded(_ text: Substring) -> String {
+        var bytes: [UInt8] = []
+        var rest = text.utf8[...]
+        while let byte = rest.popFirst() {
+            let digits = rest.prefix(2)
+            if byte == UInt8(ascii: "%"), digits.count == 2, let value = UInt8(Substring(digits), radix: 16) {
+                bytes.append(value)
+                rest = rest.dropFirst(2)
+            } else {
+                bytes.append(byte)
+            }
+        }
+        return String(decoding: bytes, as: UTF8.self)
     }
 
     private static func maskedKeywords(_ text: String) -> String {
@@ -30,10 +71,10 @@ enum SecretMask {
         var rest = text[...].drop(while: \.isWhitespace)
         while !rest.isEmpty {
             guard let equals = rest.firstIndex(of: "=") else { return mask }
-            let name = rest[..<equals].filter { !$0.isWhitespace }
+            let name = String(rest[..<equals].filter { !$0.isWhitespace })
             rest = rest[rest.index(after: equals)...].drop(while: \.isWhitespace)
             let value = takeValue(from: &rest)
-            shown.append("\(name)=\(secrets.contains(name.lowercased()) ? mask : value)")
+            shown.append("\(name)=\(isSecret(name) ? mask : value)")
             rest = rest.drop(while: \.isWhitespace)
         }
         return shown.joined(separator: " ")

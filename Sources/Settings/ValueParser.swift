@@ -76,7 +76,9 @@ enum ValueParser {
     /// A libpq URI or keyword string, by its outer form only: libpq reads it when it connects.
     static func conninfo(_ text: String) throws(MalformedValue) -> String {
         let isURI = text.hasPrefix("postgres://") || text.hasPrefix("postgresql://")
-        guard isURI || (text.contains("=") && !text.contains("://")) else {
+        // A value of a keyword may hold anything, also what looks like the beginning of a URI.
+        let beforeScheme = text.firstRange(of: "://").map { text[..<$0.lowerBound] } ?? text[...]
+        guard isURI || beforeScheme.contains("=") else {
             throw MalformedValue("write a libpq URI such as postgres://siwad@localhost/siwa, or host=… dbname=…")
         }
         return try line(text)
