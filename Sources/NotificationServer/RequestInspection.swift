@@ -103,16 +103,16 @@ extension RequestInspection {
                 case 4 where name.isField("host"):
                     hosts += 1
                 case 6 where name.isField("expect"):
-                    expectation = value.isField("100-continue") ? .continue : .unknown
+                    expectation = value.isValue("100-continue") ? .continue : .unknown
                 case 7 where name.isField("upgrade"):
                     upgrades = true
                 case 14 where name.isField("content-length"):
                     guard contentLength == nil, let length = Self.length(value) else { return nil }
                     contentLength = length
                 case 16 where name.isField("content-encoding"):
-                    isEncoded = isEncoded || !value.isField("identity")
+                    isEncoded = isEncoded || !value.isValue("identity")
                 case 17 where name.isField("transfer-encoding"):
-                    guard !isChunked, value.isField("chunked") else { return nil }
+                    guard !isChunked, value.isValue("chunked") else { return nil }
                     isChunked = true
                 default:
                     break
@@ -127,8 +127,9 @@ extension RequestInspection {
         }
 
         private static func length(_ text: String) -> Int? {
-            guard !text.isEmpty, text.utf8.allSatisfy({ (0x30...0x39).contains($0) }) else { return nil }
-            return Int(text)
+            let digits = text.utf8.dropOptionalWhitespace()
+            guard !digits.isEmpty, digits.allSatisfy({ (0x30...0x39).contains($0) }) else { return nil }
+            return Int(Substring(digits))
         }
     }
 }
@@ -144,6 +145,14 @@ extension String {
         return true
     }
 
+    /// Compares a field's value with a text of lower-case ASCII, ignoring the case of letters and the white space that may
+    /// stand around a value without being part of it (RFC 9110 §5.5).
+    fileprivate func isValue(_ lowercase: String) -> Bool {
+        if isField(lowercase) { return true }
+        let value = utf8.dropOptionalWhitespace()
+        return value.count < utf8.count && String(Substring(value)).isField(lowercase)
+    }
+
     /// Compares with a text of lower-case ASCII, ignoring the case of letters.
     fileprivate func isField(_ lowercase: String) -> Bool {
         let (bytes, wanted) = (utf8.span, lowercase.utf8.span)
@@ -154,5 +163,14 @@ extension String {
             guard folded == wanted[index] else { return false }
         }
         return true
+    }
+}
+
+extension String.UTF8View {
+    /// What is left without blanks and tabs at both ends.
+    fileprivate func dropOptionalWhitespace() -> SubSequence {
+        var value = drop { $0 == 0x20 || $0 == 0x09 }
+        while let last = value.last, last == 0x20 || last == 0x09 { value.removeLast() }
+        return value
     }
 }

@@ -72,10 +72,13 @@ struct RequestInspectionTests {
         #expect(judge(fields: ("Content-Length", "1"), ("Content-Length", "1")) == broken)
         #expect(judge(fields: ("Content-Length", "1"), ("Transfer-Encoding", "chunked")) == broken)
         #expect(judge(fields: ("Transfer-Encoding", "chunked"), ("Transfer-Encoding", "chunked")) == broken)
-        for length in ["", "+1", "-1", "1 ", "0x1", "1,1", "１", "99999999999999999999"] {
+        for length in ["", " ", "+1", "-1", "1 1", "1\u{B}", "0x1", "1,1", "１", "99999999999999999999"] {
             #expect(judge(fields: ("Content-Length", length)) == broken, "\(length)")
         }
-        for coding in ["gzip", "gzip, chunked", "chunked, identity", "identity", "", "\"chunked\""] {
+        for coding in [
+            "gzip", "gzip, chunked", "chunked, identity", "identity", "", " ", "chunked;", "chunked\u{B}",
+            "\"chunked\"",
+        ] {
             #expect(judge(fields: ("Transfer-Encoding", coding)) == broken, "\(coding)")
         }
         #expect(judge(version: .http1_0, fields: ("Transfer-Encoding", "chunked")) == broken)
@@ -84,6 +87,24 @@ struct RequestInspectionTests {
         #expect(inspection.judge(bare) == broken)
         #expect(judge(version: HTTPVersion(major: 2, minor: 0)) == .broken(.unsupportedVersion))
         #expect(judge(version: HTTPVersion(major: 1, minor: 2)) == .broken(.unsupportedVersion))
+    }
+
+    @Test(
+        "Blanks and tabs around a value are no part of it.",
+        arguments: ["", " ", "\t", " \t "],
+        ["", " ", "\t", " \t "]
+    )
+    func whitespace(before: String, after: String) {
+        let around = { before + $0 + after }
+        #expect(judge(fields: ("Content-Length", around("100"))) == accepted(100))
+        #expect(judge(fields: ("Transfer-Encoding", around("Chunked"))) == accepted(nil))
+        #expect(judge(fields: ("Content-Encoding", around("identity"))) == accepted(0))
+        #expect(judge(fields: ("Expect", around("100-continue"))) == accepted(0, expects: true))
+        #expect(judge(fields: ("Expect", around("100 -continue"))) == .broken(.unsupportedExpectation))
+        let both = judge(fields: ("Content-Length", around("1")), ("Transfer-Encoding", around("chunked")))
+        #expect(both == .broken(.malformedRequest))
+        let gzip = judge(fields: ("Content-Encoding", around("gzip")))
+        #expect(gzip == .refused(.unsupportedEncoding, isLast: false))
     }
 
     @Test("A body that isn't wanted ends the connection when it is large, or waits to be asked for.")
