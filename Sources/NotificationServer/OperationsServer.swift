@@ -3,7 +3,7 @@ import Logging
 import NIOCore
 public import Telemetry
 
-/// The operations endpoint: `/livez`, `/readyz` and `/metrics`. It listens where only operators and their tools reach.
+/// The operations endpoint: `/livez`, `/readyz` and `/metrics`, for GET and HEAD. It listens where only operators and their tools reach.
 public struct OperationsServer: Sendable {
     private let address: ListenAddress
     private let eventLoops: EventLoops
@@ -37,7 +37,8 @@ public struct OperationsServer: Sendable {
     ///
     /// - Throws: `ServerError` when it can't listen.
     public func run() async throws {
-        let router = Router()
+        let router = Router(options: .autoGenerateHeadEndpoints)
+        router.add(middleware: ReadingOnly(paths: ["/livez", "/readyz", "/metrics"]))
         router.get("/livez") { _, _ in Self.text("ok\n") }
         router.get("/readyz") { request, _ in
             let checks = await readiness()
@@ -76,5 +77,22 @@ public struct OperationsServer: Sendable {
             headers: [.contentType: type, .cacheControl: "no-store"],
             body: ResponseBody(byteBuffer: ByteBuffer(string: text))
         )
+    }
+}
+
+/// Answers 405 where there is something to read and somebody wants to do something else.
+private struct ReadingOnly: RouterMiddleware {
+    let paths: Set<String>
+
+    @concurrent func handle(
+        _ request: Request,
+        context: BasicRequestContext,
+        next: @concurrent (Request, BasicRequestContext) async throws -> Response
+    ) async throws -> Response {
+        let isReading = request.method == .get || request.method == .head
+        guard isReading || !paths.contains(request.uri.path) else {
+            return Response(status: .methodNotAllowed, headers: [.allow: "GET, HEAD", .cacheControl: "no-store"])
+        }
+        return try await next(request, context)
     }
 }

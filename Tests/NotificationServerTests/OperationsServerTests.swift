@@ -8,10 +8,32 @@ import Testing
 
 @Suite("The operations endpoint and the published key set", .timeLimit(.minutes(5)))
 struct OperationsServerTests {
-    /// Asks for paths of a server that runs on a port of its own.
+    /// Who asks the server on a port.
+    private struct Client {
+        struct Answer {
+            let status: Int
+            let fields: HTTPHeaders
+            let body: String
+
+            var type: String? { fields.first(name: "content-type") }
+        }
+
+        let client: HTTPClient
+        let port: Int
+
+        func callAsFunction(_ path: String, method: HTTPMethod = .GET) async throws -> Answer {
+            var request = HTTPClientRequest(url: "http://127.0.0.1:\(port)\(path)")
+            request.method = method
+            let response = try await client.execute(request, timeout: .seconds(20))
+            let body = String(buffer: try await response.body.collect(upTo: 1 << 20))
+            return Answer(status: Int(response.status.code), fields: response.headers, body: body)
+        }
+    }
+
+    /// Asks a server that runs on a port of its own.
     private func ask(
         _ run: @escaping @Sendable (_ onRunning: @escaping @Sendable (Int) async -> Void) async throws -> Void,
-        _ questions: (_ get: (String) async throws -> (status: Int, type: String?, body: String)) async throws -> Void
+        _ questions: (_ get: Client) async throws -> Void
     ) async throws {
         let (ports, running) = AsyncStream.makeStream(of: Int.self)
         let client = HTTPClient(eventLoopGroup: TestServer.eventLoops.group)
@@ -19,12 +41,7 @@ struct OperationsServerTests {
             group.addTask { try await run { running.yield($0) } }
             var iterator = ports.makeAsyncIterator()
             let port = try #require(await iterator.next())
-            try await questions { path in
-                let request = HTTPClientRequest(url: "http://127.0.0.1:\(port)\(path)")
-                let response = try await client.execute(request, timeout: .seconds(20))
-                let body = String(buffer: try await response.body.collect(upTo: 1 << 20))
-                return (Int(response.status.code), response.headers.first(name: "content-type"), body)
-            }
+            try await questions(Client(client: client, port: port))
             group.cancelAll()
             // Cancelled: how it ends doesn't matter.
             while let _ = await group.nextResult() {}
@@ -65,6 +82,38 @@ struct OperationsServerTests {
             #expect(scrape.type == "text/plain; version=0.0.4; charset=utf-8")
             #expect(scrape.body.contains("siwad_build_info{version=\"1.2.3\"} 1\n"))
             #expect(try await get("/apple/notifications").status == 404)
+        }
+    }
+
+    @Test("HEAD is answered like GET, without the body; other methods are refused with those that are allowed.")
+    func methods() async throws {
+        let metrics = SiwadMetrics(version: "1.2.3", appIDs: [])
+        try await ask { onRunning in
+            try await OperationsServer(
+                address: ListenAddress(host: "127.0.0.1", port: 0),
+                eventLoops: TestServer.eventLoops,
+                log: TestServer.log,
+                onRunning: onRunning,
+                metrics: metrics.registry
+            ) {
+                [ReadinessCheck(name: "database", isReady: false)]
+            }.run()
+        } _: { ask in
+            for (path, status) in [("/livez", 200), ("/readyz", 503), ("/readyz?verbose", 503), ("/metrics", 200)] {
+                let read = try await ask(path)
+                let head = try await ask(path, method: .HEAD)
+                #expect(head.status == status && read.status == status)
+                #expect(head.body == "" && read.body != "")
+                #expect(head.type == read.type)
+                for method in [HTTPMethod.POST, .PUT, .DELETE, .OPTIONS, .RAW(value: "PURGE")] {
+                    let refused = try await ask(path, method: method)
+                    #expect(refused.status == 405, "\(method) \(path)")
+                    #expect(refused.fields["allow"] == ["GET, HEAD"])
+                }
+            }
+            for method in [HTTPMethod.GET, .HEAD, .POST] {
+                #expect(try await ask("/other", method: method).status == 404)
+            }
         }
     }
 
