@@ -70,6 +70,30 @@ struct StartTests {
         }
     }
 
+    @Test("Readiness says how the schema stands, and fails when it is no longer the daemon's.")
+    func schema() async throws {
+        try await Scene.withDaemon { scene, _, addresses in
+            func readiness() async throws -> (Int, String) {
+                let answer = try await Web.get(addresses.operations + "/readyz?verbose")
+                return (answer.status, answer.body)
+            }
+            #expect(try await readiness().1.contains("[+]schema ok\n"))
+            let record = "INSERT INTO siwa.schema_migrations (number, name, checksum) VALUES (9999, 'tomorrow', 'ffff')"
+            try await scene.run(record)
+            let newer = try await readiness()
+            #expect(newer.0 == 200 && newer.1.contains("[+]schema ok: newer"), "\(newer)")
+            try await scene.run("UPDATE siwa.schema_migrations SET checksum = 'ffff' WHERE number = 1")
+            let changed = try await readiness()
+            #expect(changed.0 == 503 && changed.1.contains("[-]schema failed: migration 1 "), "\(changed)")
+            try await scene.run("DELETE FROM siwa.schema_migrations WHERE number < 9999")
+            let missing = try await readiness()
+            #expect(missing.0 == 503 && missing.1.contains("[-]schema failed: the database misses"), "\(missing)")
+            try await scene.run("DROP TABLE siwa.schema_migrations")
+            let none = try await readiness()
+            #expect(none.0 == 503 && none.1.contains("[-]schema failed: the database is not migrated"), "\(none)")
+        }
+    }
+
     /// The memory of a process that is its own at present (proc(5), VmRSS).
     private func residentKilobytes(of process: Int32) throws -> Int {
         let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)

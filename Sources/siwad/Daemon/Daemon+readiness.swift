@@ -6,10 +6,9 @@ import Settings
 import Telemetry
 
 extension Daemon {
-    /// The conditions under which notifications can be accepted durably. The schema is not among those that can change:
-    /// the daemon starts on no other than its own.
+    /// The conditions under which notifications can be accepted durably.
     func checks() async -> [ReadinessCheck] {
-        [await databaseCheck(), keysCheck(), drainingCheck()]
+        await databaseChecks() + [keysCheck(), drainingCheck()]
     }
 
     /// Waits until every condition holds, then says so: to the log and to `onReady`. What takes long is logged.
@@ -43,27 +42,44 @@ extension Daemon {
     /// Where the daemon can be reached, once it can.
     private var addresses: DaemonAddresses? { state.addresses(configuration) }
 
-    private func databaseCheck() async -> ReadinessCheck {
+    /// The database and its schema, which is not in question while nothing can be stored there.
+    private func databaseChecks() async -> [ReadinessCheck] {
+        let unasked = ReadinessCheck(name: "schema", isReady: true, detail: "not asked, PostgreSQL is away")
         switch intake.storage {
         case .database: break
-        case .spool: return spooling
-        case .nowhere(let cause): return ReadinessCheck(name: "database", isReady: false, detail: cause)
+        case .spool: return [spooling, unasked]
+        case .nowhere(let cause): return [ReadinessCheck(name: "database", isReady: false, detail: cause), unasked]
         }
         do {
             // A round trip, because a connection through a wire that is dead looks as good as any.
+            let schema: SchemaVersion?
             if let probes {
-                try await probes.withSession { session throws(PostgresError) in try session.execute(script: "") }
+                schema = try await probes.withSession { session throws(PostgresError) in
+                    try SchemaVersion.read(in: session)
+                }
             } else {
                 // One that is in use for something else is no sign that anything is wrong; the writer looks at its own.
-                _ = try await pool.withSessionIfFree(deadline: .seconds(1)) { session throws(PostgresError) in
-                    try session.execute(script: "")
+                schema = try await pool.withSessionIfFree(deadline: .seconds(1)) { session throws(PostgresError) in
+                    try SchemaVersion.read(in: session)
                 }
             }
-            return ReadinessCheck(name: "database", isReady: true)
+            let schemaCheck =
+                schema.map(Self.schemaCheck)
+                ?? ReadinessCheck(name: "schema", isReady: true, detail: "not asked, the connections are in use")
+            return [ReadinessCheck(name: "database", isReady: true), schemaCheck]
         } catch {
             // The writer finds out by itself; until then its next batch goes to the spool as well.
-            guard intake.spoolBytes == nil else { return spooling }
-            return ReadinessCheck(name: "database", isReady: false, detail: error.description)
+            guard intake.spoolBytes == nil else { return [spooling, unasked] }
+            return [ReadinessCheck(name: "database", isReady: false, detail: error.description), unasked]
+        }
+    }
+
+    private static func schemaCheck(_ version: SchemaVersion) -> ReadinessCheck {
+        switch version {
+        case .current: ReadinessCheck(name: "schema", isReady: true)
+        // Between a migration and the restart of the last daemon they all see this, and go on working.
+        case .newer: ReadinessCheck(name: "schema", isReady: true, detail: "newer than this siwad; restart it")
+        case .unfit(let problem): ReadinessCheck(name: "schema", isReady: false, detail: problem)
         }
     }
 
