@@ -70,6 +70,23 @@ struct StartTests {
         }
     }
 
+    @Test(
+        "A daemon whose port is taken leaves the clients of the one that has it alone.",
+        arguments: ["SIWAD_LISTEN", "SIWAD_OPERATIONS_LISTEN"]
+    )
+    func clientsOfAnother(key: String) async throws {
+        try await Scene.withDaemon { scene, _, addresses in
+            let clients = "SELECT client_id || team_id FROM siwa.clients ORDER BY 1"
+            let before = try await scene.texts(clients)
+            let address = key == "SIWAD_LISTEN" ? addresses.notifications : addresses.operations
+            let taken = address.split(separator: "/").dropFirst().first.map(String.init) ?? ""
+            let apps = "CCCCCCCCCC/com.example.three"
+            let second = try await siwad(["serve"], environment: scene.environment([key: taken, "SIWAD_APPS": apps]))
+            #expect(second.status == 78, "\(second.errors)")
+            #expect(try await scene.texts(clients) == before)
+        }
+    }
+
     @Test("Readiness says how the schema stands, and fails when it is no longer the daemon's.")
     func schema() async throws {
         try await Scene.withDaemon { scene, _, addresses in

@@ -29,6 +29,7 @@ struct ReloadTests {
             let daemon = try Daemon(try Configuration(from: sources))
             do {
                 try await daemon.prepare()
+                try await daemon.announceApps()
                 try await body(daemon, sources, write)
             } catch {
                 await daemon.close()

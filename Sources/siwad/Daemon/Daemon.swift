@@ -91,17 +91,31 @@ struct Daemon: Sendable {
         writer = NotificationWriter(intake: intake, settings: settings)
     }
 
-    /// Sees to it that the database is there and has the schema of this binary, and tells it the apps. With a spool a
-    /// database that is away can wait: the same is done as soon as it is back.
+    /// Sees to it that the database is there and has the schema of this binary; changes nothing. With a spool a database
+    /// that is away can wait: it is looked at, and told the apps, as soon as it is back.
     /// - Throws: `PostgresError`; `CommandFailure` for another schema.
     func prepare() async throws {
+        try await unlessAway { try await Self.checkSchema(settings) }
+    }
+
+    /// Tells the database the apps in force, once it is certain that this daemon is the one that serves them: one that
+    /// ends because another has its port leaves that one's apps alone.
+    /// - Throws: `PostgresError`.
+    func announceApps() async throws {
+        guard !state.waitsForDatabase else { return }
+        try await unlessAway { try await synchronizeClients() }
+    }
+
+    /// Does something with the database now or, with a spool, everything as soon as it is back.
+    private func unlessAway(_ work: () async throws -> Void) async throws {
         do {
-            try await Self.prepareDatabase(settings, pool, intake)
+            try await work()
         } catch let error as PostgresError where configuration.spoolDirectory != nil && error.meansAway {
             log.warning(
                 "PostgreSQL is away; starting without it, notifications wait in the spool",
                 ["error": "\(error)"]
             )
+            state.databaseIsAway()
             prepareWithNextConnection()
         }
     }
@@ -120,9 +134,13 @@ struct Daemon: Sendable {
         _ pool: ConnectionPool,
         _ intake: Intake
     ) async throws {
+        try await checkSchema(settings)
+        try await synchronizeClients(pool, intake)
+    }
+
+    private static func checkSchema(_ settings: ConnectionSettings) async throws {
         let schema = try await SchemaState.read(settings)
         if let problem = schema.problem { throw CommandFailure(.configuration, problem) }
-        try await synchronizeClients(pool, intake)
     }
 
     /// Tells the database the apps in force.
@@ -183,7 +201,17 @@ struct Daemon: Sendable {
                 }
             },
             NamedService("writer", endedBy: { writer.finish() }) {
-                await state.afterEndpointsOpened { await writer.run() }
+                try await state.afterEndpointsOpened {
+                    do {
+                        try await announceApps()
+                    } catch {
+                        // What came in meanwhile is answered all the same.
+                        writer.finish()
+                        await writer.run()
+                        throw error
+                    }
+                    await writer.run()
+                }
             },
             operationsServer,
             NamedService("notifications", notificationServer.run),

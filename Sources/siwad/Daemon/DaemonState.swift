@@ -15,6 +15,7 @@ final class DaemonState: Sendable {
     private struct Progress {
         var notificationPort: Int?
         var operationsPort: Int?
+        var waitsForDatabase = false
         var isDraining = false
         /// When `/readyz` was last asked.
         var readinessAskedAt: ContinuousClock.Instant?
@@ -39,6 +40,14 @@ final class DaemonState: Sendable {
         progress.withLock { $0.operationsPort = port }
         endpointsOpen.open()
     }
+
+    /// The database was away at the start: the writer prepares it when it is back.
+    func databaseIsAway() {
+        progress.withLock { $0.waitsForDatabase = true }
+    }
+
+    /// Whether the database was away at the start.
+    var waitsForDatabase: Bool { progress.withLock { $0.waitsForDatabase } }
 
     /// Somebody asks whether notifications can be accepted.
     func readinessAsked() {
@@ -90,9 +99,9 @@ final class DaemonState: Sendable {
     }
 
     /// Runs `work` once both endpoints accept connections; not at all if the end comes first.
-    func afterEndpointsOpened(_ work: @Sendable () async -> Void) async {
+    func afterEndpointsOpened(_ work: @Sendable () async throws -> Void) async rethrows {
         let gate = endpointsOpen
-        if await cancelWhenGracefulShutdown({ await gate.wait() }) { await work() }
+        if await cancelWhenGracefulShutdown({ await gate.wait() }) { try await work() }
     }
 
     /// The addresses, once both endpoints accept connections.
