@@ -1,4 +1,16 @@
 import Glibc
+import Synchronization
+
+/// Why standard output could not take what was printed.
+public struct OutputError: Error, Sendable, Equatable {
+    /// `No space left on device`, …
+    public let cause: String
+
+    /// An error of this cause.
+    public init(_ cause: String) {
+        self.cause = cause
+    }
+}
 
 /// The standard streams of a command.
 public struct Console: Sendable {
@@ -6,14 +18,15 @@ public struct Console: Sendable {
     public let style: OutputStyle
     /// What standard error can show.
     public let errorStyle: OutputStyle
-    private let writeOutput: @Sendable (String) -> Void
+    private let writeOutput: @Sendable (String) throws(OutputError) -> Void
     private let writeError: @Sendable (String) -> Void
+    private let lost = LostOutput()
 
     /// A console that writes through these closures, for tests.
     public init(
         style: OutputStyle,
         errorStyle: OutputStyle = .plain,
-        output: @escaping @Sendable (String) -> Void,
+        output: @escaping @Sendable (String) throws(OutputError) -> Void,
         error: @escaping @Sendable (String) -> Void
     ) {
         self.style = style
@@ -27,20 +40,25 @@ public struct Console: Sendable {
         Console(
             style: .ofStandardOutput(environment: environment),
             errorStyle: .ofStandardError(environment: environment),
-            output: { Self.write($0, to: STDOUT_FILENO) },
-            error: { Self.write($0, to: STDERR_FILENO) }
+            output: { text throws(OutputError) in try Self.write(text, to: STDOUT_FILENO) },
+            // Where errors can't be written, there is nobody left to tell.
+            error: { try? Self.write($0, to: STDERR_FILENO) }
         )
     }
 
+    /// Why something that was printed did not arrive; nil if everything did. Work goes on without it, because what changes
+    /// the database must not end halfway for want of a reader: the command's end asks.
+    public var outputError: OutputError? { lost.error }
+
     /// Prints a line.
     public func print(_ line: String = "") {
-        writeOutput(line + "\n")
+        write(line + "\n")
     }
 
     /// Prints lines in one go.
     public func print(lines: [String]) {
         guard !lines.isEmpty else { return }
-        writeOutput(lines.joined(separator: "\n") + "\n")
+        write(lines.joined(separator: "\n") + "\n")
     }
 
     /// Prints a line to standard error: what is not the output of the command.
@@ -59,17 +77,47 @@ public struct Console: Sendable {
         writeError("\r\u{1b}[2K" + line)
     }
 
-    /// Writes everything. A reader that went away ends the process by SIGPIPE, or is not told anything more.
-    private static func write(_ text: String, to descriptor: Int32) {
+    /// Writes to standard output, unless something before it was lost already: a hole in the middle is worse than an end.
+    private func write(_ text: String) {
+        guard outputError == nil else { return }
+        do throws(OutputError) {
+            try writeOutput(text)
+        } catch {
+            lost.note(error)
+        }
+    }
+
+    /// Writes everything. A reader that went away ends the process by SIGPIPE, or, where that is ignored, is not told
+    /// anything more: it has had what it wanted.
+    private static func write(_ text: String, to descriptor: Int32) throws(OutputError) {
         let bytes = Array(text.utf8)
         var start = 0
         while start < bytes.count {
             let written = bytes[start...].withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
             if written > 0 {
                 start += written
-            } else if errno != EINTR {
-                return
+                continue
+            }
+            switch errno {
+            case EINTR: continue
+            case EPIPE: return
+            case EAGAIN:
+                // Somebody else at the other end of the terminal or pipe made it non-blocking.
+                var ready = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+                _ = poll(&ready, 1, -1)
+            default: throw OutputError(String(cString: strerror(errno)))
             }
         }
+    }
+}
+
+/// The first error of standard output.
+private final class LostOutput: Sendable {
+    private let first = Mutex<OutputError?>(nil)
+
+    var error: OutputError? { first.withLock { $0 } }
+
+    func note(_ error: OutputError) {
+        first.withLock { $0 = $0 ?? error }
     }
 }

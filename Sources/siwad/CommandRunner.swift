@@ -12,8 +12,19 @@ struct CommandRunner {
     /// Starts the process's log; a process can do that once.
     let startLog: @Sendable (LogLevel, LogFormat) -> Void
 
-    /// Runs the command that the arguments name.
+    /// Runs the command that the arguments name. Output that got lost is a failure of its own.
     func run(_ arguments: [String]) async -> CommandStatus {
+        let status = await carryOut(arguments)
+        guard let error = console.outputError else { return status }
+        let failure = CommandFailure(
+            .failed,
+            "standard output can't be written: \(error.cause); what was printed is incomplete"
+        )
+        console.report(failure)
+        return status == .done ? failure.status : status
+    }
+
+    private func carryOut(_ arguments: [String]) async -> CommandStatus {
         do {
             var parsed = try Siwad.parseAsRoot(arguments)
             guard let command = parsed as? any Command else {

@@ -23,17 +23,23 @@ func siwad(
 }
 
 /// Runs a command line whose words are at hand as a list.
+///
+/// - Parameter room: so many bytes fit where standard output goes.
 func siwadCommand(
     _ arguments: [String],
     environment: [String: String] = [:],
-    style: OutputStyle = .plain
+    style: OutputStyle = .plain,
+    room: Int = .max
 ) async -> CommandResult {
     let output = Collected()
     let errors = Collected()
     let console = Console(
         style: style,
         errorStyle: style,
-        output: { output.append($0) },
+        output: { text throws(OutputError) in
+            guard output.text.utf8.count + text.utf8.count <= room else { throw OutputError("no room") }
+            output.append(text)
+        },
         error: { errors.append($0) }
     )
     let runner = CommandRunner(environment: environment, console: console, startLog: { _, _ in })

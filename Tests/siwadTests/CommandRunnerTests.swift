@@ -120,6 +120,19 @@ struct CommandRunnerTests {
         )
     }
 
+    @Test(
+        "whose output is lost fails, and says so in one line.",
+        arguments: [["config"], ["config", "--json"], ["migrate", "sql"], ["--help"], ["serve", "--help"], ["--version"]]
+    )
+    func lostOutput(arguments: [String]) async {
+        let result = await siwadCommand(arguments, room: 3)
+        #expect(result.status == .failed)
+        #expect(
+            result.errors
+                == "siwad: standard output can't be written: no room; what was printed is incomplete\n"
+        )
+    }
+
     private func run(_ arguments: [String]) async -> CommandResult {
         await siwadCommand(arguments)
     }
