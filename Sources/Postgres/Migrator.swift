@@ -5,8 +5,8 @@
 public struct Migrator: Sendable {
     /// In order of their numbers.
     public let migrations: [Migration]
-    private let schema: String
-    private let table: String
+    let schema: String
+    let table: String
     private let statements: Statements
 
     /// - Parameter schema: the schema, made when it is not there, that holds the table `schema_migrations`.
@@ -64,7 +64,7 @@ public struct Migrator: Sendable {
 extension Migrator {
     private struct Statements {
         let tableExists = Statement("SELECT to_regclass($1) IS NOT NULL")
-        let lock = Statement("SELECT pg_advisory_xact_lock(hashtextextended('schema_migrations of ' || $1, 0))")
+        let lock = Statement("SELECT pg_advisory_xact_lock(hashtextextended('\(Migrator.lockPrefix)' || $1, 0))")
         let checksums = Statement(
             """
             SELECT encode(sha256(convert_to(t.sql, 'UTF8')), 'hex')
@@ -85,13 +85,18 @@ extension Migrator {
         }
     }
 
+    /// What is locked, before the quoted name of the schema.
+    static let lockPrefix = "schema_migrations of "
+    /// Waiting for another migrator, and the work itself, may take longer than a daemon's statements.
+    static let patience = "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0"
+
     private static func quoted(_ name: String) -> String {
         "\"" + name.split(separator: "\"", omittingEmptySubsequences: false).joined(separator: "\"\"") + "\""
     }
 
-    /// One migrator at a time; waiting for another, and the work itself, may take longer than a daemon's statements.
+    /// One migrator at a time.
     private func lock(_ session: borrowing Session) throws(PostgresError) {
-        try session.execute(script: "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
+        try session.execute(script: Self.patience)
         _ = try session.execute(statements.lock, Binds { $0.append(schema) })
     }
 
@@ -100,19 +105,22 @@ extension Migrator {
     }
 
     private func createTable(_ session: borrowing Session) throws(PostgresError) {
-        try session.execute(
-            script: """
-                CREATE SCHEMA IF NOT EXISTS \(schema);
-                CREATE TABLE \(table) (
-                    number integer PRIMARY KEY CONSTRAINT schema_migrations_number_positive CHECK (number > 0),
-                    name text NOT NULL,
-                    checksum text NOT NULL,
-                    applied_at timestamptz NOT NULL DEFAULT now()
-                );
-                COMMENT ON TABLE \(table) IS 'Migrations that this database has, in the order of their numbers.';
-                COMMENT ON COLUMN \(table).checksum IS 'SHA-256 of the text that was applied, in hexadecimal.';
-                """
-        )
+        try session.execute(script: tableDefinition)
+    }
+
+    /// The schema, if it is not there, and in it the table of what was applied.
+    var tableDefinition: String {
+        """
+        CREATE SCHEMA IF NOT EXISTS \(schema);
+        CREATE TABLE \(table) (
+            number integer PRIMARY KEY CONSTRAINT schema_migrations_number_positive CHECK (number > 0),
+            name text NOT NULL,
+            checksum text NOT NULL,
+            applied_at timestamptz NOT NULL DEFAULT now()
+        );
+        COMMENT ON TABLE \(table) IS 'Migrations that this database has, in the order of their numbers.';
+        COMMENT ON COLUMN \(table).checksum IS 'SHA-256 of the text that was applied, in hexadecimal.';
+        """
     }
 
     private func readStatus(_ session: borrowing Session) throws(PostgresError) -> [MigrationStatus] {

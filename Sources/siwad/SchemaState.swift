@@ -1,4 +1,5 @@
 import AppleNotifications
+import JOSE
 import Postgres
 import Schema
 import Terminal
@@ -24,6 +25,17 @@ struct SchemaState: Sendable {
         let applied = try await migrator.up(on: connection)
         await connection.close()
         return applied
+    }
+
+    /// What `migrate` does, as SQL for somebody else to run.
+    ///
+    /// - Parameter done: the number of the last migration that the database has.
+    static func script(after done: Int) throws(PostgresError) -> String {
+        try Migrator(Schema.migrations, schema: Schema.name).script(after: done) { text in
+            SHA256.digest(Array(text.utf8).span).map { byte in
+                (byte < 16 ? "0" : "") + String(byte, radix: 16)
+            }.joined()
+        }
     }
 
     /// Why the daemon can't work with this schema, with the next step; nil if it can.

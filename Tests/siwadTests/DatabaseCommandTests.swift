@@ -160,4 +160,27 @@ struct DatabaseCommandTests {
             #expect(await siwad("migrate", "status", "--json", environment: environment).status == .done)
         }
     }
+
+    @Test("what migrate sql prints migrates, in one go or in two, and leaves migrate nothing to do.", arguments: [0, 3])
+    func migrationByHand(after done: Int) async throws {
+        let all = await siwad("migrate", "sql")
+        let later = await siwad("migrate", "sql", "--after", "\(done)")
+        let earlier = done == 0 ? "" : String(all.output.dropLast(later.output.count))
+        try await TestDatabase.with { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await connection.withSession { session throws(PostgresError) in
+                if !earlier.isEmpty { try session.execute(script: earlier) }
+                try session.execute(script: later.output)
+            }
+            await connection.close()
+            let environment = ["SIWAD_DATABASE_URL": database.conninfo]
+            let status = await siwad("migrate", "status", environment: environment)
+            #expect(status.status == .done, "\(status.output)")
+            let up = await siwad("migrate", environment: environment)
+            #expect(up.output == "nothing to do: the schema is up to date\n")
+            let list = await siwad("accounts", "list", environment: environment)
+            #expect(list.errors == "siwad: no accounts match\n")
+        }
+        #expect(await siwad("migrate", "sql", "--after", "1000").status == .usage)
+    }
 }

@@ -81,18 +81,27 @@ struct MigrateSQLCommand: Command {
         commandName: "sql",
         abstract: "Print the SQL of all migrations; touches no database.",
         discussion: """
-            For reading, and for those whose DBA applies it: siwad migrate up also records what it applied.
+            For reading, and for those whose DBA applies it: each migration is a transaction that also records it, so that \
+            siwad migrate and siwad serve find the schema up to date. Where some are applied already, --after leaves them \
+            out; siwad migrate status shows them.
 
             Example:
-              siwad migrate sql | less
+              siwad migrate sql | psql -v ON_ERROR_STOP=1 -d app
             """
     )
 
+    @Option(name: .long, help: ArgumentHelp("Only the migrations after this one.", valueName: "number"))
+    var after = 0
     @OptionGroup var common: CommonOptions
 
-    func run(_ invocation: Invocation) async throws {
-        for migration in Schema.migrations {
-            invocation.console.print("-- Migration \(migration.number): \(migration.name)\n\n\(migration.sql)")
+    /// Refuses numbers that no migration has.
+    func validate() throws {
+        guard 0...Schema.migrations.count ~= after else {
+            throw ValidationError("--after is a number from 0 to \(Schema.migrations.count)")
         }
+    }
+
+    func run(_ invocation: Invocation) async throws {
+        invocation.console.print(try SchemaState.script(after: after))
     }
 }

@@ -1,0 +1,39 @@
+extension Migrator {
+    /// What ``up(on:deadline:)`` does, as SQL for somebody else to run: each migration in a transaction with the record of
+    /// it, under the same lock. A database that has it is one that `up` has nothing to do in.
+    ///
+    /// - Parameters:
+    ///   - done: the number of the last migration that the database has; 0: it has none, not even the table of them.
+    ///   - checksum: the SHA-256 of a text, in hexadecimal.
+    public func script(after done: Int = 0, checksum: (String) -> String) -> String {
+        var parts = done > 0 ? [] : [transaction("The schema, and the record of its migrations", tableDefinition)]
+        for migration in migrations where migration.number > done {
+            let record = """
+                INSERT INTO \(table) (number, name, checksum)
+                VALUES (\(migration.number), \(Self.literal(migration.name)), '\(checksum(migration.sql))');
+                """
+            parts.append(transaction("Migration \(migration.number): \(migration.name)", migration.sql + "\n" + record))
+        }
+        return parts.joined(separator: "\n")
+    }
+
+    private func transaction(_ title: String, _ body: String) -> String {
+        """
+        -- \(title)
+
+        BEGIN;
+        \(Self.patience);
+        DO $$ BEGIN
+            PERFORM pg_advisory_xact_lock(hashtextextended(\(Self.literal(Self.lockPrefix + schema)), 0));
+        END $$;
+
+        \(body)
+        COMMIT;
+
+        """
+    }
+
+    private static func literal(_ text: String) -> String {
+        "'" + text.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "''") + "'"
+    }
+}
