@@ -27,6 +27,9 @@ public struct DeadLetterFilter: Sendable, Equatable {
     public var eventType: String?
     /// `sub` as it stands in the token.
     public var subject: String?
+    /// Of those that match, at most so many, by their ids; nil: all. It bounds what ``DeadLetters/select(_:status:in:)``
+    /// finds, and so a run over that.
+    public var limit: Int?
 
     /// All of them, unless something is named.
     public init(
@@ -36,7 +39,8 @@ public struct DeadLetterFilter: Sendable, Equatable {
         until: WallTime? = nil,
         app: String? = nil,
         eventType: String? = nil,
-        subject: String? = nil
+        subject: String? = nil,
+        limit: Int? = nil
     ) {
         self.ids = ids
         self.reason = reason
@@ -45,6 +49,7 @@ public struct DeadLetterFilter: Sendable, Equatable {
         self.app = app
         self.eventType = eventType
         self.subject = subject
+        self.limit = limit
     }
 
     /// Whether it names nothing.
@@ -58,7 +63,9 @@ public struct DeadLetterFilter: Sendable, Equatable {
             ("--type", eventType), ("--sub", subject),
         ]
         parts += named.compactMap { name, value in value.map { "\(name) \($0)" } }
-        return parts.isEmpty ? "--all" : parts.joined(separator: " ")
+        if parts.isEmpty { parts = ["--all"] }
+        if let limit { parts.append("--limit \(limit)") }
+        return parts.joined(separator: " ")
     }
 }
 

@@ -163,21 +163,21 @@ extension DeadLetters {
         in session: borrowing Session
     ) throws(PostgresError) -> DeadLetterSelection? {
         let conditions = DeadLetterConditions(filter, status: status)
+        let matching = "SELECT reason, id FROM siwa.dead_letters WHERE \(conditions.sql)"
+        let first = filter.limit.map { " ORDER BY id LIMIT \($0)" } ?? ""
         let statement = Statement(
-            once: """
-                SELECT reason, count(*), min(id), max(id) FROM siwa.dead_letters WHERE \(conditions.sql) GROUP BY reason
-                """
+            once: "SELECT reason, count(*), min(id), max(id) FROM (\(matching)\(first)) AS m GROUP BY reason"
         )
         let rows = try session.execute(statement, conditions.binds)
         var counts: [DeadLetterReason: Int] = [:]
-        var (first, last) = (Int64.max, Int64.min)
+        var (firstID, lastID) = (Int64.max, Int64.min)
         for row in 0..<rows.count {
             guard let reason = DeadLetterReason(rawValue: try rows.string(row, 0)) else { continue }
             counts[reason] = Int(try rows.int64(row, 1))
-            first = min(first, try rows.int64(row, 2))
-            last = max(last, try rows.int64(row, 3))
+            firstID = min(firstID, try rows.int64(row, 2))
+            lastID = max(lastID, try rows.int64(row, 3))
         }
-        return counts.isEmpty ? nil : DeadLetterSelection(counts: counts, firstID: first, lastID: last)
+        return counts.isEmpty ? nil : DeadLetterSelection(counts: counts, firstID: firstID, lastID: lastID)
     }
 
     private static let bodyColumn = 20

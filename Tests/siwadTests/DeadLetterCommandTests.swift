@@ -165,4 +165,28 @@ struct DeadLetterCommandTests {
             )
         }
     }
+
+    @Test("are replayed up to a limit, the oldest first, and a dry run keeps to it too.")
+    func limitedReplay() async throws {
+        try await with { environment, database in
+            let replay = ["dead-letters", "replay", "--all", "--limit", "2"]
+            let dry = await siwadCommand(replay + ["--dry-run"], environment: environment)
+            #expect(dry.lines.count == 6, "\(dry.output)")
+            let fates = await siwadCommand(replay + ["--dry-run", "--json"], environment: environment)
+            #expect(fates.lines.count == 2)
+            let audited = replay + ["--note", "why", "--operator", "kim"]
+            let first = await siwadCommand(audited + ["--json"], environment: environment)
+            #expect(first.status == .done)
+            #expect(first.output.hasPrefix(#"{"matched":2,"replayed":2,"dead":0,"#))
+            let rest = await siwadCommand(audited, environment: environment)
+            #expect(rest.lines.last == "1 replayed, 1 dead again")
+            let actions = try await audit(database)
+            #expect(actions.first == "kim|dead-letters replay|--all --limit 2|why|2")
+            for limit in ["0", "many"] {
+                let wrong = ["dead-letters", "replay", "--all", "--dry-run", "--limit", limit]
+                #expect(await siwadCommand(wrong).status == .usage)
+            }
+            #expect(await siwad("dead-letters", "replay", "--limit", "2", "--dry-run").status == .usage)
+        }
+    }
 }

@@ -1,3 +1,4 @@
+import AccountStore
 import AppleClient
 import AppleNotifications
 import ArgumentParser
@@ -33,16 +34,23 @@ struct DeadLettersReplayCommand: Command {
     var rate: Double?
     @Flag(name: .customLong("accept-expired"), help: "Take letters too that had come after their exp.")
     var acceptExpired = false
-    @OptionGroup var listing: ListingOptions
+    @Flag(name: .long, help: "One JSON object; of a dry run, one for each letter.")
+    var json = false
+    @Option(
+        name: .long,
+        help: ArgumentHelp("At most so many letters, the oldest first; all if left out.", valueName: "count")
+    )
+    var limit: Int?
     @OptionGroup var acceptance: AcceptanceOptions
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
 
     var flags: [SettingKey: String] { database.flags.merging(acceptance.flags) { first, _ in first } }
 
-    /// Refuses rates that can't be, and to replay everything by accident.
+    /// Refuses limits and rates that can't be, and to replay everything by accident.
     func validate() throws {
         try filter.validateIsGiven()
+        guard limit.map({ $0 > 0 }) ?? true else { throw ValidationError("--limit must be at least 1") }
         guard rate.map({ $0 > 0 && $0.isFinite }) ?? true else { throw ValidationError("--rate must be above 0") }
     }
 
@@ -54,15 +62,17 @@ struct DeadLettersReplayCommand: Command {
             policy: try configuration.policy(),
             fetchKeys: { try await KeySetFetcher.fetchOnce(url) }
         )
+        var letters = filter.filter
+        letters.limit = limit
         let run = ReplayRun(
-            filter.filter,
+            letters,
             by: rehearsal.name(environment: invocation.environment),
             note: rehearsal.note ?? "",
             rate: rate,
             acceptsExpired: acceptExpired,
             isRehearsal: rehearsal.dryRun
         )
-        var output = ReplayOutput(isRehearsal: rehearsal.dryRun, listing: listing, console: invocation.console)
+        var output = ReplayOutput(isRehearsal: rehearsal.dryRun, json: json, limit: limit, console: invocation.console)
         do {
             guard let report = try await replay.run(run, onProgress: { output.take($0, $1) }) else {
                 throw CommandFailure(.nothingMatched, "no open dead letter matches: nothing was replayed")

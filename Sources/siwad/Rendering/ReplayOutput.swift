@@ -9,7 +9,9 @@ struct ReplayOutput {
     static let patience = Duration.milliseconds(500)
 
     private let isRehearsal: Bool
-    private let listing: ListingOptions
+    private let json: Bool
+    /// So many letters of a rehearsal are listed.
+    private let listed: Int
     private let console: Console
     private let start = ContinuousClock.now
     private var bar: ProgressBar?
@@ -18,20 +20,21 @@ struct ReplayOutput {
     /// The first letters of a rehearsal, as many as are listed.
     private var sample: [LetterFate] = []
 
-    /// For one run.
-    init(isRehearsal: Bool, listing: ListingOptions, console: Console) {
+    /// For one run, of at most `limit` letters.
+    init(isRehearsal: Bool, json: Bool, limit: Int?, console: Console) {
         self.isRehearsal = isRehearsal
-        self.listing = listing
+        self.json = json
+        self.listed = limit ?? 50
         self.console = console
     }
 
     /// Takes note of progress; in JSON, a rehearsal says at once what each letter would become.
     mutating func take(_ fates: [LetterFate], _ report: ReplayReport) {
         lastReport = report
-        if isRehearsal, listing.json {
+        if isRehearsal, json {
             console.print(lines: fates.map { Self.json($0).line })
-        } else if isRehearsal, sample.count < listing.limit {
-            sample += fates.prefix(listing.limit - sample.count)
+        } else if isRehearsal, sample.count < listed {
+            sample += fates.prefix(listed - sample.count)
         }
         guard let width = console.errorStyle.width, .now - start >= Self.patience else { return }
         var bar = bar ?? ProgressBar(title: isRehearsal ? "dry run" : "replaying", total: report.matched)
@@ -60,7 +63,7 @@ struct ReplayOutput {
             finishRehearsal(report)
             return
         }
-        if listing.json {
+        if json {
             console.print(Self.json(report).line)
         } else {
             console.print(lines: Self.table(report, "BECAME").lines(style: console.style))
@@ -82,7 +85,7 @@ struct ReplayOutput {
     }
 
     private func finishRehearsal(_ report: ReplayReport) {
-        if !listing.json {
+        if !json {
             var letters = Table([
                 .init("LETTER", isRightAligned: true), .init("REASON"), .init("WOULD BECOME"),
                 .init("BECAUSE", cut: .end, minimumWidth: 12),
@@ -95,7 +98,7 @@ struct ReplayOutput {
             }
             console.print(lines: letters.lines(style: console.style))
             if report.replayed + report.dead > sample.count {
-                console.print("… and \(report.replayed + report.dead - sample.count) more: --limit shows more")
+                console.print("… and \(report.replayed + report.dead - sample.count) more: --json shows all")
             }
             console.print()
             console.print(lines: Self.table(report, "WOULD BECOME").lines(style: console.style))
