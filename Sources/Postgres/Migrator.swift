@@ -26,8 +26,39 @@ public struct Migrator: Sendable {
     /// - Throws: whatever `PostgresConnection.transaction` throws.
     public func status(on connection: PostgresConnection) async throws(PostgresError) -> [MigrationStatus] {
         try await connection.transaction(.repeatableRead) { session throws(PostgresError) in
-            try readStatus(session)
+            try status(in: session)
         }
+    }
+
+    /// Every migration that is at hand or in the database, in order, within a transaction. Changes nothing.
+    public func status(in session: borrowing Session) throws(PostgresError) -> [MigrationStatus] {
+        let sums = try session.execute(statements.checksums, Binds { $0.append(array: migrations.map(\.sql)) })
+        var recorded: [Int: (name: String, checksum: String, at: Timestamp)] = [:]
+        if try tableExists(session) {
+            let rows = try session.execute(statements.applied)
+            for row in 0..<rows.count {
+                recorded[Int(try rows.int32(row, 0))] = (
+                    try rows.string(row, 1), try rows.string(row, 2), try rows.timestamp(row, 3)
+                )
+            }
+        }
+        var result: [MigrationStatus] = []
+        for (row, migration) in migrations.enumerated() {
+            let record = recorded.removeValue(forKey: migration.number)
+            let isSame = try record?.checksum == sums.string(row, 0)
+            result.append(
+                MigrationStatus(
+                    number: migration.number,
+                    name: migration.name,
+                    state: record == nil ? .pending : isSame ? .applied : .changed,
+                    appliedAt: record?.at
+                )
+            )
+        }
+        for (number, record) in recorded.sorted(by: { $0.key < $1.key }) {
+            result.append(MigrationStatus(number: number, name: record.name, state: .unknown, appliedAt: record.at))
+        }
+        return result
     }
 
     /// Applies what is pending, in order, each in a transaction of its own.
@@ -123,40 +154,10 @@ extension Migrator {
         """
     }
 
-    private func readStatus(_ session: borrowing Session) throws(PostgresError) -> [MigrationStatus] {
-        let sums = try session.execute(statements.checksums, Binds { $0.append(array: migrations.map(\.sql)) })
-        var recorded: [Int: (name: String, checksum: String, at: Timestamp)] = [:]
-        if try tableExists(session) {
-            let rows = try session.execute(statements.applied)
-            for row in 0..<rows.count {
-                recorded[Int(try rows.int32(row, 0))] = (
-                    try rows.string(row, 1), try rows.string(row, 2), try rows.timestamp(row, 3)
-                )
-            }
-        }
-        var result: [MigrationStatus] = []
-        for (row, migration) in migrations.enumerated() {
-            let record = recorded.removeValue(forKey: migration.number)
-            let isSame = try record?.checksum == sums.string(row, 0)
-            result.append(
-                MigrationStatus(
-                    number: migration.number,
-                    name: migration.name,
-                    state: record == nil ? .pending : isSame ? .applied : .changed,
-                    appliedAt: record?.at
-                )
-            )
-        }
-        for (number, record) in recorded.sorted(by: { $0.key < $1.key }) {
-            result.append(MigrationStatus(number: number, name: record.name, state: .unknown, appliedAt: record.at))
-        }
-        return result
-    }
-
     /// Whether the migration is the next to apply; an error if the database is not what the migrations make of it.
     private func isPending(_ migration: Migration, _ session: borrowing Session) throws(PostgresError) -> Bool {
         var isPending = false
-        for status in try readStatus(session) {
+        for status in try self.status(in: session) {
             let title = "migration \(status.number) (\(status.name))"
             switch status.state {
             case .applied where isPending:

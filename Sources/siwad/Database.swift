@@ -1,18 +1,21 @@
 import Postgres
 import Settings
 
-/// The database as the operator's commands use it: a connection or two, given back when the command ends.
+/// The database as the operator's commands use it: with the schema of this binary, and a connection that is given back
+/// when the command ends.
 struct Database: Sendable {
-    private let pool: ConnectionPool
+    /// The connection.
+    let pool: ConnectionPool
 
     /// Runs `body` with the configured database.
-    /// - Throws: `SettingsError`, `PostgresError`, and what `body` throws.
+    /// - Throws: `SettingsError`, `PostgresError`, `CommandFailure` for another schema, and what `body` throws.
     static func with<Result>(
         _ configuration: Configuration,
         _ body: (Database) async throws -> Result
     ) async throws -> Result {
         let pool = ConnectionPool(try configuration.connectionSettings(), maximum: 1)
         do {
+            try await SchemaState.read(pool).check()
             let result = try await body(Database(pool: pool))
             await pool.close()
             return result

@@ -18,6 +18,16 @@ struct SchemaState: Sendable {
         return state
     }
 
+    /// Reads it over a pool's connection.
+    static func read(_ pool: ConnectionPool) async throws(PostgresError) -> SchemaState {
+        let migrator = try Migrator(Schema.migrations, schema: Schema.name)
+        return SchemaState(
+            migrations: try await pool.transaction(.repeatableRead) { session throws(PostgresError) in
+                try migrator.status(in: session)
+            }
+        )
+    }
+
     /// Applies what is missing, over a connection of its own.
     static func migrate(_ settings: ConnectionSettings) async throws(PostgresError) -> [Migration] {
         let connection = try await PostgresConnection.connect(settings)
@@ -38,7 +48,14 @@ struct SchemaState: Sendable {
         }
     }
 
-    /// Why the daemon can't work with this schema, with the next step; nil if it can.
+    /// Refuses a schema that this binary doesn't know: what it reads there may mean something else, and what it writes
+    /// may be wrong.
+    /// - Throws: `CommandFailure` of what ``problem`` says.
+    func check() throws(CommandFailure) {
+        if let problem { throw CommandFailure(.configuration, problem) }
+    }
+
+    /// Why siwad can't work with this schema, with the next step; nil if it can.
     var problem: String? {
         let pending = migrations.filter { $0.state == .pending }
         if let unknown = migrations.first(where: { $0.state == .unknown }) {

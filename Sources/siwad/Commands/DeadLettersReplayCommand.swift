@@ -56,6 +56,7 @@ struct DeadLettersReplayCommand: Command {
 
     func run(_ invocation: Invocation) async throws {
         let configuration = invocation.configuration
+        try await Database.with(configuration) { _ in }
         let url = try configuration.keySetURL()
         let replay = DeadLetterReplay(
             settings: try configuration.connectionSettings(),

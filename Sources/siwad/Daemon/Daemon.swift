@@ -139,8 +139,7 @@ struct Daemon: Sendable {
     }
 
     private static func checkSchema(_ settings: ConnectionSettings) async throws {
-        let schema = try await SchemaState.read(settings)
-        if let problem = schema.problem { throw CommandFailure(.configuration, problem) }
+        try await SchemaState.read(settings).check()
     }
 
     /// Tells the database the apps in force.

@@ -37,17 +37,12 @@ struct DecisionOutput {
             by: rehearsal.name(environment: invocation.environment),
             note: rehearsal.note ?? ""
         )
-        let pool = ConnectionPool(try invocation.configuration.connectionSettings(), maximum: 1)
-        do {
+        try await Database.with(invocation.configuration) { database in
             if rehearsal.dryRun {
-                try rehearse(try await decision.selection(on: pool))
+                try rehearse(try await decision.selection(on: database.pool))
             } else {
-                try await carryOut(decision, on: pool)
+                try await carryOut(decision, on: database.pool)
             }
-            await pool.close()
-        } catch {
-            await pool.close()
-            throw error
         }
     }
 
