@@ -14,17 +14,19 @@ extension Configuration {
         assign(from: &texts)
         checkPairs(&texts)
         entries = SettingKey.allCases.map { key in
-            let text = texts.text(of: key)?.text ?? key.defaultText
+            let sourced = texts.text(of: key)
+            let text = sourced?.text ?? key.defaultText
             return Entry(
                 key: key,
                 text: key.isSecret ? text.map(SecretMask.masked(conninfo:)) : text,
-                origin: texts.text(of: key)?.origin ?? .unset
+                origin: sourced?.origin ?? .unset,
+                problem: texts.malformed.contains(key) ? .malformed : text == nil && key.isRequired ? .missing : nil
             )
         }
         if database == .libpqEnvironment, let index = entries.firstIndex(where: { $0.key == .databaseURL }) {
             entries[index] = Entry(key: .databaseURL, text: nil, origin: .environment("PG*"))
         }
-        guard texts.problems.isEmpty else { throw SettingsError(problems: texts.problems) }
+        guard texts.problems.isEmpty else { throw SettingsError(problems: texts.problems, entries: entries) }
     }
 
     private mutating func assign(from texts: inout SettingTexts) {

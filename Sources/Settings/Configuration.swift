@@ -29,6 +29,16 @@ public struct Configuration: Sendable {
         public let text: String?
         /// Where it comes from.
         public let origin: SettingOrigin
+        /// Why there is no value of it in force; nil if there is, or need not be.
+        public var problem: Problem?
+
+        /// Why a setting has no value in force.
+        public enum Problem: String, Sendable {
+            /// What its source says is no value of it.
+            case malformed
+            /// Nobody set it, and there is no default.
+            case missing
+        }
     }
 
     /// `database_url`
@@ -91,6 +101,13 @@ public struct Configuration: Sendable {
 
     /// An error about a value that only its user can judge.
     public func problem(_ key: SettingKey, _ cause: String) -> SettingsError {
-        SettingsError("\(name(of: key)): \(cause)")
+        SettingsError(
+            problems: ["\(name(of: key)): \(cause)"],
+            entries: entries.map { entry in
+                var entry = entry
+                if entry.key == key { entry.problem = .malformed }
+                return entry
+            }
+        )
     }
 }

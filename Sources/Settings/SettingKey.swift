@@ -42,6 +42,11 @@ public enum SettingKey: String, CaseIterable, Sendable, Hashable {
         "--" + String(rawValue.map { $0 == "_" ? "-" : $0 })
     }
 
+    /// Whether `siwad serve` can't do without it. A database may be named elsewhere too.
+    public var isRequired: Bool {
+        self == .apps
+    }
+
     /// Whether the value must never be printed as it is, and may be given as a file.
     public var isSecret: Bool {
         self == .databaseURL

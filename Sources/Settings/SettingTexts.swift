@@ -8,6 +8,8 @@ struct SettingTexts {
     }
 
     var problems: [String] = []
+    /// The settings whose text is no value of theirs.
+    private(set) var malformed: Set<SettingKey> = []
     /// Whether libpq finds a server or a database in its own variables.
     let hasLibpqEnvironment: Bool
     private var texts: [SettingKey: Sourced] = [:]
@@ -34,12 +36,14 @@ struct SettingTexts {
         guard let sourced = texts[key] else { return nil }
         let name = sourced.origin.name(of: key)
         if sourced.isList, key != .apps {
+            malformed.insert(key)
             problems.append("\(name) takes one value, not a list")
             return nil
         }
         do throws(MalformedValue) {
             return try parse(sourced.text)
         } catch {
+            malformed.insert(key)
             if key.isSecret || error.namesValue {
                 problems.append("\(name): \(error.advice)")
             } else {

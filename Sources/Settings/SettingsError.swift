@@ -2,15 +2,23 @@
 public struct SettingsError: Error, Sendable, Equatable, CustomStringConvertible {
     /// At least one line, in the order of the settings.
     public let problems: [String]
+    /// The settings as far as they were found, for whoever lists them all the same; empty where nobody looked.
+    public let entries: [Configuration.Entry]
 
     /// An error of these problems.
-    public init(problems: [String]) {
+    public init(problems: [String], entries: [Configuration.Entry] = []) {
         self.problems = problems
+        self.entries = entries
     }
 
     /// An error of one problem.
     public init(_ problem: String) {
-        self.problems = [problem]
+        self.init(problems: [problem])
+    }
+
+    /// Whether both have the same problems.
+    public static func == (one: SettingsError, other: SettingsError) -> Bool {
+        one.problems == other.problems
     }
 
     /// The first problem, and how many others there are.

@@ -53,9 +53,16 @@ struct Invocation: Sendable {
             from: command.common.sources(flags: command.flags, environment: environment)
         )
         _ = try configuration.keySetURL()
-        let format = configuration.logFormat ?? (console.errorStyle.width == nil ? .json : .text)
+        let format = configuration.logFormat ?? .usual(on: console)
         let isLevelSet = configuration.origin(of: .logLevel) != .unset
         let level = isLevelSet ? configuration.logLevel : command.defaultLogLevel ?? configuration.logLevel
         startLog(level, format)
+    }
+}
+
+extension LogFormat {
+    /// The format where nobody sets one: text on a terminal, else JSON.
+    static func usual(on console: Console) -> LogFormat {
+        console.errorStyle.width == nil ? .json : .text
     }
 }

@@ -1,3 +1,4 @@
+import Settings
 import Terminal
 import Testing
 
@@ -64,12 +65,33 @@ struct CommandRunnerTests {
         )
     }
 
-    @Test("of config lists every problem, a line each.")
+    @Test("of config lists every problem, a line each, and all settings in spite of them.")
     func everyProblem() async {
-        let result = await siwad("config", environment: ["SIWAD_LISTN": "x", "SIWAD_BATCH_LIMIT": "many"])
+        let environment = [
+            "SIWAD_LISTN": "x", "SIWAD_BATCH_LIMIT": "many", "SIWAD_DATABASE_URL": "siwad:geheim@db",
+        ]
+        let result = await siwad("config", environment: environment)
         #expect(result.status == .configuration)
-        #expect(result.errors.split(separator: "\n").count == 2)
-        #expect(result.output.isEmpty)
+        #expect(result.errors.split(separator: "\n").count == 3)
+        #expect(result.output.contains("SIWAD_BATCH_LIMIT           many  malformed  (SIWAD_BATCH_LIMIT)\n"))
+        #expect(result.output.contains("SIWAD_APPS                  -  missing, required by siwad serve  (default)\n"))
+        #expect(result.output.contains("SIWAD_DATABASE_URL          ****  malformed  (SIWAD_DATABASE_URL)\n"))
+        #expect(result.output.contains("SIWAD_SHUTDOWN_GRACE        30s  (default)\n"))
+        #expect(!(result.output + result.errors).contains("geheim"))
+        let json = await siwad("config", "--json", environment: environment)
+        #expect(json.status == .configuration)
+        #expect(json.lines.count == SettingKey.allCases.count)
+        #expect(json.lines.count { $0.hasSuffix(#","problem":"malformed"}"#) } == 2)
+        #expect(json.lines.count { $0.hasSuffix(#","problem":"missing"}"#) } == 1)
+    }
+
+    @Test("of config shows the format that the log has when nobody sets one.")
+    func logFormat() async {
+        let piped = await siwad("config")
+        #expect(piped.output.contains("SIWAD_LOG_FORMAT            json  (default)\n"))
+        let style = OutputStyle(width: 200, usesColor: false)
+        let onTerminal = await siwadCommand(["config"], style: style)
+        #expect(onTerminal.output.contains("SIWAD_LOG_FORMAT            text  (default)\n"))
     }
 
     @Test("judges the key set's URL with every other setting.")
@@ -77,6 +99,7 @@ struct CommandRunnerTests {
         let result = await siwad("config", "--keys-url", "http://example.com/keys")
         #expect(result.status == .configuration)
         #expect(result.errors.hasPrefix("siwad: --keys-url: "))
+        #expect(result.output.contains("SIWAD_KEYS_URL              http://example.com/keys  malformed  (--keys-url)\n"))
     }
 
     @Test("names the first things that are missing for a daemon.")

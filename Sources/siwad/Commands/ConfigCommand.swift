@@ -8,7 +8,7 @@ struct ConfigCommand: Command {
         commandName: "config",
         abstract: "Print every setting: the value in force, where it came from, what it does.",
         discussion: """
-            Passwords are masked. If something is wrong, each problem is a line on standard error.
+            Passwords are masked. If something is wrong, each problem is a line on standard error, and the exit code is 78.
 
             Example:
               siwad config --config /etc/siwad/siwad.yaml
@@ -23,13 +23,17 @@ struct ConfigCommand: Command {
     var flags: [SettingKey: String] { options.flags }
 
     func report(_ error: SettingsError, to console: Console) -> CommandStatus? {
+        print(error.entries, to: console)
         for problem in error.problems { console.report(CommandFailure(.configuration, problem)) }
         return .configuration
     }
 
     func run(_ invocation: Invocation) async throws {
-        let listing = ConfigurationListing(entries: invocation.configuration.entries)
-        let console = invocation.console
+        print(invocation.configuration.entries, to: invocation.console)
+    }
+
+    private func print(_ entries: [Configuration.Entry], to console: Console) {
+        let listing = ConfigurationListing(entries: entries, usualLogFormat: .usual(on: console))
         console.print(lines: json ? listing.json.map(\.line) : listing.lines(style: console.style))
     }
 }
