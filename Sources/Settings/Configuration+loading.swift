@@ -18,7 +18,7 @@ extension Configuration {
             let text = sourced?.text ?? key.defaultText
             return Entry(
                 key: key,
-                text: key.isSecret ? text.map(SecretMask.masked(conninfo:)) : text,
+                text: Self.shown(text, of: key),
                 origin: sourced?.origin ?? .unset,
                 problem: texts.malformed.contains(key) ? .malformed : text == nil && key.isRequired ? .missing : nil
             )
@@ -27,6 +27,16 @@ extension Configuration {
             entries[index] = Entry(key: .databaseURL, text: nil, origin: .environment("PG*"))
         }
         guard texts.problems.isEmpty else { throw SettingsError(problems: texts.problems, entries: entries) }
+    }
+
+    /// The text without what must not be seen. A key set and an issuer are URLs, and name no user.
+    private static func shown(_ text: String?, of key: SettingKey) -> String? {
+        guard let text else { return nil }
+        switch key {
+        case .databaseURL: return SecretMask.masked(conninfo: text)
+        case .keysURL, .issuer: return text.contains("@") || Unshown.holdsToken(text) ? Unshown.mask : text
+        default: return Unshown.shown(text)
+        }
     }
 
     private mutating func assign(from texts: inout SettingTexts) {
@@ -38,7 +48,8 @@ extension Configuration {
             do throws(AudienceMapError) {
                 return try AudienceMap(parsing: text)
             } catch {
-                throw MalformedValue(error.description, namesValue: true)
+                let plainAdvice = "write TEAMID/primary.app.id, such as A1B2C3D4E5/com.example.app"
+                throw MalformedValue(error.description, plainAdvice: plainAdvice)
             }
         }
         assignEndpoints(from: &texts)

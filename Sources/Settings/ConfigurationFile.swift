@@ -49,7 +49,7 @@ struct ConfigurationFile: Sendable, Equatable {
             throw YAMLError(line: item.line, cause: "write settings as key: value")
         }
         guard items.updateValue(item, forKey: name) == nil else {
-            throw YAMLError(line: item.line, cause: "\(name) is set twice")
+            throw YAMLError(line: item.line, cause: "\(Unshown.shown(name)) is set twice")
         }
     }
 }

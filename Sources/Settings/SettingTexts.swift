@@ -44,7 +44,9 @@ struct SettingTexts {
             return try parse(sourced.text)
         } catch {
             malformed.insert(key)
-            if key.isSecret || error.namesValue {
+            if let plainAdvice = error.plainAdvice, Unshown.holdsSecret(sourced.text) {
+                problems.append("\(name) is \(Self.quoted(sourced.text)): \(plainAdvice)")
+            } else if key.isSecret || error.plainAdvice != nil {
                 problems.append("\(name): \(error.advice)")
             } else {
                 problems.append("\(name) is \(Self.quoted(sourced.text)): \(error.advice)")
@@ -72,7 +74,7 @@ struct SettingTexts {
             problems.append("\(path), line \(error.line): \(error.cause)")
             return
         } catch {
-            problems.append("--config \(path): \(error)")
+            problems.append("--config \(Unshown.shown(path)): \(error)")
             return
         }
         for (name, item) in file.items.sorted(by: { $0.value.line < $1.value.line }) {
@@ -130,17 +132,17 @@ struct SettingTexts {
         do throws(FileReadingError) {
             let bytes = try readFile(path)
             guard var text = String(validating: bytes, as: UTF8.self)?[...] else {
-                problems.append("\(variable): \(path) is not text")
+                problems.append("\(variable): \(Unshown.shown(path)) is not text")
                 return
             }
             while let last = text.last, last.isNewline { text.removeLast() }
             guard !text.isEmpty else {
-                problems.append("\(variable): \(path) is empty")
+                problems.append("\(variable): \(Unshown.shown(path)) is empty")
                 return
             }
             texts[key] = Sourced(text: String(text), origin: .secretFile(variable: variable))
         } catch {
-            problems.append("\(variable): \(path): \(error)")
+            problems.append("\(variable): \(Unshown.shown(path)): \(error)")
         }
     }
 
@@ -148,8 +150,9 @@ struct SettingTexts {
         if let guess { ": did you mean \(guess)?" } else { ": siwad config lists the known ones" }
     }
 
-    /// Cut to a sane length, control characters replaced.
+    /// Cut to a sane length, control characters replaced; masked if it looks like a secret that went astray.
     private static func quoted(_ text: String) -> String {
+        guard !Unshown.holdsSecret(text) else { return "“\(Unshown.mask)”" }
         let visible = text.unicodeScalars.prefix(80).map { $0.properties.generalCategory == .control ? "�" : $0 }
         return "“" + String(String.UnicodeScalarView(visible)) + (text.unicodeScalars.count > 80 ? "…”" : "”")
     }

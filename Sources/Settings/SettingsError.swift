@@ -36,11 +36,12 @@ public struct SettingsError: Error, Sendable, Equatable, CustomStringConvertible
 struct MalformedValue: Error, Equatable {
     /// The next step: `write a duration such as 1h or 60s`.
     let advice: String
-    /// Whether the advice quotes the value itself, so that the message need not.
-    let namesValue: Bool
+    /// Where the advice quotes the value itself, so that the message need not: advice that doesn't, for a value that must
+    /// not be shown.
+    let plainAdvice: String?
 
-    init(_ advice: String, namesValue: Bool = false) {
+    init(_ advice: String, plainAdvice: String? = nil) {
         self.advice = advice
-        self.namesValue = namesValue
+        self.plainAdvice = plainAdvice
     }
 }

@@ -188,7 +188,7 @@ extension YAMLReader {
     func refuseDuplicates(_ members: [YAMLNode.Member]) throws(YAMLError) {
         var seen: Set<String> = []
         for member in members where !seen.insert(member.key).inserted {
-            throw YAMLError(line: member.value.line, cause: "\(member.key) is set twice")
+            throw YAMLError(line: member.value.line, cause: "\(Unshown.shown(member.key)) is set twice")
         }
     }
 }

@@ -34,7 +34,7 @@ struct CommandRunner {
             }
             return await run(command)
         } catch {
-            return report(error)
+            return report(error, arguments)
         }
     }
 
@@ -55,7 +55,7 @@ struct CommandRunner {
         }
     }
 
-    private func report(_ error: any Error) -> CommandStatus {
+    private func report(_ error: any Error, _ arguments: [String] = []) -> CommandStatus {
         if let failure = error as? CommandFailure ?? CommandFailure(knownCause: error) {
             console.report(failure)
             return failure.status
@@ -65,7 +65,7 @@ struct CommandRunner {
             console.print(Siwad.fullMessage(for: error))
             return .done
         case .validationFailure:
-            console.report(CommandFailure(.usage, Self.usage(error)))
+            console.report(CommandFailure(.usage, Self.usage(error, arguments)))
             return .usage
         default:
             console.report(CommandFailure(.failed, "\(error)"))
@@ -74,8 +74,18 @@ struct CommandRunner {
     }
 
     /// The cause and where help is, in one line: `Unknown option '--tpye'; see 'siwad simulate token --help'`.
-    private static func usage(_ error: any Error) -> String {
-        let cause = Siwad.message(for: error).split(whereSeparator: \.isNewline).joined(separator: " ")
+    ///
+    /// An argument that looks like a secret that went astray is masked.
+    private static func usage(_ error: any Error, _ arguments: [String]) -> String {
+        var message = Siwad.message(for: error)
+        // Of --name=value, the value is what a message quotes.
+        let values = arguments.map { $0.hasPrefix("--") ? $0.drop { $0 != "=" }.dropFirst() : $0[...] }
+        for argument in values where Unshown.holdsSecret(argument) {
+            message = message.split(separator: argument, omittingEmptySubsequences: false).joined(
+                separator: Unshown.mask
+            )
+        }
+        let cause = message.split(whereSeparator: \.isNewline).joined(separator: " ")
         let help = Siwad.fullMessage(for: error).split(whereSeparator: \.isNewline).last { $0.contains("See '") }
         let sentence = cause.hasSuffix(".") ? String(cause.dropLast()) : cause
         guard let help, let start = help.firstIndex(of: "'"), let end = help.lastIndex(of: "'") else { return sentence }

@@ -33,12 +33,15 @@ struct KeyFiles {
         do throws(FileReadingError) {
             bytes = try readFile(atPath: keyFile)
         } catch {
-            throw CommandFailure(.failed, "--key \(keyFile): \(error): write one with siwad simulate keys --out DIR")
+            throw CommandFailure(
+                .failed,
+                "--key \(Unshown.shown(keyFile)): \(error): write one with siwad simulate keys --out DIR"
+            )
         }
         do throws(JOSEError) {
             return try SimulatedApple(key: RSAPrivateKey(pem: String(decoding: bytes, as: UTF8.self)), issuer: issuer)
         } catch {
-            throw CommandFailure(.failed, "--key \(keyFile): \(error)")
+            throw CommandFailure(.failed, "--key \(Unshown.shown(keyFile)): \(error)")
         }
     }
 }

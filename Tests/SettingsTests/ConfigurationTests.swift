@@ -100,6 +100,30 @@ struct ConfigurationTests {
         #expect(entry.origin.description == "SIWAD_DATABASE_URL_FILE")
     }
 
+    @Test("repeats no URL and no token that stands in the place of something else.")
+    func strays() throws {
+        let url = "postgresql://u:S3cret@h/db"
+        let token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJTM2NyZXQifQ.c2ln"
+        for key in SettingKey.allCases {
+            for text in [url, token] {
+                let found = problems(environment: [key.environmentName: text])
+                #expect(!found.contains { $0.contains("S3cret") || $0.contains("eyJ") }, "\(found)")
+            }
+        }
+        for text in ["\"\(url)\": a", "\(token): a", "\"\(url)\": 1\n\"\(url)\": 2"] {
+            let found = problems(files: ["siwad.yaml": text])
+            #expect(!found.isEmpty)
+            #expect(!found.contains { $0.contains("S3cret") || $0.contains("eyJ") }, "\(found)")
+        }
+    }
+
+    @Test("takes no identifier of Apple's for a token.")
+    func identifiers() {
+        for text in ["com.example.app", "000768.6166f031167141e695698239959f591a.1521", "siwad.yaml", "/etc/a.b.c"] {
+            #expect(Unshown.shown(text) == text)
+        }
+    }
+
     @Test(
         "says of a malformed value where it stands and what to write.",
         arguments: [

@@ -4,6 +4,10 @@ import Testing
 
 @testable import siwad
 
+private let url = "postgresql://u:S3cret@h/db"
+private let token =
+    "eyJraWQiOiJmaDZCczhDIiwiYWxnIjoiUlMyNTYifQ.eyJpc3MiOiJodHRwczovL2FwcGxlaWQuYXBwbGUuY29tIn0.c2lnbmF0dXJl"
+
 @Suite("A command line")
 struct CommandRunnerTests {
     @Test("that can't be read ends with 64, one line and where help is.")
@@ -85,6 +89,33 @@ struct CommandRunnerTests {
         #expect(json.lines.count { $0.hasSuffix(#","problem":"missing"}"#) } == 1)
     }
 
+    @Test(
+        "doesn't repeat a URL or a token that stands in the wrong place.",
+        arguments: [
+            (["config"], ["SIWAD_APPS": url]), (["config"], ["SIWAD_LISTEN": url]), (["config"], ["SIWAD_ISSUER": url]),
+            (["config"], ["SIWAD_SPOOL_DIRECTORY": url]), (["config"], ["SIWAD_LOG_LEVEL": token]),
+            (["config", "--config", url], [:]), (["config"], ["SIWAD_DATABASE_URL_FILE": url]),
+            (["config", "--listen", token], [:]), (["verify", token], [:]),
+            (["verify", "/dev/null", "--keys", url], [:]),
+            (["dead-letters", token], [:]), (["dead-letters", "show", token], [:]), ([url], [:]),
+            (["accounts", "list", "--since", token], [:]), (["accounts", "list", "--limit=\(url)"], [:]),
+            (["simulate", "token", "--key", url, "--type", "x", "--app", "y"], [:]),
+        ] as [([String], [String: String])]
+    )
+    func strays(arguments: [String], environment: [String: String]) async {
+        let result = await siwadCommand(arguments, environment: environment)
+        #expect(!(result.output + result.errors).contains("S3cret"), "\(result)")
+        #expect(!(result.output + result.errors).contains("eyJ"), "\(result)")
+        #expect(!result.errors.isEmpty || result.output.contains("****"))
+    }
+
+    @Test("of verify with a token says where tokens are read from.")
+    func tokenAsFile() async {
+        let result = await siwad("verify", token)
+        #expect(result.status == .usage)
+        #expect(result.errors.contains("the token is read from a file or, with -, from standard input"))
+    }
+
     @Test("of config shows the format that the log has when nobody sets one.")
     func logFormat() async {
         let piped = await siwad("config")
@@ -99,7 +130,9 @@ struct CommandRunnerTests {
         let result = await siwad("config", "--keys-url", "http://example.com/keys")
         #expect(result.status == .configuration)
         #expect(result.errors.hasPrefix("siwad: --keys-url: "))
-        #expect(result.output.contains("SIWAD_KEYS_URL              http://example.com/keys  malformed  (--keys-url)\n"))
+        #expect(
+            result.output.contains("SIWAD_KEYS_URL              http://example.com/keys  malformed  (--keys-url)\n")
+        )
     }
 
     @Test("names the first things that are missing for a daemon.")
@@ -145,7 +178,9 @@ struct CommandRunnerTests {
 
     @Test(
         "whose output is lost fails, and says so in one line.",
-        arguments: [["config"], ["config", "--json"], ["migrate", "sql"], ["--help"], ["serve", "--help"], ["--version"]]
+        arguments: [
+            ["config"], ["config", "--json"], ["migrate", "sql"], ["--help"], ["serve", "--help"], ["--version"],
+        ]
     )
     func lostOutput(arguments: [String]) async {
         let result = await siwadCommand(arguments, room: 3)

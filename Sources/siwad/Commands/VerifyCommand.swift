@@ -34,6 +34,13 @@ struct VerifyCommand: Command {
 
     var flags: [SettingKey: String] { apps.map { [.apps: $0] } ?? [:] }
 
+    /// Refuses a token in the place of its file: the command line is for everybody on the machine to see.
+    func validate() throws {
+        guard !Unshown.holdsToken(file) else {
+            throw ValidationError("the token is read from a file or, with -, from standard input, not the command line")
+        }
+    }
+
     func run(_ invocation: Invocation) async throws {
         let token = try token()
         let keySet = try await keySet(invocation.configuration)
@@ -56,7 +63,7 @@ struct VerifyCommand: Command {
         do throws(FileReadingError) {
             bytes = try readFile(atPath: file)
         } catch {
-            throw CommandFailure(.failed, "\(file == "-" ? "standard input" : file): \(error)")
+            throw CommandFailure(.failed, "\(file == "-" ? "standard input" : Unshown.shown(file)): \(error)")
         }
         // What a file or a pipe adds around a token is not part of it.
         while let last = bytes.last, last == 0x0a || last == 0x0d || last == 0x20 { bytes.removeLast() }
@@ -74,7 +81,7 @@ struct VerifyCommand: Command {
             do throws(FileReadingError) {
                 bytes = try readFile(atPath: keys)
             } catch {
-                throw CommandFailure(.failed, "--keys \(keys): \(error)")
+                throw CommandFailure(.failed, "--keys \(Unshown.shown(keys)): \(error)")
             }
         } else {
             bytes = try await KeySetFetcher.fetchOnce(try configuration.keySetURL())
