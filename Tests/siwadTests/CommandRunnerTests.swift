@@ -98,7 +98,7 @@ struct CommandRunnerTests {
             (["config", "--listen", token], [:]), (["verify", token], [:]),
             (["verify", "/dev/null", "--keys", url], [:]),
             (["dead-letters", token], [:]), (["dead-letters", "show", token], [:]), ([url], [:]),
-            (["accounts", "list", "--since", token], [:]), (["accounts", "list", "--limit=\(url)"], [:]),
+            (["notifications", "list", "--since", token], [:]), (["accounts", "list", "--limit=\(url)"], [:]),
             (["simulate", "token", "--key", url, "--type", "x", "--app", "y"], [:]),
         ] as [([String], [String: String])]
     )

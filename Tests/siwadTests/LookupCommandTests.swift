@@ -67,6 +67,8 @@ struct LookupCommandTests {
             (["--type", "email-disabled"], ["n2"]), (["--app", "com.example.two"], []),
             (["--outcome", "applied", "--source", "endpoint"], ["-n1"]), (["--since", "2026-09-21T14:14:50Z"], ["n2"]),
             (["--until", "2026-09-21T14:14:50Z"], ["-n1"]), (["--limit", "1"], ["n2"]),
+            (["--since", "2026-09-21T14:14:50"], ["n2"]), (["--since", "2026-09-21 14:14:50"], ["n2"]),
+            (["--until", "2026-09-21 14:14"], []), (["--until", "2026-09-21 16:14:50+02:00"], ["-n1"]),
         ] as [([String], [String])]
     )
     func notifications(_ filter: [String], _ expected: [String]) async throws {
@@ -100,6 +102,16 @@ struct LookupCommandTests {
         ] {
             #expect(await siwadCommand(arguments).status == .usage, "\(arguments)")
         }
+    }
+
+    @Test(
+        "A time that can't be read is refused with those that can be.",
+        arguments: ["yesterday", "2026-13-01", "14:00", "2026-01-02 03", "2026-01-02Z", ""]
+    )
+    func times(text: String) async {
+        let result = await siwad("notifications", "list", "--since", text)
+        #expect(result.status == .usage)
+        #expect(result.errors.contains("write 2026-01-02, 2026-01-02 03:04 or 2026-01-02T03:04:05Z, in UTC"))
     }
 
     @Test("A dry run of ending sessions names them and leaves no trace.")

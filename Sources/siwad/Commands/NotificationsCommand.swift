@@ -37,9 +37,9 @@ struct NotificationsListCommand: Command {
     var source: String?
     @Option(name: .long, parsing: .unconditional, help: "Its identifier.")
     var jti: String?
-    @Option(name: .long, help: ArgumentHelp("Received at or after.", valueName: "time"))
+    @Option(name: .long, help: TimeArgument.help("Received at or after"), transform: TimeArgument.init(parsing:))
     var since: TimeArgument?
-    @Option(name: .long, help: ArgumentHelp("Received before.", valueName: "time"))
+    @Option(name: .long, help: TimeArgument.help("Received before"), transform: TimeArgument.init(parsing:))
     var until: TimeArgument?
     @OptionGroup var listing: ListingOptions
     @OptionGroup var database: DatabaseOptions

@@ -38,9 +38,9 @@ struct SessionsListCommand: Command {
         help: ArgumentHelp("consent-revoked, account-deleted, signed-out, operator or expired.", valueName: "reason")
     )
     var reason: String?
-    @Option(name: .long, help: ArgumentHelp("Opened at or after.", valueName: "time"))
+    @Option(name: .long, help: TimeArgument.help("Opened at or after"), transform: TimeArgument.init(parsing:))
     var since: TimeArgument?
-    @Option(name: .long, help: ArgumentHelp("Opened before.", valueName: "time"))
+    @Option(name: .long, help: TimeArgument.help("Opened before"), transform: TimeArgument.init(parsing:))
     var until: TimeArgument?
     @OptionGroup var listing: ListingOptions
     @OptionGroup var database: DatabaseOptions

@@ -24,7 +24,11 @@ struct VerifyCommand: Command {
     var file = "-"
     @Option(name: .long, help: ArgumentHelp("Key set, as Apple publishes it.", valueName: "file"))
     var keys: String?
-    @Option(name: .long, help: ArgumentHelp("The time that the clock shows.", valueName: "time"))
+    @Option(
+        name: .long,
+        help: TimeArgument.help("The time that the clock shows"),
+        transform: TimeArgument.init(parsing:)
+    )
     var at: TimeArgument?
     @Option(name: .long, help: ArgumentHelp("Apps accepted, as in SIWAD_APPS.", valueName: "apps"))
     var apps: String?

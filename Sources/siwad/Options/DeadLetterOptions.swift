@@ -9,9 +9,9 @@ struct DeadLetterFilterOptions: ParsableArguments {
     var id: [Int64] = []
     @Option(name: .long, help: ArgumentHelp("Kept for this reason, such as unknown-audience.", valueName: "reason"))
     var reason: String?
-    @Option(name: .long, help: ArgumentHelp("Received at or after.", valueName: "time"))
+    @Option(name: .long, help: TimeArgument.help("Received at or after"), transform: TimeArgument.init(parsing:))
     var since: TimeArgument?
-    @Option(name: .long, help: ArgumentHelp("Received before.", valueName: "time"))
+    @Option(name: .long, help: TimeArgument.help("Received before"), transform: TimeArgument.init(parsing:))
     var until: TimeArgument?
     @Option(name: .long, help: ArgumentHelp("Sent for this app, the token's aud.", valueName: "app-id"))
     var app: String?

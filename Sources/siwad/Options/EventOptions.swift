@@ -21,12 +21,14 @@ struct EventOptions: ParsableArguments {
     var privateEmail = false
     @Option(
         name: .customLong("event-time"),
-        help: ArgumentHelp("When it happened; 10 s before it was issued if left out.", valueName: "time")
+        help: TimeArgument.help("When it happened", otherwise: "10 s before it was issued"),
+        transform: TimeArgument.init(parsing:)
     )
     var eventTime: TimeArgument?
     @Option(
         name: .customLong("issued-at"),
-        help: ArgumentHelp("When Apple signed it; now if left out.", valueName: "time")
+        help: TimeArgument.help("When Apple signed it", otherwise: "now"),
+        transform: TimeArgument.init(parsing:)
     )
     var issuedAt: TimeArgument?
     @Option(name: .long, parsing: .unconditional, help: "Its identifier; a new one if left out.")
