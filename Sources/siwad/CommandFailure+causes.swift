@@ -29,24 +29,24 @@ extension CommandFailure {
         let key = SettingKey.databaseURL.environmentName
         switch (error.code, error.sqlState?.classCode) {
         case (.connectionFailed, "28"):
-            self.init(.unavailable, "\(error): check user and password in \(key)")
+            self.init(.unavailable, cause: "\(error)", nextStep: "check user and password in \(key)")
         case (.connectionFailed, "3D"):
-            self.init(.unavailable, "\(error): create the database, or correct its name in \(key)")
+            self.init(.unavailable, cause: "\(error)", nextStep: "create the database, or correct its name in \(key)")
         case (.connectionFailed, _), (.connectionLost, _):
             // libpq asks on a line of its own whether the server runs; the next step says so too.
             let cause = error.description.split(separator: " Is the server running").first ?? ""
-            self.init(.unavailable, "\(cause): check that PostgreSQL runs there, and \(key)")
+            self.init(.unavailable, cause: "\(cause)", nextStep: "check that PostgreSQL runs there, and \(key)")
         case (.timedOut, _):
-            self.init(.unavailable, "\(error): PostgreSQL is slow or locked; try again")
+            self.init(.unavailable, cause: "\(error)", nextStep: "PostgreSQL is slow or locked; try again")
         case (.usage, _):
             self.init(.configuration, "\(key): \(error)")
         case (.migration, _):
-            self.init(.configuration, error.description)
+            self.init(.configuration, line: error.description)
         case (.server, "3F"),
             (.server, "42") where Self.isMissing(error.sqlState):
             self.init(.configuration, "the database is not migrated: run siwad migrate with the same \(key)")
         case (.server, "42") where error.sqlState == SQLState(rawValue: "42501"):
-            self.init(.failed, "\(error): grant the role its rights on the schema siwa")
+            self.init(.failed, cause: "\(error)", nextStep: "grant the role its rights on the schema siwa")
         case (.server, "25"), (.server, "53"), (.server, "57"):
             self.init(.unavailable, error.description)
         case (.server, _), (.cancelled, _), (.decoding, _):
@@ -63,14 +63,14 @@ extension CommandFailure {
         switch error.code {
         case .addressInUse, .addressUnavailable, .permissionDenied, .listenFailed, .invalidAddress,
             .unreadableCertificate, .keyMismatch, .tooFewOpenFiles:
-            self.init(.configuration, error.description)
+            self.init(.configuration, line: error.description)
         }
     }
 
     private init(appleClient error: AppleClientError) {
         switch error.code {
-        case .invalidURL, .unreadableFile, .tooLarge: self.init(.configuration, error.description)
-        case .unreachable, .timedOut, .unexpectedStatus: self.init(.unavailable, error.description)
+        case .invalidURL, .unreadableFile, .tooLarge: self.init(.configuration, line: error.description)
+        case .unreachable, .timedOut, .unexpectedStatus: self.init(.unavailable, line: error.description)
         }
     }
 }

@@ -1,4 +1,5 @@
 import AppleNotifications
+import Postgres
 import Terminal
 import Testing
 
@@ -150,6 +151,20 @@ struct FindingTests {
         let failure = CommandFailure(.unavailable, "cannot connect: check that PostgreSQL runs there")
         let finding = Finding.fail(.database, failure)
         #expect((finding.detail, finding.remedy) == ("cannot connect", "check that PostgreSQL runs there"))
+    }
+
+    @Test("A cause with colons and semicolons of its own stays whole.")
+    func colons() {
+        let text = "connection to server at \"db\", port 5432 failed: FATAL: no pg_hba.conf entry; see the log"
+        let refused = PostgresError(.connectionFailed, text, sqlState: SQLState(rawValue: "28000"))
+        let url = AppleClientError(.unreachable, "cannot reach https://a: connection refused; check the network")
+        for (error, detail, remedy) in [
+            (refused, text, "check user and password in SIWAD_DATABASE_URL"),
+            (url, "cannot reach https://a: connection refused", "check the network"),
+        ] as [(any Error, String, String)] {
+            let finding = Finding.fail(.database, Checkup.failure(error))
+            #expect((finding.detail, finding.remedy) == (detail, remedy))
+        }
     }
 }
 

@@ -61,9 +61,8 @@ struct Finding: Sendable, Equatable {
 
     /// A check that could not be made, in the words in which a command would end: `cause: next step`.
     static func fail(_ check: Check, _ failure: CommandFailure) -> Finding {
-        let parts = failure.message.split(separator: ": ", maxSplits: 1)
-        guard parts.count == 2 else { return .fail(check, failure.message, "see siwad doctor --help") }
-        return .fail(check, String(parts[0]), String(parts[1]))
+        guard let parts = failure.parts else { return .fail(check, failure.message, "see siwad doctor --help") }
+        return .fail(check, parts.cause, parts.nextStep)
     }
 }
 
