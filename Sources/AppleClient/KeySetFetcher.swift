@@ -115,7 +115,10 @@ public struct KeySetFetcher: Sendable {
         case let error as HTTPClientError where timeouts.contains(error):
             AppleClientError(.timedOut, "\(address) did not answer in time; check the network")
         default:
-            AppleClientError(.unreachable, "cannot reach \(address): \(error); check the network and the URL")
+            AppleClientError(
+                .unreachable,
+                "cannot reach \(address): \(PlainCause.words(for: error)); check the network and the URL"
+            )
         }
     }
 

@@ -3,16 +3,31 @@ import Glibc
 /// Why a file can't be read.
 public struct FileReadingError: Error, Sendable, Equatable, CustomStringConvertible {
     /// `No such file or directory`, `Permission denied`, …
-    public let description: String
+    public let cause: String
+    /// What to do about it, where that is known.
+    public let nextStep: String?
 
-    /// An error that says this.
-    public init(_ description: String) {
-        self.description = description
+    /// An error of this cause.
+    public init(_ cause: String, nextStep: String? = nil) {
+        self.cause = cause
+        self.nextStep = nextStep
+    }
+
+    /// Cause and next step.
+    public var description: String {
+        nextStep.map { "\(cause): \($0)" } ?? cause
     }
 
     /// An error of the system.
     init(errno code: Int32) {
-        self.init(String(cString: strerror(code)))
+        let nextStep: String? =
+            switch code {
+            case ENOENT, ENOTDIR, ENAMETOOLONG: "check the path"
+            case EACCES, EPERM: "let this user read it"
+            case EISDIR: "name a file in it"
+            default: nil
+            }
+        self.init(String(cString: strerror(code)), nextStep: nextStep)
     }
 }
 
@@ -33,6 +48,8 @@ public func readFile(atPath path: String) throws(FileReadingError) -> [UInt8] {
         guard count >= 0 else { throw FileReadingError(errno: errno) }
         guard count > 0 else { return content }
         content += block[..<count]
-        guard content.count <= largestFile else { throw FileReadingError("larger than 1 MiB") }
+        guard content.count <= largestFile else {
+            throw FileReadingError("larger than 1 MiB", nextStep: "check that it is the right one")
+        }
     }
 }

@@ -44,9 +44,15 @@ extension CommandFailure {
             self.init(.configuration, line: error.description)
         case (.server, "3F"),
             (.server, "42") where Self.isMissing(error.sqlState):
-            self.init(.configuration, "the database is not migrated: run siwad migrate with the same \(key)")
-        case (.server, "42") where error.sqlState == SQLState(rawValue: "42501"):
-            self.init(.failed, cause: "\(error)", nextStep: "grant the role its rights on the schema siwa")
+            self.init(.configuration, cause: "the database is not migrated", nextStep: SchemaState.nextStep)
+        case (.server, "42") where error.sqlState == .insufficientPrivilege:
+            let step = "connect as a member of the role siwad_daemon, or of siwad_reader to look only"
+            self.init(.failed, cause: "\(error)", nextStep: step)
+        case (.server, "25") where error.sqlState == SQLState(rawValue: "25006"):
+            let step = "a standby, or a read-only database: name the primary in \(key)"
+            self.init(.unavailable, cause: "\(error)", nextStep: step)
+        case (.server, "55") where error.sqlState == .lockNotAvailable:
+            self.init(.unavailable, cause: "\(error)", nextStep: "somebody else holds a lock; try again")
         case (.server, "25"), (.server, "53"), (.server, "57"):
             self.init(.unavailable, error.description)
         case (.server, _), (.cancelled, _), (.decoding, _):

@@ -21,7 +21,7 @@ extension Configuration {
         do throws(PostgresError) {
             return try ConnectionSettings(conninfo: conninfo, applicationName: "siwad")
         } catch {
-            throw problem(.databaseURL, error.description)
+            throw problem(.databaseURL, "\(error): write a libpq URI such as postgres://siwad@localhost/siwa")
         }
     }
 

@@ -35,7 +35,7 @@ struct KeyFiles {
         } catch {
             throw CommandFailure(
                 .failed,
-                "--key \(Unshown.shown(keyFile)): \(error): write one with siwad simulate keys --out DIR"
+                "--key \(Unshown.shown(keyFile)): \(error.cause): write one with siwad simulate keys --out DIR"
             )
         }
         do throws(JOSEError) {

@@ -67,9 +67,12 @@ struct SchemaState: Sendable {
                 + "the siwad that migrated it"
         }
         if pending.isEmpty { return nil }
-        if pending.count == migrations.count { return "the database is not migrated: run siwad migrate" }
-        return "the database misses \(pending.count) of \(migrations.count) migrations: run siwad migrate"
+        if pending.count == migrations.count { return "the database is not migrated: \(Self.nextStep)" }
+        return "the database misses \(pending.count) of \(migrations.count) migrations: \(Self.nextStep)"
     }
+
+    /// The daemon's own role may not.
+    static let nextStep = "run siwad migrate as a role that may create the schema"
 
     /// For people.
     var table: Table {

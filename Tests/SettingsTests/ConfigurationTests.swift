@@ -226,7 +226,7 @@ struct ConfigurationTests {
                 == ["SIWAD_DATABASE_URL_FILE: /nowhere: no such file"]
         )
         let sources = SettingsSources(environment: [:], configurationFile: "/nowhere/siwad.yaml")
-        #expect(throws: SettingsError("--config /nowhere/siwad.yaml: No such file or directory")) {
+        #expect(throws: SettingsError("--config /nowhere/siwad.yaml: No such file or directory: check the path")) {
             try Configuration(from: sources)
         }
     }

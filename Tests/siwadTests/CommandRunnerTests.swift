@@ -109,6 +109,17 @@ struct CommandRunnerTests {
         #expect(!result.errors.isEmpty || result.output.contains("****"))
     }
 
+    @Test(
+        "that names a file that isn't there says what to do about it.",
+        arguments: [
+            ["config", "--config", "/nope"], ["verify", "/nope"], ["verify", "/dev/null", "--keys", "/nope"],
+        ]
+    )
+    func missingFile(arguments: [String]) async {
+        let result = await siwadCommand(arguments)
+        #expect(result.errors.hasSuffix("/nope: No such file or directory: check the path\n"))
+    }
+
     @Test("of verify with a token says where tokens are read from.")
     func tokenAsFile() async {
         let result = await siwad("verify", token)

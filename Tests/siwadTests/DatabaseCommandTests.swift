@@ -150,7 +150,7 @@ struct DatabaseCommandTests {
             #expect(early.errors.contains("the database is not migrated: run siwad migrate"))
             let serve = await siwad("serve", environment: environment)
             #expect(serve.status == .configuration)
-            #expect(serve.errors == "siwad: the database is not migrated: run siwad migrate\n")
+            #expect(serve.errors == "siwad: the database is not migrated: \(SchemaState.nextStep)\n")
             #expect(await siwad("migrate", "status", environment: environment).status == .failed)
             let up = await siwad("migrate", environment: environment)
             #expect(up.status == .done)
@@ -158,6 +158,29 @@ struct DatabaseCommandTests {
             let again = await siwad("migrate", "up", environment: environment)
             #expect(again.output == "nothing to do: the schema is up to date\n")
             #expect(await siwad("migrate", "status", "--json", environment: environment).status == .done)
+        }
+    }
+
+    @Test("a role that may not create the schema is told what it takes.")
+    func forbiddenMigration() async throws {
+        try await TestDatabase.with { database in
+            let role = "mere_\(UInt32.random(in: 0 ... .max))"
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(script: "CREATE ROLE \(role) LOGIN")
+            }
+            let environment = ["SIWAD_DATABASE_URL": database.conninfo + " user=\(role)"]
+            let result = await siwad("migrate", environment: environment)
+            #expect(result.status == .failed)
+            #expect(
+                result.errors.hasSuffix(
+                    "migrate as the owner of the schema siwa, or GRANT CREATE ON DATABASE … TO this role\n"
+                )
+            )
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(script: "DROP ROLE \(role)")
+            }
+            await connection.close()
         }
     }
 

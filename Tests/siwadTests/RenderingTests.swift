@@ -168,8 +168,8 @@ struct SchemaStateTests {
     @Test("says what keeps a daemon from starting, and the next step.")
     func problems() {
         #expect(problem(.applied, .applied) == nil)
-        #expect(problem(.pending, .pending) == "the database is not migrated: run siwad migrate")
-        #expect(problem(.applied, .pending) == "the database misses 1 of 2 migrations: run siwad migrate")
+        #expect(problem(.pending, .pending) == "the database is not migrated: \(SchemaState.nextStep)")
+        #expect(problem(.applied, .pending) == "the database misses 1 of 2 migrations: \(SchemaState.nextStep)")
         #expect(
             problem(.applied, .unknown)
                 == "the database is newer than this siwad (migration 2 m2): install the siwad that migrated it"
@@ -191,7 +191,11 @@ struct CommandFailureCausesTests {
         #expect(failure(.connectionFailed, "3D000")?.message.contains("create the database") == true)
         #expect(failure(.server, "42P01")?.status == .configuration)
         #expect(failure(.server, "3F000")?.message.contains("run siwad migrate") == true)
-        #expect(failure(.server, "42501")?.message.contains("grant the role") == true)
+        #expect(failure(.server, "42501")?.message.contains("siwad_daemon, or of siwad_reader") == true)
+        #expect(failure(.server, "25006")?.status == .unavailable)
+        #expect(failure(.server, "25006")?.message.contains("name the primary in SIWAD_DATABASE_URL") == true)
+        #expect(failure(.server, "55P03")?.status == .unavailable)
+        #expect(failure(.server, "55P03")?.message.hasSuffix("holds a lock; try again") == true)
         #expect(failure(.server, "57P01")?.status == .unavailable)
         #expect(failure(.server, "23505")?.status == .failed)
         #expect(failure(.usage)?.status == .configuration)

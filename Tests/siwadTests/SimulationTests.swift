@@ -106,4 +106,32 @@ struct SimulationTests {
                 + "write one with siwad simulate keys --out DIR\n"
         )
     }
+
+    @Test("name what keeps them from the network in plain words.")
+    func plainWords() async throws {
+        try await withDirectory { directory in
+            _ = await siwad("simulate", "keys", "--out", directory)
+            let key = ["--key", directory + "/key.pem"]
+            let send = ["simulate", "send", "--type", "x", "--app", "com.example.app"] + key
+            let nobody = await siwadCommand(send + ["http://127.0.0.1:1/"])
+            #expect(nobody.status == .unavailable)
+            #expect(nobody.errors == "siwad: no answer: connection refused: check the URL\n")
+            let nowhere = await siwadCommand(send + ["http://nowhere..invalid/"])
+            #expect(
+                nowhere.errors == "siwad: no answer: the host name nowhere..invalid is not known: check the URL\n"
+            )
+            let listen = await siwadCommand(["simulate", "serve", "--listen", "nowhere..invalid:0"] + key)
+            #expect(
+                listen.errors
+                    == "siwad: cannot listen on nowhere..invalid:0: the host name nowhere..invalid is not known: "
+                    + "correct it in --listen, or write an address such as 127.0.0.1\n"
+            )
+            let keys = ["SIWAD_KEYS_URL": "http://127.0.0.1:1/keys"]
+            let verify = await siwad("verify", "/dev/null", environment: keys)
+            #expect(
+                verify.errors == "siwad: cannot reach http://127.0.0.1:1/keys: connection refused; "
+                    + "check the network and the URL\n"
+            )
+        }
+    }
 }

@@ -58,7 +58,7 @@ struct DevCommand: Command {
             try await daemon.prepare()
             result = .success(try await serve(daemon, in: place, console))
         } catch {
-            result = .failure(error)
+            result = .failure(configuration.failure(error))
         }
         await daemon.close()
         try result.get()

@@ -36,7 +36,14 @@ struct MigrateUpCommand: Command {
 
     func run(_ invocation: Invocation) async throws {
         let settings = try invocation.configuration.connectionSettings()
-        let applied = try await SchemaState.migrate(settings)
+        let applied: [Migration]
+        do throws(PostgresError) {
+            applied = try await SchemaState.migrate(settings)
+        } catch {
+            guard error.sqlState == .insufficientPrivilege else { throw error }
+            let step = "migrate as the owner of the schema siwa, or GRANT CREATE ON DATABASE … TO this role"
+            throw CommandFailure(.failed, cause: "\(error)", nextStep: step)
+        }
         for migration in applied {
             invocation.console.print("applied \(migration.number) \(migration.name)")
         }

@@ -33,7 +33,7 @@ struct ServeCommand: Command {
             try await Services.run(services, grace: invocation.configuration.shutdownGrace, log: daemon.log)
             result = .success(())
         } catch {
-            result = .failure(error)
+            result = .failure(invocation.configuration.failure(error))
         }
         await daemon.close()
         try result.get()

@@ -39,7 +39,11 @@ struct SimulateServeCommand: Command {
                 console.print("http://\(bound)/auth/keys  kid \(apple.keyID), until Ctrl-C")
             }
         )
-        try await Services.run([NamedService("key set", server.run)], grace: .seconds(1), log: log)
+        do {
+            try await Services.run([NamedService("key set", server.run)], grace: .seconds(1), log: log)
+        } catch {
+            throw ListenAddress.failure(error, of: [address])
+        }
         await loops.stop()
     }
 }
