@@ -20,6 +20,18 @@ struct CommandRunnerTests {
                 "siwad: --limit must be at least 1: see 'siwad accounts list --help'\n"
             ),
             (
+                ["accounts", "list", "--limit", "-1"],
+                "siwad: --limit must be at least 1: see 'siwad accounts list --help'\n"
+            ),
+            (
+                ["accounts", "history", "one", "--sub", "other"],
+                "siwad: name the person once: as the argument, or with --sub: see 'siwad accounts history --help'\n"
+            ),
+            (
+                ["sessions", "end", "a", "--note", "x", "--operator", " "],
+                "siwad: --operator must be a name: see 'siwad sessions end --help'\n"
+            ),
+            (
                 ["sessions", "end", "--note", "x"],
                 "siwad: name sessions, or a person with --sub: see 'siwad sessions end --help'\n"
             ),

@@ -166,6 +166,24 @@ struct DeadLetterCommandTests {
         }
     }
 
+    @Test(
+        "that are named and aren't there make the work on the others a partial one.",
+        arguments: [["discard", "--dry-run"], ["discard", "--note", "why"], ["replay", "--dry-run"]]
+    )
+    func missing(command: [String]) async throws {
+        try await with { environment, _ in
+            let arguments = ["dead-letters"] + command + ["--id", "1", "--id", "999999", "--id", "1"]
+            let result = await siwadCommand(arguments, environment: environment)
+            #expect(result.status == .partlyFailed)
+            #expect(
+                result.errors.hasSuffix(
+                    "siwad: 1 of 2 named is no open letter that matches: siwad dead-letters list --id shows how they stand\n"
+                )
+            )
+            #expect(!result.output.isEmpty)
+        }
+    }
+
     @Test("are replayed up to a limit, the oldest first, and a dry run keeps to it too.")
     func limitedReplay() async throws {
         try await with { environment, database in

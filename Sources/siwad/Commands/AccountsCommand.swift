@@ -35,7 +35,11 @@ struct AccountsShowCommand: Command {
     var team: String?
     @Flag(name: .long, help: "One JSON object per team.")
     var json = false
-    @Option(name: .long, help: ArgumentHelp("At most so many sessions, changes and letters.", valueName: "count"))
+    @Option(
+        name: .long,
+        parsing: .unconditional,
+        help: ArgumentHelp("At most so many sessions, changes and letters.", valueName: "count")
+    )
     var limit = 10
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
@@ -151,6 +155,13 @@ struct AccountsHistoryCommand: Command {
     @OptionGroup var common: CommonOptions
 
     var flags: [SettingKey: String] { database.flags }
+
+    /// Refuses two people at once.
+    func validate() throws {
+        guard person == nil || filter.sub == nil else {
+            throw ValidationError("name the person once: as the argument, or with --sub")
+        }
+    }
 
     func run(_ invocation: Invocation) async throws {
         let filter = AccountFilter(

@@ -30,7 +30,7 @@ struct DeadLettersReplayCommand: Command {
 
     @OptionGroup var filter: DeadLetterFilterOptions
     @OptionGroup var rehearsal: RehearsalOptions
-    @Option(name: .long, help: "So many letters a second; as fast as it goes if left out.")
+    @Option(name: .long, parsing: .unconditional, help: "So many letters a second; as fast as it goes if left out.")
     var rate: Double?
     @Flag(name: .customLong("accept-expired"), help: "Take letters too that had come after their exp.")
     var acceptExpired = false
@@ -38,6 +38,7 @@ struct DeadLettersReplayCommand: Command {
     var json = false
     @Option(
         name: .long,
+        parsing: .unconditional,
         help: ArgumentHelp("At most so many letters, the oldest first; all if left out.", valueName: "count")
     )
     var limit: Int?
@@ -79,6 +80,8 @@ struct DeadLettersReplayCommand: Command {
                 throw CommandFailure(.nothingMatched, "no open dead letter matches: nothing was replayed")
             }
             try output.finish(report)
+            // With a limit, those that are missing may be those beyond it.
+            if limit == nil, let failure = filter.failure(matched: report.matched, status: .open) { throw failure }
         } catch let error as PostgresError {
             output.interrupt()
             throw error

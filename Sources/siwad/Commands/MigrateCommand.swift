@@ -97,7 +97,11 @@ struct MigrateSQLCommand: Command {
             """
     )
 
-    @Option(name: .long, help: ArgumentHelp("Only the migrations after this one.", valueName: "number"))
+    @Option(
+        name: .long,
+        parsing: .unconditional,
+        help: ArgumentHelp("Only the migrations after this one.", valueName: "number")
+    )
     var after = 0
     @OptionGroup var common: CommonOptions
 

@@ -22,9 +22,9 @@ struct SimulateSendCommand: Command {
     )
 
     @OptionGroup var event: EventOptions
-    @Option(name: .long, help: "How many.")
+    @Option(name: .long, parsing: .unconditional, help: "How many.")
     var count = 1
-    @Option(name: .long, help: "So many a second; as fast as they are answered if left out.")
+    @Option(name: .long, parsing: .unconditional, help: "So many a second; as fast as they are answered if left out.")
     var rate: Double?
     @Flag(name: .long, help: "One JSON object about all of them.")
     var json = false

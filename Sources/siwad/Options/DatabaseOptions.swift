@@ -20,7 +20,8 @@ struct ListingOptions: ParsableArguments {
     @Flag(name: .long, help: "One JSON object per line.")
     var json = false
 
-    @Option(name: .long, help: ArgumentHelp("At most so many.", valueName: "count"))
+    // Whatever follows, so that a negative number is refused as one, not taken for an option.
+    @Option(name: .long, parsing: .unconditional, help: ArgumentHelp("At most so many.", valueName: "count"))
     var limit = 50
 
     /// Refuses a limit that can't be met.

@@ -2,10 +2,15 @@ import AccountStore
 import AppleNotifications
 import ArgumentParser
 import Settings
+import Terminal
 
 /// Which dead letters a command is about: one grammar for all of them.
 struct DeadLetterFilterOptions: ParsableArguments {
-    @Option(name: .long, help: ArgumentHelp("The letter of this number; repeatable.", valueName: "number"))
+    @Option(
+        name: .long,
+        parsing: .unconditionalSingleValue,
+        help: ArgumentHelp("The letter of this number; repeatable.", valueName: "number")
+    )
     var id: [Int64] = []
     @Option(name: .long, help: ArgumentHelp("Kept for this reason, such as unknown-audience.", valueName: "reason"))
     var reason: String?
@@ -35,6 +40,22 @@ struct DeadLetterFilterOptions: ParsableArguments {
                 "name letters by --id, --reason, --since, --until, --app, --type or --sub, or say --all"
             )
         }
+    }
+
+    /// What to say of letters that were named by --id and are none of those that matched; nil: there are none.
+    ///
+    /// - Parameter matched: how many letters matched.
+    func failure(matched: Int, status: DeadLetterStatus) -> CommandFailure? {
+        let named = Set(id).count
+        guard named > matched else { return nil }
+        let others = named - matched
+        let what =
+            others == 1
+            ? "is no \(status.rawValue) letter that matches" : "are no \(status.rawValue) letters that match"
+        return CommandFailure(
+            .partlyFailed,
+            "\(others) of \(named) named \(what): siwad dead-letters list --id shows how they stand"
+        )
     }
 
     /// The filter.

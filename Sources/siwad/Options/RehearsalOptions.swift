@@ -20,7 +20,9 @@ struct RehearsalOptions: ParsableArguments {
     func validate() throws {
         guard dryRun || note != nil else { throw ValidationError("--note must say why: it lands in the audit") }
         guard note?.contains(where: { !$0.isWhitespace }) ?? true else { throw ValidationError("--note must say why") }
-        guard operatorName?.isEmpty != true else { throw ValidationError("--operator must be a name") }
+        guard operatorName?.contains(where: { !$0.isWhitespace }) ?? true else {
+            throw ValidationError("--operator must be a name")
+        }
     }
 
     /// Who it is: the name that was given, else the login name.

@@ -38,15 +38,16 @@ struct DecisionOutput {
             note: rehearsal.note ?? ""
         )
         try await Database.with(invocation.configuration) { database in
-            if rehearsal.dryRun {
-                try rehearse(try await decision.selection(on: database.pool))
-            } else {
-                try await carryOut(decision, on: database.pool)
-            }
+            let matched =
+                rehearsal.dryRun
+                ? try rehearse(try await decision.selection(on: database.pool))
+                : try await carryOut(decision, on: database.pool)
+            if let failure = filter.failure(matched: matched, status: verb.status) { throw failure }
         }
     }
 
-    private func carryOut(_ decision: DeadLetterDecision, on pool: ConnectionPool) async throws {
+    /// - Returns: how many letters matched.
+    private func carryOut(_ decision: DeadLetterDecision, on pool: ConnectionPool) async throws -> Int {
         let console = invocation.console
         let start = ContinuousClock.now
         var bar: ProgressBar?
@@ -68,12 +69,13 @@ struct DecisionOutput {
         } else {
             console.print("\(report.changed) \(participle)")
         }
-        guard report.refused > 0 else { return }
+        guard report.refused > 0 else { return report.selection.total }
         let reason = "\(report.refused) stay discarded, as the same token is open in another letter: nothing is lost"
         throw CommandFailure(report.changed == 0 ? .failed : .partlyFailed, reason)
     }
 
-    private func rehearse(_ selection: DeadLetterSelection?) throws {
+    /// - Returns: how many letters match.
+    private func rehearse(_ selection: DeadLetterSelection?) throws -> Int {
         guard let selection else { throw nothing }
         let counts = selection.counts.sorted { ($1.value, $0.key.rawValue) < ($0.value, $1.key.rawValue) }
         if json {
@@ -85,7 +87,7 @@ struct DecisionOutput {
                     ]).line
                 }
             )
-            return
+            return selection.total
         }
         var table = Table([.init("REASON"), .init("LETTERS", isRightAligned: true), .init("WOULD BECOME")])
         for (reason, count) in counts {
@@ -96,5 +98,6 @@ struct DecisionOutput {
         }
         invocation.console.print(lines: table.lines(style: invocation.console.style))
         invocation.console.note("dry run: nothing was changed")
+        return selection.total
     }
 }
