@@ -77,6 +77,17 @@ struct LookupCommandTests {
         }
     }
 
+    @Test("A notification is listed without its token, and shown with it.")
+    func tokens() async throws {
+        try await withTraffic { environment, _ in
+            let list = await siwad("notifications", "list", "--json", environment: environment)
+            #expect(list.lines.count == 2)
+            #expect(!list.output.contains("\"jws\""))
+            let show = await siwad("notifications", "show", "n2", "--json", environment: environment)
+            #expect(show.output.contains(#","jws":""#))
+        }
+    }
+
     @Test(
         "Sessions are found by each filter.",
         arguments: [

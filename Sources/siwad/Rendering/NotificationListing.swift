@@ -22,7 +22,7 @@ enum NotificationListing {
                     Table.Cell("\(row.sessionsEnded)"), Table.Cell(row.id),
                 ]
             },
-            json: json(_:)
+            json: { .object(members($0)) }
         )
     }
 
@@ -45,9 +45,14 @@ enum NotificationListing {
         return facts.map { name, text in name.padding(to: 10) + VisibleText.visible(text) }
     }
 
-    /// One as `siwa.notifications` names it.
+    /// One as `siwa.notifications` names it, with its token; null: it was erased.
     static func json(_ row: LoggedNotification) -> JSONText {
-        .object([
+        .object(members(row) + [.init("jws", JSONText(row.token))])
+    }
+
+    /// What a list knows of one: tokens are not read for it.
+    private static func members(_ row: LoggedNotification) -> [JSONText.Member] {
+        [
             .init("jti", .string(row.id)),
             .init("issued_at", row.issuedAt.json),
             .init("received_at", row.receivedAt.json),
@@ -61,8 +66,7 @@ enum NotificationListing {
             .init("source", .string(row.source)),
             .init("sessions_ended", .integer(Int64(row.sessionsEnded))),
             .init("verified_kid", .string(row.verifiedKeyID)),
-            .init("jws", JSONText(row.token)),
-        ])
+        ]
     }
 
     private static func claims(_ token: String?) -> String? {
