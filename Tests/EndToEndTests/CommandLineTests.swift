@@ -1,4 +1,5 @@
 import AppleSimulator
+import FoundationEssentials
 import JOSE
 import TestSupport
 import Testing
@@ -100,6 +101,28 @@ struct CommandLineTests {
                 )
                 #expect(sent.status == 0, "\(sent.errors)")
                 #expect(try await scene.texts("SELECT count(*)::text FROM siwa.notifications") == ["25"])
+            }
+        }
+    }
+
+    @Test("siwad dev writes down where it listens, and a second one in its directory is told of it.")
+    func developmentPlace() async throws {
+        try await TemporaryDirectory.with { directory in
+            let settings = ["SIWAD_LISTEN": "127.0.0.1:0", "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:0"]
+            async let first = siwad(["dev", "--once"], environment: settings, in: directory.path)
+            try await eventually("the first to have begun") {
+                FileManager.default.fileExists(atPath: directory.path + "/.siwad/apple/key.pem")
+            }
+            let second = try await siwad(["dev", "--once"], environment: settings, in: directory.path)
+            #expect(second.status == 1)
+            #expect(second.errors.hasPrefix("siwad: siwad dev is running in this directory already: "))
+            #expect(try await first.status == 0)
+            let file = ["--config", ".siwad/siwad.yaml", "--json"]
+            let config = try await siwad(["config"] + file, in: directory.path)
+            for key in ["listen", "operations_listen"] {
+                let line = config.lines.first { $0.hasPrefix("{\"key\":\"\(key)\"") } ?? ""
+                #expect(line.contains(".siwad/siwad.yaml"), "\(line)")
+                #expect(line.contains("\"value\":\"127.0.0.1:") && !line.contains("127.0.0.1:0\""), "\(line)")
             }
         }
     }

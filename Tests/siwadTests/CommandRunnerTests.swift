@@ -32,6 +32,11 @@ struct CommandRunnerTests {
                 "siwad: --operator must be a name: see 'siwad sessions end --help'\n"
             ),
             (
+                ["dev", "--keys-url", "https://example.com/keys"],
+                "siwad: siwad dev has a PostgreSQL and an Apple of its own: --database-url and --keys-url are for siwad "
+                    + "serve: see 'siwad dev --help'\n"
+            ),
+            (
                 ["sessions", "end", "--note", "x"],
                 "siwad: name sessions, or a person with --sub: see 'siwad sessions end --help'\n"
             ),

@@ -29,6 +29,16 @@ struct DevCommand: Command {
     @OptionGroup var common: CommonOptions
 
     var flags: [SettingKey: String] { options.flags }
+
+    /// Refuses what it would ignore.
+    func validate() throws {
+        guard options.databaseURL == nil, options.keysURL == nil else {
+            throw ValidationError(
+                "siwad dev has a PostgreSQL and an Apple of its own: --database-url and --keys-url are for siwad serve"
+            )
+        }
+    }
+
     var defaultLogLevel: LogLevel? { .warning }
 
     func run(_ invocation: Invocation) async throws {
@@ -79,7 +89,6 @@ struct DevCommand: Command {
         let apps = flags[.apps] ?? invocation.configuration.entries.first { $0.key == .apps }?.text
         flags.merge(place.flags) { _, decided in decided }
         flags[.apps] = apps ?? DevelopmentPlace.apps
-        try place.writeConfiguration(apps: apps ?? DevelopmentPlace.apps)
         return try Configuration(from: common.sources(flags: flags, environment: invocation.environment))
     }
 
@@ -106,6 +115,7 @@ struct DevCommand: Command {
         }()
         var isAsExpected = false
         for await addresses in ready {
+            try place.writeConfiguration(daemon.configuration, listening: addresses.listening)
             console.print("  Notifications  \(addresses.notifications)")
             console.print("  Operations     \(addresses.operations)/readyz, /metrics\n")
             isAsExpected = try await demonstration.play(against: addresses.notifications, over: loops)

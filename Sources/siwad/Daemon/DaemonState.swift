@@ -8,6 +8,8 @@ struct DaemonAddresses: Sendable, Equatable {
     let notifications: String
     /// The URL of the operations endpoint, without a path.
     let operations: String
+    /// The settings that name these addresses.
+    let listening: [SettingKey: String]
 }
 
 /// What the daemon's parts tell each other about its start and end.
@@ -113,7 +115,8 @@ final class DaemonState: Sendable {
         return DaemonAddresses(
             notifications: "\(configuration.tls == nil ? "http" : "https")://\(notifications)"
                 + configuration.notificationPath,
-            operations: "http://\(operations)"
+            operations: "http://\(operations)",
+            listening: [.listen: notifications.description, .operationsListen: operations.description]
         )
     }
 }

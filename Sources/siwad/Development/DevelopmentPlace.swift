@@ -1,5 +1,6 @@
 import AppleSimulator
 import FoundationEssentials
+import Glibc
 import LocalPostgres
 import Postgres
 import Settings
@@ -19,8 +20,11 @@ struct DevelopmentPlace {
     private let cluster: LocalCluster
 
     /// Opens the place in the working directory, made where it isn't there, and starts its PostgreSQL.
+    /// - Throws: `CommandFailure` where another `siwad dev` has it.
     static func open() async throws -> DevelopmentPlace {
         let directory = FileManager.default.currentDirectoryPath + "/.siwad"
+        try NewFile.makeDirectory(directory)
+        try lock(directory + "/lock")
         let keys = KeyFiles(directory: directory + "/apple")
         let apple = try keys.create() ?? KeyFiles.apple(keyFile: keys.key, issuer: SimulatedApple.appleIssuer)
         let cluster = try await LocalCluster.start(at: directory + "/postgres")
@@ -47,12 +51,35 @@ struct DevelopmentPlace {
         [.databaseURL: conninfo, .keysURL: "file://\(directory)/apple/keys.json"]
     }
 
-    /// Writes `siwad.yaml`, with which the operator's commands find the same database and keys.
-    func writeConfiguration(apps: String) throws {
-        let values = [("database_url", conninfo), ("apps", apps), ("keys_url", flags[.keysURL] ?? "")]
-        let lines = values.map { name, value in "\(name): \(JSONText.string(value).line)\n" }
+    /// Writes `siwad.yaml`, with which the operator's commands find the same database, keys and endpoints.
+    ///
+    /// - Parameter listening: the addresses of the endpoints.
+    func writeConfiguration(_ configuration: Configuration, listening: [SettingKey: String]) throws {
+        let ours = flags.merging(listening) { _, bound in bound }
+        let keys: [SettingKey] = [.databaseURL, .apps, .listen, .notificationPath, .operationsListen, .keysURL]
+        let lines = keys.compactMap { key in
+            let text = ours[key] ?? configuration.entries.first { $0.key == key }?.text
+            return text.map { "\(key.rawValue): \(JSONText.string($0).line)\n" }
+        }
         let text = "# Written by siwad dev at every start, for siwad … --config .siwad/siwad.yaml\n" + lines.joined()
         try NewFile.replace(directory + "/siwad.yaml", mode: 0o600, Array(text.utf8))
+    }
+
+    /// Takes the place for this process: the lock goes with it, however it ends.
+    private static func lock(_ path: String) throws {
+        let descriptor = Glibc.open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        guard descriptor >= 0 else {
+            let cause = "\(path): \(String(cString: strerror(errno)))"
+            throw CommandFailure(.failed, cause: cause, nextStep: "remove .siwad, or start in another directory")
+        }
+        guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
+            Glibc.close(descriptor)
+            throw CommandFailure(
+                .failed,
+                cause: "siwad dev is running in this directory already",
+                nextStep: "use that one, end it with Ctrl-C, or start in another directory"
+            )
+        }
     }
 
     /// Makes the role and the database, and a link to the directory of the socket that is always at the same place.
