@@ -223,6 +223,7 @@ package.targets += [
             "AppleClient",
             "AppleNotifications",
             "Intake",
+            "NotificationServer",
             "Postgres",
             "Settings",
             "StoreTestSupport",

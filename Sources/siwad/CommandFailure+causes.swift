@@ -67,8 +67,10 @@ extension CommandFailure {
 
     private init(server error: ServerError) {
         switch error.code {
-        case .addressInUse, .addressUnavailable, .permissionDenied, .listenFailed, .invalidAddress,
-            .unreadableCertificate, .keyMismatch, .tooFewOpenFiles:
+        case .addressInUse, .addressUnavailable, .listenFailed:
+            // A port gets free and an address comes up without anybody changing the configuration.
+            self.init(.failed, line: error.description)
+        case .permissionDenied, .invalidAddress, .unreadableCertificate, .keyMismatch, .tooFewOpenFiles:
             self.init(.configuration, line: error.description)
         }
     }

@@ -125,7 +125,18 @@ struct FirstMistakeTests {
         try await Scene.with { scene in
             let other = try SilentServer()
             let environment = scene.environment([key: "127.0.0.1:\(other.port)"])
-            try await expect(78, [key, "127.0.0.1:\(other.port)", "taken"], environment)
+            // Not 78, after which a service manager gives up: the port may be free in a moment.
+            try await expect(1, [key, "127.0.0.1:\(other.port)", "taken"], environment)
+        }
+    }
+
+    @Test("The machine has no such address, or knows no such host.")
+    func addressMissing() async throws {
+        try await Scene.with { scene in
+            let address = scene.environment(["SIWAD_LISTEN": "192.0.2.1:0"])
+            try await expect(1, ["SIWAD_LISTEN", "192.0.2.1:0", "no such address"], address)
+            let host = scene.environment(["SIWAD_OPERATIONS_LISTEN": "nowhere..invalid:0"])
+            try await expect(1, ["SIWAD_OPERATIONS_LISTEN", "the host name nowhere..invalid is not known"], host)
         }
     }
 

@@ -1,4 +1,5 @@
 import AppleNotifications
+import NotificationServer
 import Terminal
 import Testing
 
@@ -200,6 +201,21 @@ struct CommandFailureCausesTests {
         #expect(failure(.server, "23505")?.status == .failed)
         #expect(failure(.usage)?.status == .configuration)
         #expect(failure(.timedOut)?.status == .unavailable)
+    }
+}
+
+@Suite("A failure of a server")
+struct ServerFailureTests {
+    private func status(_ code: ServerError.Code) -> CommandStatus? {
+        CommandFailure(knownCause: ServerError(code, "cause; step"))?.status
+    }
+
+    @Test("is one of the configuration only where nothing but a change of it helps.")
+    func codes() {
+        #expect(status(.addressInUse) == .failed)
+        #expect(status(.addressUnavailable) == .failed)
+        #expect(status(.permissionDenied) == .configuration)
+        #expect(status(.unreadableCertificate) == .configuration)
     }
 }
 
