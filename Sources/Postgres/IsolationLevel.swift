@@ -4,6 +4,4 @@ public enum IsolationLevel: String, Sendable, CaseIterable {
     case readCommitted = "READ COMMITTED"
     /// The whole transaction sees what was committed before its first statement.
     case repeatableRead = "REPEATABLE READ"
-    /// As if transactions ran one after another; be ready for `serializationFailure`.
-    case serializable = "SERIALIZABLE"
 }

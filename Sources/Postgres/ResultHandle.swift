@@ -22,12 +22,6 @@ struct ResultHandle: ~Copyable {
 
     var status: ExecStatusType { unsafe PQresultStatus(raw) }
 
-    /// The command's tag, such as `COMMIT` or `INSERT 0 3`.
-    var commandTag: String {
-        guard let tag = unsafe PQcmdStatus(raw) else { return "" }
-        return unsafe String(cString: tag)
-    }
-
     /// How many rows the command touched; zero where that means nothing.
     var affectedRows: Int {
         guard let count = unsafe PQcmdTuples(raw) else { return 0 }

@@ -18,8 +18,6 @@ public struct SQLState: RawRepresentable, Hashable, Sendable, CustomStringConver
 
     /// A text that is not valid in the server's encoding, such as one with a NUL.
     public static let characterNotInRepertoire = SQLState(rawValue: "22021")
-    /// A NOT NULL column was given NULL.
-    public static let notNullViolation = SQLState(rawValue: "23502")
     /// A row refers to one that is not there.
     public static let foreignKeyViolation = SQLState(rawValue: "23503")
     /// A key exists already.
@@ -32,8 +30,6 @@ public struct SQLState: RawRepresentable, Hashable, Sendable, CustomStringConver
     public static let readOnlyTransaction = SQLState(rawValue: "25006")
     /// A prepared statement of that name is not known to the server.
     public static let invalidStatementName = SQLState(rawValue: "26000")
-    /// The user name or the way to authenticate was refused.
-    public static let invalidAuthorization = SQLState(rawValue: "28000")
     /// The password was refused.
     public static let invalidPassword = SQLState(rawValue: "28P01")
     /// The database does not exist.
@@ -54,8 +50,6 @@ public struct SQLState: RawRepresentable, Hashable, Sendable, CustomStringConver
     public static let queryCanceled = SQLState(rawValue: "57014")
     /// The server ended the connection on an administrator's command.
     public static let adminShutdown = SQLState(rawValue: "57P01")
-    /// The server is starting up, shutting down or recovering.
-    public static let cannotConnectNow = SQLState(rawValue: "57P03")
     /// An error raised by `RAISE` without a code.
     public static let raiseException = SQLState(rawValue: "P0001")
 }

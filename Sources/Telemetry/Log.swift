@@ -48,11 +48,6 @@ public struct Log: Sendable {
 
     private static let processThreshold = LogThreshold(.info)
 
-    /// The same log for a part of a program that should be recognised by its own name.
-    public func labelled(_ label: String) -> Log {
-        Log(label: label)
-    }
-
     /// The same log that keeps quiet below `level`: for packages whose `info` is our `debug`.
     public func quieter(than level: LogLevel) -> Log {
         var logger = self.logger
