@@ -76,8 +76,8 @@ private struct Facts {
     }
 
     private var entry: String {
-        "Add TEAMID/\(audience) to SIWAD_APPS, with the ten characters of its team for TEAMID, and restart siwad serve. "
-            + "Then replay it. If the app isn't yours, discard it."
+        "Add TEAMID/\(audience) to SIWAD_APPS, with the ten characters of its team for TEAMID, and reload siwad serve by "
+            + "SIGHUP. Then replay it. If the app isn't yours, discard it."
     }
 
     // MARK: - unknown-event-type, malformed-claims, store-rejected
