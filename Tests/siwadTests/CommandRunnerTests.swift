@@ -75,6 +75,30 @@ struct CommandRunnerTests {
         }
     }
 
+    @Test(
+        "has an example that fits 80 columns and can be pasted, a command a line unless the line says that it goes on.",
+        arguments: [
+            ["serve"], ["dev"], ["migrate"], ["migrate", "sql"], ["accounts", "show"], ["sessions", "list"],
+            ["sessions", "end"], ["notifications", "list"], ["notifications", "show"], ["dead-letters"],
+            ["dead-letters", "list"], ["dead-letters", "stats"], ["dead-letters", "replay"],
+            ["dead-letters", "discard"], ["dead-letters", "reopen"], ["simulate"], ["simulate", "keys"],
+            ["simulate", "serve"], ["simulate", "token"], ["simulate", "send"], ["verify"], ["doctor"], ["config"],
+        ]
+    )
+    func examples(command: [String]) async {
+        let result = await run(command + ["--help"])
+        let example = result.lines.drop { !$0.hasPrefix("Example") }.dropFirst().prefix { !$0.isEmpty }
+        #expect(!example.isEmpty)
+        var isOpen = false
+        for line in example {
+            #expect(VisibleText.width(line) <= 80, "\(line)")
+            let isCommand = line.hasPrefix("  siwad ") || line.hasPrefix("  SIWAD_")
+            #expect(isCommand != isOpen, "\(line)")
+            isOpen = line.hasSuffix(" \\")
+        }
+        #expect(!isOpen)
+    }
+
     @Test("with a wrong setting ends with 78 and the first problem.")
     func wrongSetting() async {
         let result = await siwad("accounts", "list", environment: ["SIWAD_LISTN": "x", "SIWAD_BATCH_LIMIT": "many"])

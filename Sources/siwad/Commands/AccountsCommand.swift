@@ -21,7 +21,7 @@ struct AccountsShowCommand: Command {
         commandName: "show",
         abstract: "Why is somebody signed out: everything about one person, on one screen.",
         discussion: """
-            Says it in a sentence first. Then the state in each app group, which notification or sign-in set each fact,
+            Says it in a sentence first. Then the state in each app group, which notification or sign-in set each fact, \
             whether mail arrives, the latest sessions and changes, and the dead letters about the person that are open.
 
             Example:

@@ -17,7 +17,8 @@ struct DeadLettersCommand: ParsableCommand {
               siwad dead-letters stats
               siwad dead-letters show 17
               siwad dead-letters replay --reason unknown-audience --dry-run
-              siwad dead-letters replay --reason unknown-audience --note 'app added to SIWAD_APPS'
+              siwad dead-letters replay --reason unknown-audience \\
+                  --note 'app added to SIWAD_APPS'
             """,
         subcommands: [
             DeadLettersListCommand.self, DeadLettersShowCommand.self, DeadLettersStatsCommand.self,

@@ -14,17 +14,18 @@ struct DeadLettersReplayCommand: Command {
         commandName: "replay",
         abstract: "Process open letters after all, the way that live notifications go.",
         discussion: """
-            Each letter's effects and its new status are committed together: interrupted at any point, run it again and
-            it carries on with what is left. Two operators may replay at once. What is older than what is known changes
+            Each letter's effects and its new status are committed together: interrupted at any point, run it again and \
+            it carries on with what is left. Two operators may replay at once. What is older than what is known changes \
             nothing. A letter that fails again stays open, with what was found.
 
-            A dry run replays 2,048 letters at a time, with the earlier ones about the same people, and takes it all back,
-            so that live notifications about them wait for a moment only. Letters that were never verified
+            A dry run replays 2,048 letters at a time, with the earlier ones about the same people, and takes it all back, \
+            so that live notifications about them wait for a moment only. Letters that were never verified \
             (keys-unavailable) tell of nobody: those that are further apart are taken each as if it were the only one.
 
             Example:
               siwad dead-letters replay --reason unknown-audience --dry-run
-              siwad dead-letters replay --reason unknown-audience --rate 500 --note 'app added to SIWAD_APPS'
+              siwad dead-letters replay --reason unknown-audience --rate 500 \\
+                  --note 'app added to SIWAD_APPS'
             """
     )
 

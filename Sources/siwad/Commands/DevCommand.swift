@@ -14,7 +14,7 @@ struct DevCommand: Command {
         commandName: "dev",
         abstract: "Try everything here: PostgreSQL, Apple and notifications included.",
         discussion: """
-            Keeps a PostgreSQL cluster and a simulated Apple's key in .siwad, serves as siwad serve does, and shows what
+            Keeps a PostgreSQL cluster and a simulated Apple's key in .siwad, serves as siwad serve does, and shows what \
             each type of event does. Then it serves until Ctrl-C.
 
             Example:

@@ -11,7 +11,7 @@ struct DoctorCommand: Command {
         commandName: "doctor",
         abstract: "Look whether everything that siwad serve needs is there and well, and say what to do.",
         discussion: """
-            A line for each check: ✓ is well, ⚠ is suspicious, ✗ is wrong. The exit code is 1 if anything is wrong. Run it
+            A line for each check: ✓ is well, ⚠ is suspicious, ✗ is wrong. The exit code is 1 if anything is wrong. Run it \
             where siwad serve runs, with the same configuration.
 
             Example:

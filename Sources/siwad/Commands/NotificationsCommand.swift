@@ -20,7 +20,7 @@ struct NotificationsListCommand: Command {
         commandName: "list",
         abstract: "List notifications, the one received last first.",
         discussion: """
-            --sub and --jti find theirs by an index. The others look through what was received between --since and --until,
+            --sub and --jti find theirs by an index. The others look through what was received between --since and --until, \
             the newest first, until there are enough: in a large database, name a time with them.
 
             Example:

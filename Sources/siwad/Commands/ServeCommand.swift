@@ -8,8 +8,8 @@ struct ServeCommand: Command {
         commandName: "serve",
         abstract: "Run the daemon: the notification endpoint and the operations endpoint.",
         discussion: """
-            Every setting can be given as a flag, as SIWAD_… in the environment, or in the file of --config. SIGTERM and
-            SIGINT end it once what it accepted is stored and answered, a second one at once. SIGHUP has it read the
+            Every setting can be given as a flag, as SIWAD_… in the environment, or in the file of --config. SIGTERM and \
+            SIGINT end it once what it accepted is stored and answered, a second one at once. SIGHUP has it read the \
             apps, the log level and the TLS files anew.
 
             Example:

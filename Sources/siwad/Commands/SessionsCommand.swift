@@ -20,11 +20,12 @@ struct SessionsListCommand: Command {
         commandName: "list",
         abstract: "List sessions, the one opened last first.",
         discussion: """
-            --sub finds its sessions by an index. The others look through those opened between --since and --until, the
+            --sub finds its sessions by an index. The others look through those opened between --since and --until, the \
             newest first, until there are enough: in a large database, name a time with them.
 
             Example:
-              siwad sessions list --ended --reason consent-revoked --app com.example.app --since 2026-01-01
+              siwad sessions list --ended --reason consent-revoked \\
+                  --app com.example.app --since 2026-01-01
             """
     )
 

@@ -10,13 +10,15 @@ struct SessionsEndCommand: Command {
         commandName: "end",
         abstract: "End live sessions as an operator; the audit keeps who did it and why.",
         discussion: """
-            Ends the sessions that are named, or all live ones of a person, and prints them. An application that asks
+            Ends the sessions that are named, or all live ones of a person, and prints them. An application that asks \
             siwa.session_is_live is told with its next question.
 
             Example:
               siwad sessions end a3f1c5d2 --note 'phone stolen, ticket 4711'
-              siwad sessions end --sub 000768.6166f031167141e695698239959f591a.1521 --dry-run
-              siwad sessions end --sub 000768.6166f031167141e695698239959f591a.1521 --note 'asked by phone'
+              siwad sessions end --dry-run \\
+                  --sub 000768.6166f031167141e695698239959f591a.1521
+              siwad sessions end --note 'asked by phone' \\
+                  --sub 000768.6166f031167141e695698239959f591a.1521
             """
     )
 

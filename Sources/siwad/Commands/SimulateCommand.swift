@@ -8,8 +8,8 @@ struct SimulateCommand: ParsableCommand {
         discussion: """
             Example:
               siwad simulate keys --out apple
-              siwad simulate send --key apple/key.pem --type consent-revoked --app com.example.app \\
-                  http://127.0.0.1:8080/apple/notifications
+              siwad simulate send --key apple/key.pem --type consent-revoked \\
+                  --app com.example.app http://127.0.0.1:8080/apple/notifications
             """,
         subcommands: [
             SimulateKeysCommand.self, SimulateServeCommand.self, SimulateTokenCommand.self, SimulateSendCommand.self,

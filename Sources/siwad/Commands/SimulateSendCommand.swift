@@ -16,8 +16,9 @@ struct SimulateSendCommand: Command {
             With --count, each has an identifier of its own and, unless --sub names one, a person of its own.
 
             Example:
-              siwad simulate send --key apple/key.pem --type consent-revoked --app com.example.app --count 1000 \\
-                  --rate 100 http://127.0.0.1:8080/apple/notifications
+              siwad simulate send --key apple/key.pem --type consent-revoked \\
+                  --app com.example.app --count 1000 --rate 100 \\
+                  http://127.0.0.1:8080/apple/notifications
             """
     )
 

@@ -11,8 +11,8 @@ struct SimulateTokenCommand: Command {
         abstract: "Print a signed notification in Apple's wire shape.",
         discussion: """
             Example:
-              siwad simulate token --key apple/key.pem --type account-deleted --app com.example.app \\
-                  --sub 000768.6166f031167141e695698239959f591a.1521
+              siwad simulate token --key apple/key.pem --type account-deleted \\
+                  --app com.example.app --sub 000768.6166f031167141e695698239959f591a.1521
             """
     )
 

@@ -11,8 +11,8 @@ struct VerifyCommand: Command {
         commandName: "verify",
         abstract: "Explain a notification, check by check.",
         discussion: """
-            Reads a JWS, or the whole body of a request, through the checks of the notification endpoint and ends with
-            exit code 1 at the first that fails. Without --keys, the key set comes from SIWAD_KEYS_URL. Without
+            Reads a JWS, or the whole body of a request, through the checks of the notification endpoint and ends with \
+            exit code 1 at the first that fails. Without --keys, the key set comes from SIWAD_KEYS_URL. Without \
             SIWAD_APPS, any audience will do.
 
             Example:
