@@ -72,6 +72,9 @@ public struct Console: Sendable {
         writeError(errorStyle.painted("siwad:", .red) + " \(failure)\n")
     }
 
+    /// How wide a progress bar on standard error may be; nil: none can be drawn there.
+    public var barWidth: Int? { errorStyle.redrawsLines ? errorStyle.width : nil }
+
     /// Redraws the line of a progress bar on standard error.
     public func redraw(_ line: String) {
         writeError("\r\u{1b}[2K" + line)

@@ -6,28 +6,32 @@ public struct OutputStyle: Sendable, Equatable {
     public var width: Int?
     /// Whether escape sequences for colour are written.
     public var usesColor: Bool
+    /// Whether a line can be drawn anew in its place.
+    public var redrawsLines: Bool
 
     /// A pipe or a file: plain and never cut.
     public static let plain = OutputStyle(width: nil, usesColor: false)
 
-    /// A style of this width and colour.
-    public init(width: Int?, usesColor: Bool) {
+    /// A style of this width and colour; a terminal redraws lines unless said otherwise.
+    public init(width: Int?, usesColor: Bool, redrawsLines: Bool = true) {
         self.width = width
         self.usesColor = usesColor
+        self.redrawsLines = width != nil && redrawsLines
     }
 
     /// The style of a stream.
     ///
-    /// Colour is for terminals only, never with `NO_COLOR` (https://no-color.org) or `TERM=dumb`. The width is the
-    /// terminal's own, else `COLUMNS`, else 80.
+    /// Colour is for terminals only, never with `NO_COLOR` (https://no-color.org) or `TERM=dumb`; nor does such a terminal
+    /// redraw lines. The width is the terminal's own, else `COLUMNS`, else 80.
     public init(isTerminal: Bool, terminalColumns: Int?, environment: [String: String]) {
         guard isTerminal else {
             self = .plain
             return
         }
         let columns = terminalColumns ?? environment["COLUMNS"].flatMap { Int($0) } ?? 80
-        let refusesColor = environment["NO_COLOR"]?.isEmpty == false || environment["TERM"] == "dumb"
-        self.init(width: max(40, columns), usesColor: !refusesColor)
+        let isDumb = environment["TERM"] == "dumb"
+        let refusesColor = environment["NO_COLOR"]?.isEmpty == false || isDumb
+        self.init(width: max(40, columns), usesColor: !refusesColor, redrawsLines: !isDumb)
     }
 
     /// The style of standard output.

@@ -74,6 +74,31 @@ struct DeadLetterOperationTests {
         "UPDATE siwa.dead_letters SET body = convert_to('\(token)', 'UTF8') WHERE reason = '\(reason)'"
     }
 
+    @Test("A replay that is interrupted says how far it came, dies of the signal, and goes on when run again.")
+    func interruption() async throws {
+        try await Scene.with { scene in
+            try await scene.run(
+                """
+                INSERT INTO siwa.dead_letters (
+                    received_at, last_received_at, reason, detail, body, token_digest, sub, aud, verified_kid, verified_at
+                )
+                SELECT now(), now(), 'expired', '', 'no token', sha256(i::text::bytea), 'p', 'a', 'k', now()
+                FROM generate_series(1, 1000) AS i
+                """
+            )
+            let replay = ["dead-letters", "replay", "--all", "--note", "why", "--rate", "20"]
+            let run = try await siwad(replay, environment: scene.environment(), interruptedAfter: 3)
+            #expect(run.status == 128 + SIGINT, "\(run.errors)")
+            #expect(
+                run.errors.hasSuffix(" dead again so far; the same command goes on with what is left\n"),
+                "\(run.errors)"
+            )
+            let tried = "SELECT count(*)::text FROM siwa.dead_letters WHERE attempts > 1"
+            let said = run.errors.split(separator: " ").dropFirst(2).first.map(String.init)
+            #expect(try await scene.texts(tried) == [said])
+        }
+    }
+
     @Test("Each reason: kept by the endpoint, explained, its cause removed, replayed, its effect seen.")
     func reasons() async throws {
         try await Scene.withDaemon(["SIWAD_CLOCK_LEEWAY": "1s"]) { scene, _, addresses in

@@ -15,6 +15,19 @@ struct OutputStyleTests {
         #expect(!OutputStyle(isTerminal: true, terminalColumns: 80, environment: environment).usesColor)
     }
 
+    @Test("redraws lines on a terminal that is not dumb, and nowhere else.")
+    func redrawing() {
+        #expect(OutputStyle(isTerminal: true, terminalColumns: 80, environment: ["NO_COLOR": "1"]).redrawsLines)
+        #expect(!OutputStyle(isTerminal: true, terminalColumns: 80, environment: ["TERM": "dumb"]).redrawsLines)
+        #expect(!OutputStyle(isTerminal: false, terminalColumns: 80, environment: [:]).redrawsLines)
+        #expect(!OutputStyle.plain.redrawsLines)
+        for redraws in [true, false] {
+            let style = OutputStyle(width: 80, usesColor: false, redrawsLines: redraws)
+            let console = Console(style: style, errorStyle: style, output: { _ in }, error: { _ in })
+            #expect(console.barWidth == (redraws ? 80 : nil))
+        }
+    }
+
     @Test("has colour when NO_COLOR is set but empty.")
     func emptyNoColor() {
         #expect(OutputStyle(isTerminal: true, terminalColumns: 80, environment: ["NO_COLOR": ""]).usesColor)

@@ -75,7 +75,13 @@ struct DeadLettersReplayCommand: Command {
             acceptsExpired: acceptExpired,
             isRehearsal: rehearsal.dryRun
         )
-        var output = ReplayOutput(isRehearsal: rehearsal.dryRun, json: json, limit: limit, console: invocation.console)
+        let console = invocation.console
+        let command = self
+        try await Interruption.endsAfter { try await command.carryOut(run, replay, console) }
+    }
+
+    private func carryOut(_ run: ReplayRun, _ replay: DeadLetterReplay, _ console: Console) async throws {
+        var output = ReplayOutput(isRehearsal: rehearsal.dryRun, json: json, limit: limit, console: console)
         do {
             guard let report = try await replay.run(run, onProgress: { output.take($0, $1) }) else {
                 throw CommandFailure(.nothingMatched, "no open dead letter matches: nothing was replayed")
@@ -83,7 +89,9 @@ struct DeadLettersReplayCommand: Command {
             try output.finish(report)
             // With a limit, those that are missing may be those beyond it.
             if limit == nil, let failure = filter.failure(matched: report.matched, status: .open) { throw failure }
-        } catch let error as PostgresError {
+        } catch let error as CommandFailure {
+            throw error
+        } catch {
             output.interrupt()
             throw error
         }

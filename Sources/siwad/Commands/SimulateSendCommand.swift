@@ -90,14 +90,14 @@ struct SimulateSendCommand: Command {
                     count += 1
                     return count
                 }
-                guard !isSingle, let width = console.errorStyle.width else { return }
+                guard !isSingle, let width = console.barWidth else { return }
                 let line = progress.withLock {
                     $0.advanced(to: finished, after: .now - start, width: width)
                 }
                 if let line { console.redraw(line) }
             }
         )
-        if !isSingle, console.errorStyle.width != nil { console.note("") }
+        if !isSingle, console.barWidth != nil { console.note("") }
         return summary
     }
 }

@@ -52,7 +52,7 @@ struct DecisionOutput {
         let start = ContinuousClock.now
         var bar: ProgressBar?
         let report = try await decision.carryOut(on: pool) { report in
-            guard let width = console.errorStyle.width, .now - start >= ReplayOutput.patience else { return }
+            guard let width = console.barWidth, .now - start >= ReplayOutput.patience else { return }
             if bar == nil { bar = ProgressBar(title: verb.rawValue, total: report.selection.total) }
             let done = report.changed + report.refused
             if let line = bar?.advanced(to: done, after: .now - start, width: width) { console.redraw(line) }

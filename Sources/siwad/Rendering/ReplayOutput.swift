@@ -36,7 +36,7 @@ struct ReplayOutput {
         } else if isRehearsal, sample.count < listed {
             sample += fates.prefix(listed - sample.count)
         }
-        guard let width = console.errorStyle.width, .now - start >= Self.patience else { return }
+        guard let width = console.barWidth, .now - start >= Self.patience else { return }
         var bar = bar ?? ProgressBar(title: isRehearsal ? "dry run" : "replaying", total: report.matched)
         if let line = bar.advanced(to: report.replayed + report.dead, after: .now - start, width: width) {
             console.redraw(line)
@@ -48,7 +48,9 @@ struct ReplayOutput {
     /// Says how far it came when it could not go on.
     mutating func interrupt() {
         endBar()
-        guard !isRehearsal, let lastReport, lastReport.replayed + lastReport.dead > 0 else { return }
+        guard !isRehearsal, let lastReport else { return }
+        // Who interrupts it wants to know also that nothing was done yet.
+        guard Task.isCancelled || lastReport.replayed + lastReport.dead > 0 else { return }
         console.note("\(Self.sentence(lastReport)) so far; the same command goes on with what is left")
     }
 

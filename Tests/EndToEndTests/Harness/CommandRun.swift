@@ -27,6 +27,16 @@ func siwad(
     try await command(Binary.path, arguments, environment, directory)
 }
 
+/// Runs the `siwad` under test, and sends it SIGINT after so many seconds.
+func siwad(
+    _ arguments: [String],
+    environment: [String: String] = [:],
+    interruptedAfter seconds: Int
+) async throws -> CommandRun {
+    let timeout = ["--preserve-status", "--signal=INT", "\(seconds)", Binary.path]
+    return try await command("/usr/bin/timeout", timeout + arguments, environment, "/")
+}
+
 /// Runs the `siwad` under test on a terminal of so many columns, without colours; its errors are part of the output there.
 func siwadOnTerminal(
     _ arguments: [String],
