@@ -25,7 +25,7 @@ public struct ReplayedDeadLetter: Sendable, Equatable {
     public let notification: VerifiedNotification?
 
     /// A letter whose notification had this outcome.
-    public init(id: Int64, outcome: NotificationOutcome, notification: VerifiedNotification? = nil) {
+    public init(id: Int64, outcome: NotificationOutcome, notification: VerifiedNotification?) {
         self.id = id
         self.outcome = outcome
         self.notification = notification

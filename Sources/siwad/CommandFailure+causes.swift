@@ -48,7 +48,7 @@ extension CommandFailure {
         case (.server, "42") where error.sqlState == .insufficientPrivilege:
             let step = "connect as a member of the role siwad_daemon, or of siwad_reader to look only"
             self.init(.failed, cause: "\(error)", nextStep: step)
-        case (.server, "25") where error.sqlState == SQLState(rawValue: "25006"):
+        case (.server, "25") where error.sqlState == .readOnlyTransaction:
             let step = "a standby, or a read-only database: name the primary in \(key)"
             self.init(.unavailable, cause: "\(error)", nextStep: step)
         case (.server, "55") where error.sqlState == .lockNotAvailable:

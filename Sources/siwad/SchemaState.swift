@@ -1,5 +1,4 @@
 import AppleNotifications
-import JOSE
 import Postgres
 import Schema
 import Terminal
@@ -41,15 +40,12 @@ struct SchemaState: Sendable {
     ///
     /// - Parameter done: the number of the last migration that the database has.
     static func script(after done: Int) throws(PostgresError) -> String {
-        try Migrator(Schema.migrations, schema: Schema.name).script(after: done) { text in
-            SHA256.digest(Array(text.utf8).span).map { byte in
-                (byte < 16 ? "0" : "") + String(byte, radix: 16)
-            }.joined()
-        }
+        try Migrator(Schema.migrations, schema: Schema.name).script(after: done, checksum: SchemaVersion.checksum)
     }
 
     /// Refuses a schema that this binary doesn't know: what it reads there may mean something else, and what it writes
     /// may be wrong.
+    ///
     /// - Throws: `CommandFailure` of what ``problem`` says.
     func check() throws(CommandFailure) {
         if let problem { throw CommandFailure(.configuration, problem) }

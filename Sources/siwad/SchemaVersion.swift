@@ -18,7 +18,8 @@ enum SchemaVersion: Sendable, Equatable {
         do {
             let rows = try session.execute(statement)
             for row in 0..<rows.count { recorded[Int(try rows.int32(row, 0))] = try rows.string(row, 1) }
-        } catch  where error.sqlState == .undefinedTable {
+        } catch {
+            guard error.sqlState == .undefinedTable else { throw error }
             return .unfit("the database is not migrated: run siwad migrate")
         }
         return SchemaVersion(recorded: recorded)
@@ -36,16 +37,17 @@ enum SchemaVersion: Sendable, Equatable {
         }
     }
 
-    /// SHA-256 of each migration's text in hexadecimal, as the migrator records it.
+    /// Of each migration's text, by its number.
     static let checksums: [Int: String] = {
         var checksums: [Int: String] = [:]
-        for migration in Schema.migrations {
-            let text = Array(migration.sql.utf8)
-            checksums[migration.number] = SHA256.digest(text.span)
-                .map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
-        }
+        for migration in Schema.migrations { checksums[migration.number] = checksum(migration.sql) }
         return checksums
     }()
+
+    /// SHA-256 of a text in hexadecimal, as the migrator records it.
+    static func checksum(_ text: String) -> String {
+        SHA256.digest(Array(text.utf8).span).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
 
     private static let statement = Statement(once: "SELECT number, checksum FROM \(Schema.name).schema_migrations")
 }
