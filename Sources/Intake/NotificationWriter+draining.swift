@@ -70,8 +70,9 @@ extension NotificationWriter {
 
     // MARK: - Private parts
 
-    /// So many of those that were refused are tried again together: each may take as long as a lock is waited for.
-    private static let refusedTogether = 64
+    /// So many of those that were refused are tried again together: each may take as long as a lock is waited for, and no
+    /// lost connection is replaced meanwhile.
+    private static let refusedTogether = 16
 
     /// Tries some of those again that were refused earlier; the others come first the next time.
     ///
@@ -85,7 +86,10 @@ extension NotificationWriter {
         report(setAside)
         reportUnread(batch.unread)
         let outcome = await store(judged(batch.records), on: connection, &partitions)
-        if let failure = outcome.failure { throw failure }
+        if let failure = outcome.failure {
+            spool.postpone(batch)
+            throw failure
+        }
         try await spool.setApart(outcome.refused, of: batch)
         if let refusal = outcome.refusal { reportRefused(outcome.refused.count, refusal) }
         return outcome.stored
@@ -98,7 +102,7 @@ extension NotificationWriter {
         _ partitions: inout PartitionHorizon
     ) async -> Sieve {
         var horizon = partitions
-        let sieve = await Sieve(submissions, isTakingOthers: isTakingOthers(than: connection)) { part in
+        let sieve = await Sieve(submissions) { part in
             if intake.isClosed { return PostgresError(.cancelled, "siwad ends") }
             let start = ContinuousClock.now
             switch await Self.attempt(part, on: connection, horizon) {

@@ -154,14 +154,14 @@ extension NotificationWriter {
     }
 
     /// Stores those of a batch that nothing is the matter with. The others go to the spool, or are answered 503 where there
-    /// is none, and the connection stays, unless nothing could be stored on it for the second time.
+    /// is none, and the connection stays, unless nothing could be stored of several or for the second time.
     private func sift(
         _ batch: [Submission],
         after error: PostgresError,
         on connection: PostgresConnection,
         since start: ContinuousClock.Instant
     ) async {
-        let sieve = await Sieve(batch, after: error, isTakingOthers: false) { part in
+        let sieve = await Sieve(batch, after: error) { part in
             await attempt(part, on: connection, since: start)
         }
         func those(_ places: Set<Int>) -> [Submission] { places.sorted().map { batch[$0] } }
@@ -171,7 +171,7 @@ extension NotificationWriter {
         guard let refusal = sieve.refusal else { return }
         let isBarren = line.withLock { line in
             defer { line.wasBarren = sieve.stored == 0 }
-            return sieve.stored == 0 && line.wasBarren
+            return sieve.stored == 0 && (batch.count > 1 || line.wasBarren)
         }
         let refused = those(sieve.refused)
         if isBarren { return await giveUp(connection, refusal, [refused]) }

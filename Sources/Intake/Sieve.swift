@@ -4,8 +4,9 @@ import Postgres
 /// Stores a batch of which something can't be stored at present, by parts: one that PostgreSQL refuses, or that waits for
 /// somebody's lock, holds up no other.
 struct Sieve {
-    /// So many parts have to fail, and none to be stored, for the fault to be the server's.
-    static let patience = 4
+    /// How long parts are tried of which none can be stored. What is refused fails at once, so that each is tried; what
+    /// waits for a lock or for a server that hangs is given up, since meanwhile no lost connection is replaced.
+    static let patience = Duration.seconds(10)
     /// Into how many parts one that failed is divided. A part may take as long to fail as a lock is waited for, so there
     /// are few steps down to the one that is the matter.
     private static let divisor = 16
@@ -25,16 +26,16 @@ struct Sieve {
     ///
     /// - Parameters:
     ///   - error: why the batch as a whole could not be stored, when that was tried already.
-    ///   - isTakingOthers: whether the server is known to take others, so that it can't be the matter.
+    ///   - patience: how long to go on without storing anything.
     ///   - attempt: stores some of the batch in one transaction, and sees to what follows from that.
     init(
         _ batch: [Submission],
         after error: PostgresError? = nil,
-        isTakingOthers: Bool,
+        patience: Duration = patience,
         attempt: ([Submission]) async -> PostgresError?
     ) async {
         var parts = batch.isEmpty ? [] : [batch.indices]
-        var failures = 0
+        var lastSuccess = ContinuousClock.now
         var known = error
         while let part = parts.first {
             parts.removeFirst()
@@ -46,17 +47,16 @@ struct Sieve {
             }
             guard let error = result else {
                 stored += part.count
+                lastSuccess = .now
                 continue
             }
-            failures += 1
-            let isServers = stored == 0 && !isTakingOthers && failures >= Self.patience
-            guard error.maySpareOthers, !isServers, !Task.isCancelled else {
+            guard error.maySpareOthers, .now - lastSuccess < patience, !Task.isCancelled else {
                 failure = error
                 untried = Set(parts.joined()).union(part)
                 return
             }
-            refusal = refusal ?? error
             guard part.count > 1 else {
+                refusal = refusal ?? error
                 refused.insert(part.lowerBound)
                 continue
             }

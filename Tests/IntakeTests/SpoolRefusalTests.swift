@@ -63,6 +63,19 @@ struct SpoolRefusalTests {
         }
     }
 
+    @Test("However many it refuses, the one that it takes is stored, and the connection serves what comes in.")
+    func most() async throws {
+        try await withRefusals(of: "LIKE 'person%' AND NEW.sub <> 'person7'") { fixture, _, directory in
+            await fixture.until { $0.intake.storage == .database }
+            #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["7"])
+            let names = try directory.names
+            #expect(names.count == 19 && names.allSatisfy { $0.hasSuffix(".refused.spool") }, "\(names)")
+            try await fixture.run("DROP TRIGGER refuse ON siwa.accounts")
+            await fixture.until { $0.intake.spoolBytes == 0 }
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["20"])
+        }
+    }
+
     @Test("A server that refuses everything has a fault of its own: nothing is set apart, all is stored later.")
     func all() async throws {
         try await withRefusals(of: "IS NOT NULL") { fixture, _, directory in
