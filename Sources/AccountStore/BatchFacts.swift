@@ -79,6 +79,8 @@ struct BatchFacts {
     private(set) var persons: [Person] = []
     /// One for each person and app group, in the order of the persons, then of the apps.
     private(set) var consents: [Consent] = []
+    /// The indices of the notifications, in the order of their consents; of one consent in the order of the batch.
+    let order: [Int]
     /// For each notification, in the order of the batch, the index of its consent.
     private(set) var consentIndices: [Int]
     /// For each notification whether it leads its register.
@@ -86,9 +88,10 @@ struct BatchFacts {
 
     /// The facts of a batch.
     init(_ batch: [ReceivedNotification]) {
+        order = Self.order(of: batch)
         consentIndices = Array(repeating: 0, count: batch.count)
         leads = Array(repeating: false, count: batch.count)
-        for index in Self.order(of: batch) {
+        for index in order {
             let notification = batch[index].notification
             if !isLastPerson(notification) {
                 persons.append(Person(subject: notification.event.subject, team: notification.team))
@@ -109,15 +112,17 @@ struct BatchFacts {
 
     // MARK: - Private parts
 
-    /// The indices of the batch, ordered by person, then app. Beside each stands how its subject begins, which nearly
-    /// always decides.
+    /// The indices of the batch, ordered by person, then app, then place in the batch. Beside each stands how its subject
+    /// begins, which nearly always decides.
     private static func order(of batch: [ReceivedNotification]) -> [Int] {
         var keys: [(beginning: UInt64, index: Int)] = []
         keys.reserveCapacity(batch.count)
         for index in batch.indices { keys.append((beginning(of: batch[index].notification.event.subject), index)) }
         keys.sort { lhs, rhs in
             if lhs.beginning != rhs.beginning { return lhs.beginning < rhs.beginning }
-            return precedes(batch[lhs.index].notification, batch[rhs.index].notification)
+            let (left, right) = (batch[lhs.index].notification, batch[rhs.index].notification)
+            if precedes(left, right) { return true }
+            return !precedes(right, left) && lhs.index < rhs.index
         }
         return keys.map(\.index)
     }

@@ -44,8 +44,9 @@ public enum Notifications {
         source: NotificationSource,
         in session: borrowing Session
     ) throws(PostgresError) -> [RecordedNotification] {
+        let rows = RecordableRows(batch)
         do throws(PostgresError) {
-            return try recorded(try session.execute(record, binds(batch, source: source)), batch)
+            return try rows.recorded(try session.execute(record, rows.binds(from: source)))
         } catch {
             throw error.asConflict
         }
@@ -65,18 +66,19 @@ public enum Notifications {
         in session: borrowing Session,
         durable: ([RecordedNotification]) -> Void
     ) throws(PostgresError) {
-        var batches = [first]
+        var sent = [RecordableRows(first)]
         do throws(PostgresError) {
             try session.execute(
                 record,
-                inTurn: binds(first, source: source),
+                inTurn: sent[0].binds(from: source),
                 next: {
                     guard let batch = next() else { return nil }
-                    batches.append(batch)
-                    return binds(batch, source: source)
+                    let rows = RecordableRows(batch)
+                    sent.append(rows)
+                    return rows.binds(from: source)
                 },
                 committed: { (rows: borrowing Rows) throws(PostgresError) in
-                    durable(try recorded(rows, batches.removeFirst()))
+                    durable(try sent.removeFirst().recorded(rows))
                 }
             )
         } catch {
@@ -117,69 +119,11 @@ public enum Notifications {
         )
     }
 
-    /// What each notification of a batch did, from the rows of the statement, which lack the duplicates. They come in the
-    /// order of the batch; to be sure of that it would have to sort them.
-    private static func recorded(
-        _ rows: borrowing Rows,
-        _ batch: [ReceivedNotification]
-    ) throws(PostgresError) -> [RecordedNotification] {
-        var recorded = Array(
-            repeating: RecordedNotification(outcome: .duplicate, sessionsEnded: 0),
-            count: batch.count
-        )
-        var next = 0
-        for row in 0..<rows.count {
-            let id = try rows.string(row, 0)
-            func isMeant(_ received: ReceivedNotification) -> Bool {
-                received.notification.id.rawValue.utf8.elementsEqual(id.utf8)
-            }
-            guard let index = batch[next...].firstIndex(where: isMeant) ?? batch[..<next].firstIndex(where: isMeant),
-                let outcome = NotificationOutcome(rawValue: try rows.string(row, 1))
-            else {
-                preconditionFailure("the statement returns a notification or an outcome that it was not given")
-            }
-            recorded[index] = RecordedNotification(outcome: outcome, sessionsEnded: Int(try rows.int32(row, 2)))
-            next = index + 1
-        }
-        return recorded
-    }
-
     private static let isReadOnly = Statement(
         once: "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
     )
 
     private static let ensurePartitions = Statement("SELECT siwa.ensure_notification_partitions($1, $2)")
-
-    private static func binds(_ batch: [ReceivedNotification], source: NotificationSource) -> Binds {
-        let facts = BatchFacts(batch)
-        let (consents, count) = (facts.consents, batch.count)
-        func person(_ consent: Int) -> BatchFacts.Person { facts.persons[consents[consent].person] }
-        return Binds { binds in
-            binds.reserveCapacity(bytes: count * 1_400)
-            binds.appendTexts(consents.count) { person($0).subject.rawValue }
-            binds.appendTexts(consents.count) { person($0).team.rawValue }
-            binds.appendTexts(consents.count) { consents[$0].app.rawValue }
-            binds.appendBools(consents.count) { $0 == 0 || consents[$0].person != consents[$0 - 1].person }
-            binds.appendTimestamps(consents.count) { person($0).deleted.map { Timestamp($0.time) } }
-            binds.appendTimestamps(consents.count) { person($0).forwardingDisabled.map { Timestamp($0.time) } }
-            binds.appendTimestamps(consents.count) { person($0).forwardingEnabled.map { Timestamp($0.time) } }
-            binds.appendTimestamps(consents.count) { person($0).address.map { Timestamp($0.observedAt) } }
-            binds.appendTexts(consents.count) { person($0).address?.email }
-            binds.appendBools(consents.count) { person($0).address?.isPrivate }
-            binds.appendTimestamps(consents.count) { consents[$0].revoked.map { Timestamp($0.time) } }
-            binds.appendTexts(count) { batch[$0].notification.id.rawValue }
-            binds.appendTimestamps(count) { Timestamp(batch[$0].notification.issuedAt) }
-            binds.appendTimestamps(count) { Timestamp(batch[$0].receivedAt) }
-            binds.appendTexts(count) { batch[$0].notification.event.rawType }
-            binds.appendTimestamps(count) { Timestamp(batch[$0].notification.event.time) }
-            binds.appendInt32s(count) { Int32(facts.consentIndices[$0] + 1) }
-            binds.appendBools(count) { facts.leads[$0] }
-            binds.appendBools(count) { batch[$0].notification.event.email != nil }
-            binds.appendTexts(count) { batch[$0].notification.keyID }
-            binds.appendTextBytes(count) { batch[$0].notification.token }
-            binds.append(source.rawValue)
-        }
-    }
 }
 
 extension PostgresError {

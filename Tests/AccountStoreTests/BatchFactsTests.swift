@@ -31,6 +31,19 @@ struct BatchFactsTests {
         #expect(facts.persons.map(\.subject.rawValue) == expected)
     }
 
+    @Test("The notifications stand by person, then app; those of one consent as they came.")
+    func notifications() {
+        let facts = BatchFacts([
+            .sample("consent-revoked", sub: "b", at: .at(1), id: "1", app: "com.example.two"),
+            .sample("email-disabled", sub: "b", at: .at(9), id: "2"),
+            .sample("email-enabled", sub: "a", at: .at(3), id: "3"),
+            .sample("email-enabled", sub: "b", at: .at(2), id: "4"),
+            .sample("consent-revoked", sub: "b", at: .at(1), id: "5"),
+        ])
+        #expect(facts.order == [2, 1, 3, 4, 0])
+        #expect(facts.consentIndices == [2, 1, 0, 1, 1])
+    }
+
     @Test("The earliest deletion and the latest of everything else lead; of equal times the first.")
     func leaders() {
         let facts = BatchFacts([

@@ -60,8 +60,8 @@ struct ConcurrencyTests {
     @Test(
         "A row that another writer changed or inserted after the snapshot is a serialization failure.",
         arguments: [
-            ("email-disabled", "p", "com.example.one", "UPDATE siwa.accounts SET revision = revision + 1"),
-            ("consent-revoked", "p", "com.example.one", "UPDATE siwa.consents SET revision = revision + 1"),
+            ("email-disabled", "p", "com.example.one", "UPDATE siwa.accounts SET forwarding_enabled_at = now()"),
+            ("consent-revoked", "p", "com.example.one", "UPDATE siwa.consents SET authorized_at = now()"),
             (
                 "consent-revoked", "q", "com.example.one",
                 "INSERT INTO siwa.accounts (team_id, sub) VALUES ('AAAAAAAAAA', 'q')"

@@ -1,0 +1,80 @@
+import AppleNotifications
+import Postgres
+
+/// A batch as ``Notifications/record(_:source:in:)`` sends it: a row for each notification, with what the batch says of its
+/// person and its consent.
+struct RecordableRows {
+    private let batch: [ReceivedNotification]
+    private let facts: BatchFacts
+
+    /// The rows of a batch.
+    init(_ batch: [ReceivedNotification]) {
+        self.batch = batch
+        facts = BatchFacts(batch)
+    }
+
+    /// The parameters of the statement.
+    func binds(from source: NotificationSource) -> Binds {
+        let count = batch.count
+        return Binds { binds in
+            binds.reserveCapacity(bytes: count * 1_400)
+            binds.appendTexts(count) { person($0).subject.rawValue }
+            binds.appendTexts(count) { person($0).team.rawValue }
+            binds.appendTexts(count) { consent($0).app.rawValue }
+            binds.appendBools(count) { $0 == 0 || consent($0).person != consent($0 - 1).person }
+            binds.appendBools(count) { $0 == 0 || consentIndex($0) != consentIndex($0 - 1) }
+            binds.appendTimestamps(count) { person($0).deleted.map { Timestamp($0.time) } }
+            binds.appendTimestamps(count) { person($0).forwardingDisabled.map { Timestamp($0.time) } }
+            binds.appendTimestamps(count) { person($0).forwardingEnabled.map { Timestamp($0.time) } }
+            binds.appendTimestamps(count) { person($0).address.map { Timestamp($0.observedAt) } }
+            binds.appendTexts(count) { person($0).address?.email }
+            binds.appendBools(count) { person($0).address?.isPrivate }
+            binds.appendTimestamps(count) { consent($0).revoked.map { Timestamp($0.time) } }
+            binds.appendTexts(count) { notification($0).id.rawValue }
+            binds.appendTimestamps(count) { Timestamp(notification($0).issuedAt) }
+            binds.appendTimestamps(count) { Timestamp(batch[facts.order[$0]].receivedAt) }
+            binds.appendTexts(count) { notification($0).event.rawType }
+            binds.appendTimestamps(count) { Timestamp(notification($0).event.time) }
+            binds.appendBools(count) { facts.leads[facts.order[$0]] }
+            binds.appendBools(count) { facts.leads[facts.order[$0]] && notification($0).event.email != nil }
+            binds.appendTexts(count) { notification($0).keyID }
+            binds.appendTextBytes(count) { notification($0).token }
+            binds.append(source.rawValue)
+        }
+    }
+
+    /// What each notification did, in the order of the batch, from the rows that the statement returns, which lack the
+    /// duplicates. They come in the order in which they were sent; to be sure of that it would have to sort them.
+    func recorded(_ rows: borrowing Rows) throws(PostgresError) -> [RecordedNotification] {
+        var recorded = Array(
+            repeating: RecordedNotification(outcome: .duplicate, sessionsEnded: 0),
+            count: batch.count
+        )
+        var next = 0
+        for row in 0..<rows.count {
+            let id = try rows.string(row, 0)
+            func isMeant(_ index: Int) -> Bool {
+                batch[index].notification.id.rawValue.utf8.elementsEqual(id.utf8)
+            }
+            let order = facts.order
+            guard let place = order[next...].firstIndex(where: isMeant) ?? order[..<next].firstIndex(where: isMeant),
+                let outcome = NotificationOutcome(rawValue: try rows.string(row, 1))
+            else {
+                preconditionFailure("the statement returns a notification or an outcome that it was not given")
+            }
+            recorded[order[place]] = RecordedNotification(outcome: outcome, sessionsEnded: Int(try rows.int32(row, 2)))
+            next = place + 1
+        }
+        return recorded
+    }
+
+    // MARK: - Of a row
+
+    private func notification(_ row: Int) -> VerifiedNotification { batch[facts.order[row]].notification }
+
+    private func consentIndex(_ row: Int) -> Int { facts.consentIndices[facts.order[row]] }
+
+    private func consent(_ row: Int) -> BatchFacts.Consent { facts.consents[consentIndex(row)] }
+
+    private func person(_ row: Int) -> BatchFacts.Person { facts.persons[consent(row).person] }
+}
