@@ -29,6 +29,7 @@ public enum Notifications {
     /// - Throws: what a batch would fail with, such as a missing right.
     public static func plan(in session: borrowing Session) throws(PostgresError) {
         _ = try record([], source: .endpoint, in: session)
+        _ = try session.execute(recordNew, RecordableRows([]).binds(from: .endpoint))
     }
 
     /// Records a batch with all its effects, and says what each notification did, in the order of the batch.
@@ -52,6 +53,21 @@ public enum Notifications {
         }
     }
 
+    /// A batch, and what is known of it.
+    public struct Batch {
+        let notifications: [ReceivedNotification]
+        let mayHaveDuplicates: Bool
+
+        /// A batch.
+        ///
+        /// - Parameter mayHaveDuplicates: false: if one of its notifications is there already, the batch fails as a whole,
+        ///   with 23505; otherwise it costs the server less.
+        public init(_ notifications: [ReceivedNotification], mayHaveDuplicates: Bool) {
+            self.notifications = notifications
+            self.mayHaveDuplicates = mayHaveDuplicates
+        }
+    }
+
     /// Records batch after batch, each as ``record(_:source:in:)`` does. A batch that follows is taken and sent while the
     /// one before it is being committed, so that the server waits for nothing in between.
     ///
@@ -60,23 +76,23 @@ public enum Notifications {
     ///   - durable: takes what the notifications of a batch did, once all of that is durable.
     /// - Throws: what a batch failed with. Those that were not reported durable may be or not: record them again.
     public static func record(
-        inTurn first: [ReceivedNotification],
-        next: () -> [ReceivedNotification]?,
+        inTurn first: Batch,
+        next: () -> Batch?,
         source: NotificationSource,
         in session: borrowing Session,
         durable: ([RecordedNotification]) -> Void
     ) throws(PostgresError) {
-        var sent = [RecordableRows(first)]
+        var sent: [RecordableRows] = []
+        func execution(_ batch: Batch) -> Execution {
+            let rows = RecordableRows(batch.notifications)
+            sent.append(rows)
+            return Execution(batch.mayHaveDuplicates ? record : recordNew, rows.binds(from: source))
+        }
         do throws(PostgresError) {
             try session.execute(
-                record,
-                inTurn: sent[0].binds(from: source),
-                next: {
-                    guard let batch = next() else { return nil }
-                    let rows = RecordableRows(batch)
-                    sent.append(rows)
-                    return rows.binds(from: source)
-                },
+                [record, recordNew],
+                inTurn: execution(first),
+                next: { next().map(execution) },
                 committed: { (rows: borrowing Rows) throws(PostgresError) in
                     durable(try sent.removeFirst().recorded(rows))
                 }

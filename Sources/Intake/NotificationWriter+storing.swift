@@ -9,6 +9,10 @@ extension NotificationWriter {
     private static let promptly = Duration.seconds(1)
     /// Batches that follow on one another keep the connection's thread at most so long: its deadline is for all of them.
     private static let turn = Duration.milliseconds(500)
+    /// So large a batch means load, when it pays to trust that nothing comes twice. Who sends something twice comes
+    /// again soon, and each error stands in the server's log.
+    private static let load = 8
+    private static let duplicatesLast = Duration.seconds(60)
 
     /// Stores a batch, and those that come in meanwhile. When this returns, all that was taken is answered.
     func store(_ batch: [Submission]) async {
@@ -94,7 +98,7 @@ extension NotificationWriter {
                 let end = turn.start + Self.turn
                 do throws(PostgresError) {
                     try Notifications.record(
-                        inTurn: first.notifications,
+                        inTurn: recordable(first),
                         next: {
                             guard .now < end, turn.others.isEmpty else { return nil }
                             let batch = intake.queue.waiting(atMost: intake.limits.batch)
@@ -105,7 +109,7 @@ extension NotificationWriter {
                             }
                             turn.unsettled.append(batch)
                             starts.append(.now)
-                            return batch.notifications
+                            return recordable(batch)
                         },
                         source: .endpoint,
                         in: session,
@@ -125,13 +129,23 @@ extension NotificationWriter {
         }
     }
 
+    /// The notifications of a plain batch. One that turns out to hold a duplicate, unexpectedly, is stored by itself
+    /// afterwards.
+    private func recordable(_ batch: [Submission]) -> Notifications.Batch {
+        let mayHaveDuplicates =
+            if batch.count < Self.load {
+                true
+            } else if let last = line.withLock({ $0.lastDuplicate }) {
+                .now - last < Self.duplicatesLast
+            } else {
+                false
+            }
+        return Notifications.Batch(batch.notifications, mayHaveDuplicates: mayHaveDuplicates)
+    }
+
     /// Answers what is stored.
     private func stored(_ settled: [Settled], since start: ContinuousClock.Instant) {
-        line.withLock { line in
-            line.hasStored = true
-            line.wasBarren = false
-            line.isInUse = true
-        }
+        line.withLock { $0.noteStored(settled) }
         settled.map { ($0.submission, $0.answer) }.deliver()
         intake.measure(settled, since: start)
     }
@@ -235,9 +249,7 @@ extension NotificationWriter {
         let partitions = line.withLock { $0.partitions }
         let settled = try await Self.commit(batch, from: .endpoint, on: connection, partitions)
         line.withLock { line in
-            line.hasStored = true
-            line.wasBarren = false
-            line.isInUse = true
+            line.noteStored(settled)
             line.partitions.ensured(partitions.missing(for: batch))
         }
         settled.map { ($0.submission, $0.answer) }.deliver()
@@ -260,5 +272,19 @@ extension [Submission] {
             guard case .notification(let received) = submission.work else { return nil }
             return Settled(submission: submission, answer: .acknowledged, effect: .recorded(received, recorded))
         }
+    }
+}
+
+extension NotificationWriter.Line {
+    /// Something was stored on the connection.
+    fileprivate mutating func noteStored(_ settled: [Settled]) {
+        hasStored = true
+        wasBarren = false
+        isInUse = true
+        let hasDuplicate = settled.contains { settled in
+            guard case .recorded(_, let recorded) = settled.effect else { return false }
+            return recorded.outcome == .duplicate
+        }
+        if hasDuplicate { lastDuplicate = .now }
     }
 }

@@ -1,32 +1,36 @@
 import CLibPQ
 
 extension Link {
-    /// Executes a prepared statement with one set of values after another, each a transaction of its own.
+    /// Executes one of some prepared statements after another, each a transaction of its own.
     ///
-    /// The values that follow are asked for and sent as soon as the ones before are executed, while the server writes
-    /// those to its disk: it finds the next at once, and what prepares them costs no time of its own.
+    /// What follows is asked for and sent as soon as what comes before it is executed, while the server writes that to its
+    /// disk: it finds the next at once, and what prepares it costs no time of its own.
     ///
     /// - Parameters:
-    ///   - next: the values that follow; nil: none at present. Asked again after the commit, before this returns.
+    ///   - statements: those that may come, all with values of the same types.
+    ///   - next: what follows; nil: nothing at present. Asked again after the commit, before this returns.
     ///   - committed: takes what an execution returned, once that is committed.
     /// - Throws: what one of them failed with; whether the one after it is committed is unknown then.
     func execute(
-        _ statement: Statement,
-        inTurn first: Binds,
-        next: () -> Binds?,
+        _ statements: [Statement],
+        inTurn first: Execution,
+        next: () -> Execution?,
         committed: (borrowing Rows) throws(PostgresError) -> Void
     ) throws(PostgresError) {
-        try checkText(of: first)
+        try checkText(of: first.binds)
         try call.check()
-        guard let id = statement.id, handle.transactionStatus == PQTRANS_IDLE else {
-            throw PostgresError(.usage, "only a statement that is kept prepared, outside a transaction, goes in turn")
+        var names: [Int: String] = [:]
+        for statement in statements {
+            guard let id = statement.id, handle.transactionStatus == PQTRANS_IDLE else {
+                throw PostgresError(.usage, "only statements that are kept prepared, outside a transaction, go in turn")
+            }
+            names[id] = try preparedName(of: statement, id, first.binds)
         }
-        let name = try preparedName(of: statement, id, first)
         guard handle.enterPipeline() else { throw lost(.broken, nil, isOutcomeUnknown: false) }
         do {
-            try executeInTurn(name, first, next, committed)
+            try executeInTurn(names, first, next, committed)
         } catch {
-            forget(id, after: error)
+            for id in names.keys { forget(id, after: error) }
             leavePipeline()
             throw error
         }
@@ -36,16 +40,16 @@ extension Link {
     // MARK: - Private parts
 
     private func executeInTurn(
-        _ name: String,
-        _ first: Binds,
-        _ next: () -> Binds?,
+        _ names: [Int: String],
+        _ first: Execution,
+        _ next: () -> Execution?,
         _ committed: (borrowing Rows) throws(PostgresError) -> Void
     ) throws(PostgresError) {
-        try send(name, first)
+        try send(first, names)
         while true {
             let rows = Rows(try executed())
             var following = next()
-            if let binds = following { try send(name, binds) }
+            if let execution = following { try send(execution, names) }
             do {
                 try awaitCommit()
             } catch {
@@ -55,14 +59,17 @@ extension Link {
             try committed(rows)
             if following == nil {
                 following = next()
-                guard let binds = following else { return }
-                try send(name, binds)
+                guard let execution = following else { return }
+                try send(execution, names)
             }
         }
     }
 
-    private func send(_ name: String, _ binds: Binds) throws(PostgresError) {
-        guard handle.send(pipelined: name, binds) else { throw lost(.broken, nil, isOutcomeUnknown: true) }
+    private func send(_ execution: Execution, _ names: [Int: String]) throws(PostgresError) {
+        guard let name = execution.statement.id.flatMap({ names[$0] }) else {
+            preconditionFailure("a statement goes in turn that was not said to come")
+        }
+        guard handle.send(pipelined: name, execution.binds) else { throw lost(.broken, nil, isOutcomeUnknown: true) }
     }
 
     /// Waits until a statement is executed; its commit comes after that.

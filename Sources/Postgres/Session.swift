@@ -14,22 +14,23 @@ public struct Session: ~Copyable {
         Rows(try link.execute(statement, binds))
     }
 
-    /// Executes a statement with one set of values after another, each a transaction of its own. What follows is sent
-    /// while what comes before it is being committed, so that the server waits for nothing in between.
+    /// Executes one of some statements after another, each a transaction of its own. What follows is sent while what comes
+    /// before it is being committed, so that the server waits for nothing in between.
     ///
     /// - Parameters:
-    ///   - next: the values that follow, asked for once those before them are executed, and once more when they are
-    ///     committed; nil: none at present. A text with a NUL is the caller's mistake.
+    ///   - statements: those that may come, all with values of the same types.
+    ///   - next: what follows, asked for once what is before it is executed, and once more when that is committed; nil:
+    ///     nothing at present. A text with a NUL, or a statement that is not among those, is the caller's mistake.
     ///   - committed: takes what an execution returned, once that is committed.
     /// - Throws: as `execute(_:_:)`, what one of them failed with. What was reported committed is; of what was sent and
     ///   not reported, nothing is known. `usage` inside a transaction, or for a statement that isn't kept prepared.
     public func execute(
-        _ statement: Statement,
-        inTurn first: Binds,
-        next: () -> Binds?,
+        _ statements: [Statement],
+        inTurn first: Execution,
+        next: () -> Execution?,
         committed: (borrowing Rows) throws(PostgresError) -> Void
     ) throws(PostgresError) {
-        try link.execute(statement, inTurn: first, next: next, committed: committed)
+        try link.execute(statements, inTurn: first, next: next, committed: committed)
     }
 
     /// Executes statements without parameters, separated by semicolons, and drops what they return. Outside a

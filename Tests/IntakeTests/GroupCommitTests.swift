@@ -108,6 +108,47 @@ struct GroupCommitTests {
         }
     }
 
+    @Test("A duplicate among many, which are first taken for new, changes nothing for the others.")
+    func unexpectedDuplicate() async throws {
+        try await IntakeFixture.with { fixture in
+            await fixture.untilStoring()
+            // The writer waits over a dead letter, so that the others are there at once when it comes to them.
+            try await fixture.run(
+                """
+                CREATE FUNCTION wait_for_test() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN PERFORM pg_advisory_xact_lock(4711); RETURN NULL; END $$;
+                CREATE TRIGGER wait_for_test AFTER INSERT ON siwa.dead_letters
+                    FOR EACH ROW EXECUTE FUNCTION wait_for_test();
+                CREATE SEQUENCE attempts;
+                CREATE FUNCTION count_attempt() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN PERFORM nextval('attempts'); RETURN NEW; END $$;
+                CREATE TRIGGER count_attempt BEFORE INSERT ON siwa.notifications
+                    FOR EACH ROW EXECUTE FUNCTION count_attempt();
+                SELECT pg_advisory_lock(4711);
+                """
+            )
+            let known = try fixture.body(sub: "person7", id: "known")
+            #expect(await fixture.reception.answer(known) == .acknowledged)
+            let stranger = try fixture.body(app: "com.example.added")
+            async let strangerAnswer = fixture.reception.answer(stranger)
+            try await fixture.untilStalled()
+            let bodies = try (0..<20).map { $0 == 7 ? known : try fixture.body(sub: "person\($0)") }
+            async let answers = fixture.reception.answers(bodies)
+            while fixture.intake.queueDepth < bodies.count { await Task.yield() }
+            try await fixture.run("SELECT pg_advisory_unlock(4711)")
+            #expect(await strangerAnswer == .acknowledged)
+            #expect(await answers.allSatisfy { $0 == .acknowledged })
+            #expect(try await fixture.texts("SELECT count(DISTINCT jti)::text FROM siwa.notifications") == ["20"])
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.account_changes") == ["20"])
+            // More than one for each: there was an attempt that failed.
+            #expect(try await fixture.texts("SELECT (last_value > 21)::text FROM attempts") == ["true"])
+            // The counting follows the answer; another answer follows the counting.
+            _ = await fixture.reception.answer(try fixture.body(id: "b"))
+            let text = fixture.metrics.registry.prometheusText()
+            #expect(text.contains(#"siwad_notifications_total{event_type="email-disabled",outcome="duplicate"} 1"#))
+        }
+    }
+
     @Test("A full queue is answered 503 at once, and what was taken in is still stored.")
     func fullQueue() async throws {
         var limits = Intake.Limits()

@@ -45,3 +45,20 @@ extension PostgresConnection {
         try await withSession { session throws(PostgresError) in try session.execute(script: sql) }
     }
 }
+
+extension Session {
+    /// Executes the same statement with one set of values after another.
+    func execute(
+        _ statement: Statement,
+        inTurn first: Binds,
+        next: () -> Binds?,
+        committed: (borrowing Rows) throws(PostgresError) -> Void
+    ) throws(PostgresError) {
+        try execute(
+            [statement],
+            inTurn: Execution(statement, first),
+            next: { next().map { Execution(statement, $0) } },
+            committed: committed
+        )
+    }
+}

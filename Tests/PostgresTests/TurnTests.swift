@@ -50,6 +50,28 @@ struct TurnTests {
         }
     }
 
+    @Test("One statement may follow on another, also one that was never executed before.")
+    func severalStatements() async throws {
+        try await with { connection async throws in
+            let negate = Statement("INSERT INTO t VALUES (-$1) RETURNING n")
+            let inserted = try await connection.withSession { session throws(PostgresError) in
+                var rest = [
+                    Execution(negate, Binds { $0.append(Int64(2)) }),
+                    Execution(Self.insert, Binds { $0.append(Int64(3)) }),
+                ]
+                var inserted: [Int64] = []
+                try session.execute(
+                    [Self.insert, negate],
+                    inTurn: Execution(Self.insert, Binds { $0.append(Int64(1)) }),
+                    next: { rest.isEmpty ? nil : rest.removeFirst() },
+                    committed: { (rows: borrowing Rows) throws(PostgresError) in inserted.append(try rows.int64(0, 0)) }
+                )
+                return inserted
+            }
+            #expect(inserted == [1, -2, 3])
+        }
+    }
+
     @Test("What follows is asked for before the commit, each is a transaction of its own, and told in order.")
     func inTurn() async throws {
         try await with { connection async throws in
