@@ -85,6 +85,33 @@ struct NotificationEffectTests {
         }
     }
 
+    @Test("A deletion that is known already ends nothing again, even where an earlier one is told later.")
+    func deletedTwice() async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: .at(0))
+            try await store.openSession("s", of: "p", at: .at(1))
+            try await store.record(.sample("account-delete", sub: "p", at: .at(20), id: "a"))
+            #expect(try await store.record(.sample("account-delete", sub: "p", at: .at(10), id: "b")) == [.unchanged])
+            let ended = try await store.texts(
+                "SELECT jti || ' ' || sessions_ended FROM siwa.notifications ORDER BY jti"
+            )
+            #expect(ended == ["a 1", "b 0"])
+            #expect(try await store.history("p").filter { $0.facet == "account" }.count == 1)
+        }
+    }
+
+    @Test("Of two notifications of one time, the one that names the new address was applied, the other wasn't.")
+    func addressOfOneTime() async throws {
+        try await Store.with { store in
+            let outcomes = try await store.record(
+                .sample("email-disabled", sub: "p", at: .at(5), id: "a"),
+                .sample("email-enabled", sub: "p", at: .at(5), id: "b", email: "x@privaterelay.appleid.com"),
+                .sample("email-disabled", sub: "p", at: .at(5), id: "c")
+            )
+            #expect(outcomes == [.applied, .applied, .unchanged])
+        }
+    }
+
     @Test("A deletion tells how many sessions it ended: live ones of every app group, and none that had ended before.")
     func deletionEndsSessions() async throws {
         try await Store.with { store in
