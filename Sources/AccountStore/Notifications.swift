@@ -26,10 +26,14 @@ public enum Notifications {
 
     /// Has the server plan what records a batch, so that the first batch need not wait for that. Records nothing.
     ///
-    /// - Throws: what a batch would fail with, such as a missing right.
+    /// - Throws: what a batch would fail with, such as a missing right; the transaction that this opens is open then.
     public static func plan(in session: borrowing Session) throws(PostgresError) {
-        _ = try record([], source: .endpoint, in: session)
-        _ = try session.execute(recordNew, RecordableRows([]).binds(from: .endpoint))
+        let nothing = RecordableRows([]).binds(from: .endpoint)
+        // Undone, since even for no notification the statement writes to the log, and the commit waits for that.
+        try session.execute(script: "BEGIN")
+        _ = try session.execute(record, nothing)
+        _ = try session.execute(recordNew, nothing)
+        try session.execute(script: "ROLLBACK")
     }
 
     /// Records a batch with all its effects, and says what each notification did, in the order of the batch.

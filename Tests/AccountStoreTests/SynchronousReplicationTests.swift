@@ -20,6 +20,19 @@ struct SynchronousReplicationTests {
         }
     }
 
+    @Test("Getting a connection ready to store waits for no standby.")
+    func planning() async throws {
+        try await TestDatabase.withServer(.siwa) { database in
+            let connection = try await Store.writer(database)
+            try await database.losePartner()
+            let error = await failure(on: connection) { session throws(PostgresError) in
+                try Notifications.plan(in: session)
+            }
+            #expect(error == nil)
+            await connection.close()
+        }
+    }
+
     @Test("What is there already, but may not be on a standby, isn't durable either when it is stored again.")
     func again() async throws {
         try await TestDatabase.withServer(.siwa) { database in
