@@ -5,6 +5,23 @@ import Testing
 
 @Suite("Group commit")
 struct GroupCommitTests {
+    /// Has statements that insert such rows wait while they are executed, until commits are let go on.
+    private func stallInserts(
+        into table: String,
+        when condition: String = "true",
+        _ fixture: IntakeFixture
+    ) async throws {
+        try await fixture.run(
+            """
+            CREATE FUNCTION wait_for_test() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN PERFORM pg_advisory_xact_lock(4711); RETURN NULL; END $$;
+            CREATE TRIGGER wait_for_test AFTER INSERT ON \(table)
+                FOR EACH ROW WHEN (\(condition)) EXECUTE FUNCTION wait_for_test();
+            SELECT pg_advisory_lock(4711);
+            """
+        )
+    }
+
     @Test("A request is acknowledged after the commit and never before.")
     func acknowledgedAfterCommit() async throws {
         try await IntakeFixture.with { fixture in
@@ -81,16 +98,8 @@ struct GroupCommitTests {
         try await IntakeFixture.with { fixture in
             await fixture.untilStoring()
             // The first statement waits while it is executed, so that the others are there when it is done.
-            try await fixture.run(
-                """
-                CREATE FUNCTION wait_for_test() RETURNS trigger LANGUAGE plpgsql AS $$
-                BEGIN PERFORM pg_advisory_xact_lock(4711); RETURN NULL; END $$;
-                CREATE TRIGGER wait_for_test AFTER INSERT ON siwa.accounts
-                    FOR EACH ROW WHEN (NEW.sub = 'first') EXECUTE FUNCTION wait_for_test();
-                ALTER TABLE siwa.accounts ADD CONSTRAINT no_poison CHECK (sub <> 'person7');
-                SELECT pg_advisory_lock(4711);
-                """
-            )
+            try await fixture.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_poison CHECK (sub <> 'person7')")
+            try await stallInserts(into: "siwa.accounts", when: "NEW.sub = 'first'", fixture)
             let first = try fixture.body(sub: "first")
             async let firstAnswer = fixture.reception.answer(first)
             try await fixture.untilStalled()
@@ -99,7 +108,7 @@ struct GroupCommitTests {
                 + (0..<strangers).map { try fixture.body(sub: "person\($0)", app: "com.example.added") }
             async let answers = fixture.reception.answers(bodies)
             while fixture.intake.queueDepth < bodies.count { await Task.yield() }
-            try await fixture.run("SELECT pg_advisory_unlock(4711)")
+            try await fixture.letCommit()
             #expect(await firstAnswer == .acknowledged)
             #expect(await answers.allSatisfy { $0 == .acknowledged })
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["20"])
@@ -112,21 +121,17 @@ struct GroupCommitTests {
     func unexpectedDuplicate() async throws {
         try await IntakeFixture.with { fixture in
             await fixture.untilStoring()
-            // The writer waits over a dead letter, so that the others are there at once when it comes to them.
             try await fixture.run(
                 """
-                CREATE FUNCTION wait_for_test() RETURNS trigger LANGUAGE plpgsql AS $$
-                BEGIN PERFORM pg_advisory_xact_lock(4711); RETURN NULL; END $$;
-                CREATE TRIGGER wait_for_test AFTER INSERT ON siwa.dead_letters
-                    FOR EACH ROW EXECUTE FUNCTION wait_for_test();
                 CREATE SEQUENCE attempts;
                 CREATE FUNCTION count_attempt() RETURNS trigger LANGUAGE plpgsql AS $$
                 BEGIN PERFORM nextval('attempts'); RETURN NEW; END $$;
                 CREATE TRIGGER count_attempt BEFORE INSERT ON siwa.notifications
                     FOR EACH ROW EXECUTE FUNCTION count_attempt();
-                SELECT pg_advisory_lock(4711);
                 """
             )
+            // The writer waits over a dead letter, so that the others are there at once when it comes to them.
+            try await stallInserts(into: "siwa.dead_letters", fixture)
             let known = try fixture.body(sub: "person7", id: "known")
             #expect(await fixture.reception.answer(known) == .acknowledged)
             let stranger = try fixture.body(app: "com.example.added")
@@ -135,7 +140,7 @@ struct GroupCommitTests {
             let bodies = try (0..<20).map { $0 == 7 ? known : try fixture.body(sub: "person\($0)") }
             async let answers = fixture.reception.answers(bodies)
             while fixture.intake.queueDepth < bodies.count { await Task.yield() }
-            try await fixture.run("SELECT pg_advisory_unlock(4711)")
+            try await fixture.letCommit()
             #expect(await strangerAnswer == .acknowledged)
             #expect(await answers.allSatisfy { $0 == .acknowledged })
             #expect(try await fixture.texts("SELECT count(DISTINCT jti)::text FROM siwa.notifications") == ["20"])
