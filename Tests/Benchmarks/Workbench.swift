@@ -20,8 +20,8 @@ struct Workbench {
     /// Settings of the server that a database of this size would have in production. All else is PostgreSQL's default:
     /// fsync, synchronous_commit and full_page_writes are on.
     static let serverSettings = [
-        "shared_buffers": "\(bufferMebibytes)MB", "max_wal_size": "16GB", "checkpoint_timeout": "30min",
-        "maintenance_work_mem": "512MB",
+        "shared_buffers": "\(bufferMebibytes)MB", "max_wal_size": "16GB", "min_wal_size": "2GB",
+        "checkpoint_timeout": "30min", "maintenance_work_mem": "512MB",
     ]
 
     /// Runs `body` with the cluster started.
