@@ -92,10 +92,11 @@ struct Contest {
                 runs[index].append(try await run(entry, from: base, seconds: options.seconds))
             }
         }
-        var report = Report(Report.loadColumns + ["siwad is faster by"])
+        var report = Report(Report.loadColumns + ["siwad is faster by", "at least", "at most"])
         for (index, (entry, _)) in entries.enumerated() {
-            let ratios = zip(runs[0], runs[index]).map { $0.rate / $1.rate }.sorted()
-            report.append(entry.name, .typical(runs[index]), ratio: ratios[ratios.count / 2])
+            let ratios = zip(runs[0], runs[index]).map { $0.rate / $1.rate }
+            let spread = [ratios.median, ratios.min() ?? 0, ratios.max() ?? 0]
+            report.append(entry.name, .typical(runs[index]), spread.map { .number($0, decimals: 2) })
         }
         return report
     }
@@ -109,21 +110,5 @@ struct Contest {
                     .post(tokens.genuine, to: entry.service.url)
             }.accepted(by: entry.name)
         }
-    }
-}
-
-extension Report {
-    fileprivate mutating func append(_ name: String, _ measurement: Measurement, ratio: Double) {
-        append([
-            .text(name),
-            .number(measurement.rate, decimals: 0),
-            .number(measurement.median, decimals: 2),
-            .number(measurement.p99, decimals: 2),
-            .number(measurement.p999, decimals: 2),
-            .number(measurement.serviceMicroseconds, decimals: 1),
-            .number(measurement.serverMicroseconds, decimals: 1),
-            .number(measurement.resident, decimals: 1),
-            .number(ratio, decimals: 2),
-        ])
     }
 }

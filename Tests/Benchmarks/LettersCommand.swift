@@ -61,7 +61,7 @@ struct LettersCommand: AsyncParsableCommand {
                 )
                 taken.append((clock.now - start) / .milliseconds(1))
             }
-            medians.append(taken.sorted()[taken.count / 2])
+            medians.append(taken.median)
         }
         return medians
     }

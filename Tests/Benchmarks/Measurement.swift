@@ -43,9 +43,9 @@ struct Measurement: Sendable {
         return self
     }
 
-    /// The run of the median rate.
+    /// The run of the median rate; of an even number, the slower of the two in the middle.
     static func typical(_ runs: [Measurement]) -> Measurement {
         let sorted = runs.sorted { $0.rate < $1.rate }
-        return sorted[sorted.count / 2]
+        return sorted[(sorted.count - 1) / 2]
     }
 }

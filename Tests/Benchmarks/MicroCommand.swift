@@ -88,7 +88,7 @@ struct MicroCommand: AsyncParsableCommand {
         }
         // What was computed is used, so that it is computed.
         guard sum > 0 else { throw BenchmarkError("a part of the measurement failed") }
-        return results.sorted()[results.count / 2]
+        return results.median
     }
 
     private func ingest(_ bench: Workbench, _ size: Int) async throws -> (wall: Double, server: Double) {

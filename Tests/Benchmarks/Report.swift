@@ -63,9 +63,9 @@ extension Report {
         "load", "per second", "p50 ms", "p99 ms", "p99.9 ms", "service µs", "PostgreSQL µs", "MiB",
     ]
 
-    /// A row of those columns.
-    mutating func append(_ name: String, _ measurement: Measurement) {
-        append([
+    /// A row of those columns, and of more.
+    mutating func append(_ name: String, _ measurement: Measurement, _ more: [Value] = []) {
+        let figures: [Value] = [
             .text(name),
             .number(measurement.rate, decimals: 0),
             .number(measurement.median, decimals: 2),
@@ -74,6 +74,7 @@ extension Report {
             .number(measurement.serviceMicroseconds, decimals: 1),
             .number(measurement.serverMicroseconds, decimals: 1),
             .number(measurement.resident, decimals: 1),
-        ])
+        ]
+        append(figures + more)
     }
 }
