@@ -94,9 +94,7 @@ struct Contest {
         }
         var report = Report(Report.loadColumns + ["siwad is faster by", "at least", "at most"])
         for (index, (entry, _)) in entries.enumerated() {
-            let ratios = zip(runs[0], runs[index]).map { $0.rate / $1.rate }
-            let spread = [ratios.median, ratios.min() ?? 0, ratios.max() ?? 0]
-            report.append(entry.name, .typical(runs[index]), spread.map { .number($0, decimals: 2) })
+            report.append(entry.name, .typical(runs[index]), runs[0].ratios(to: runs[index]).spread)
         }
         return report
     }

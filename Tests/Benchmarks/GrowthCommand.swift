@@ -27,48 +27,69 @@ struct GrowthCommand: AsyncParsableCommand {
     var chart = "growth.svg"
 
     func run() async throws {
-        let accounts = try Self.numbers(accounts)
-        let stored = try Self.numbers(stored)
+        let byAccounts = try Self.numbers(accounts).map { Size(people: $0, stored: 0) }
+        let byStored = try Self.numbers(stored).map { Size(people: 1_000_000, stored: $0) }
         try await Workbench.with(options) { bench in
+            let runs = try await measure(bench, Set(byAccounts + byStored).sorted())
             var report = Report([
-                "accounts", "stored before", "per second", "service µs", "PostgreSQL µs", "of the smallest",
+                "accounts", "stored before", "per second", "service µs", "PostgreSQL µs", "of the smallest", "at least",
+                "at most",
             ])
-            var series: [GrowthChart.Series] = []
-            let bases = accounts.map { ($0, 0) }
-            series.append(.init(name: "accounts", points: try await measure(bench, bases, &report) { $0.0 }))
-            let fills = stored.map { (1_000_000, $0) }
-            series.append(
+            let smallest = byAccounts.min().flatMap { runs[$0] } ?? []
+            for size in runs.keys.sorted() {
+                guard let runs = runs[size] else { continue }
+                let typical = Measurement.typical(runs)
+                report.append(
+                    [
+                        .number(Double(size.people), decimals: 0),
+                        .number(Double(size.stored), decimals: 0),
+                        .number(typical.rate, decimals: 0),
+                        .number(typical.serviceMicroseconds, decimals: 1),
+                        .number(typical.serverMicroseconds, decimals: 1),
+                    ] + runs.ratios(to: smallest).spread
+                )
+            }
+            report.print(asJSON: options.json)
+            let chart = GrowthChart(series: [
+                .init(name: "accounts", points: byAccounts.map { ($0.people, Self.rate(runs[$0])) }),
                 .init(
                     name: "notifications stored, 1 M accounts",
-                    points: try await measure(bench, fills, &report) { $0.1 }
-                )
-            )
-            report.print(asJSON: options.json)
-            try GrowthChart(series: series).svg.write(toFile: chart, atomically: true, encoding: .utf8)
+                    points: byStored.map { ($0.stored, Self.rate(runs[$0])) }
+                ),
+            ])
+            try chart.svg.write(toFile: self.chart, atomically: true, encoding: .utf8)
         }
     }
 
-    private func measure(
-        _ bench: Workbench,
-        _ sizes: [(Int, Int)],
-        _ report: inout Report,
-        _ size: ((Int, Int)) -> Int
-    ) async throws -> [(size: Int, rate: Double)] {
-        var points: [(size: Int, rate: Double)] = []
-        for (people, stored) in sizes {
-            let tokens = try await Tokens.minted(tokens, people: people, in: bench.directory)
-            try await bench.siwadDatabase(people: people)
-            let base = bench.siwadBase(people, stored: stored)
-            if stored > 0 {
-                try await bench.database(base) { try await bench.fill($0, people: people, stored: stored) }
+    /// How large a database is before a run.
+    private struct Size: Hashable, Comparable {
+        let people: Int
+        let stored: Int
+
+        static func < (a: Self, b: Self) -> Bool { (a.people, a.stored) < (b.people, b.stored) }
+    }
+
+    /// All sizes in turn in each round, so that a machine that changes its speed changes it for all of them.
+    private func measure(_ bench: Workbench, _ sizes: [Size]) async throws -> [Size: [Measurement]] {
+        for size in sizes {
+            try await bench.siwadDatabase(people: size.people)
+            if size.stored > 0 {
+                try await bench.database(bench.siwadBase(size.people, stored: size.stored)) {
+                    try await bench.fill($0, people: size.people, stored: size.stored)
+                }
             }
-            var runs: [Measurement] = []
-            for round in 1...options.rounds {
-                Progress.note("\(people) accounts, \(stored) notifications stored, round \(round)")
-                try await bench.copy(of: base)
+        }
+        var runs: [Size: [Measurement]] = [:]
+        for round in 1...options.rounds {
+            for size in sizes {
+                Progress.note(
+                    "round \(round) of \(options.rounds): \(size.people) accounts, \(size.stored) notifications stored"
+                )
+                let tokens = try await Tokens.minted(tokens, people: size.people, in: bench.directory)
+                try await bench.copy(of: bench.siwadBase(size.people, stored: size.stored))
                 let (seconds, connections) = (options.seconds, options.connections)
                 let service = Service.siwad(bench, database: "run", tokens: tokens)
-                runs.append(
+                runs[size, default: []].append(
                     try await service.running { figures in
                         try await Measurement.of(figures, bench.server) {
                             try await ClosedLoop(connections: connections, seconds: seconds)
@@ -77,19 +98,11 @@ struct GrowthCommand: AsyncParsableCommand {
                     }
                 )
             }
-            let typical = Measurement.typical(runs)
-            points.append((size((people, stored)), typical.rate))
-            report.append([
-                .number(Double(people), decimals: 0),
-                .number(Double(stored), decimals: 0),
-                .number(typical.rate, decimals: 0),
-                .number(typical.serviceMicroseconds, decimals: 1),
-                .number(typical.serverMicroseconds, decimals: 1),
-                .number(typical.rate / points[0].rate, decimals: 2),
-            ])
         }
-        return points
+        return runs
     }
+
+    private static func rate(_ runs: [Measurement]?) -> Double { runs.map { Measurement.typical($0).rate } ?? 0 }
 
     private static func numbers(_ text: String) throws -> [Int] {
         let numbers = text.split(separator: ",").map { Int($0) ?? -1 }

@@ -49,3 +49,8 @@ struct Measurement: Sendable {
         return sorted[(sorted.count - 1) / 2]
     }
 }
+
+extension [Measurement] {
+    /// The rates by those of the same rounds.
+    func ratios(to others: [Measurement]) -> [Double] { zip(self, others).map { $0.rate / $1.rate } }
+}

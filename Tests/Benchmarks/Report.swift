@@ -78,3 +78,8 @@ extension Report {
         append(figures + more)
     }
 }
+
+extension [Double] {
+    /// Three figures of what came out in several rounds: the median, the least and the greatest. There must be one.
+    var spread: [Report.Value] { [median, self.min() ?? 0, self.max() ?? 0].map { .number($0, decimals: 2) } }
+}
