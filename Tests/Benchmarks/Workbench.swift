@@ -146,6 +146,7 @@ struct Workbench {
     /// to it.
     private func readLog() throws {
         let log = "\(cluster.directory)/data/pg_wal"
+        // Only the log's own files have names of so many digits.
         for name in try FileManager.default.contentsOfDirectory(atPath: log) where name.count == 24 {
             // One that the server renames meanwhile is read under its other name, or the next time.
             _ = try? Data(contentsOf: URL(filePath: "\(log)/\(name)"))
