@@ -44,13 +44,17 @@ public struct Upkeep: Sendable {
 
     /// Works until it is cancelled, whenever the database is the one that it should be.
     ///
-    /// - Parameter isReady: whether it is.
+    /// - Parameter isReady: whether it is; asked at growing intervals until it is, so that a daemon begins with what is
+    ///   due as soon as it is ready itself.
     public func run(while isReady: @Sendable () -> Bool = { true }) async {
+        let (shortest, longest) = (Duration.milliseconds(2), Duration.seconds(1))
+        var pause = shortest
         while !Task.isCancelled {
             let isReady = isReady()
             if isReady { await once() }
             // A cancelled sleep is the wanted end.
-            try? await Task.sleep(for: isReady ? schedule.look : min(schedule.look, .seconds(1)))
+            try? await Task.sleep(for: isReady ? schedule.look : pause)
+            pause = isReady ? shortest : min(pause * 2, longest)
         }
     }
 

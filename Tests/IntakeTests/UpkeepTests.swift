@@ -41,6 +41,12 @@ struct UpkeepTests {
         func append(_ line: String) { state.withLock { $0 += line } }
     }
 
+    /// How often it was asked whether the database is there.
+    private final class Looks: Sendable {
+        private let count = Atomic(0)
+        func next() -> Int { count.add(1, ordering: .relaxed).newValue }
+    }
+
     private static let old = """
         SELECT siwa.ensure_notification_partitions(now() - interval '1000 days', now() - interval '900 days');
         INSERT INTO siwa.accounts (team_id, sub, deleted_at, email, email_observed_at)
@@ -111,6 +117,22 @@ struct UpkeepTests {
             let metrics = daemon.registry.prometheusText()
             #expect(metrics.contains(#"siwad_maintenance_runs_total{task="retention",result="failed"} 1"#))
             #expect(metrics.contains(#"siwad_maintenance_runs_total{task="erasure",result="done"} 1"#))
+            await daemon.pool.close()
+        }
+    }
+
+    @Test("begins with what is due as soon as the database is there.")
+    func soon() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            let daemon = Daemon(database)
+            let (upkeep, registry, looks) = (daemon.upkeep, daemon.registry, Looks())
+            let start = ContinuousClock.now
+            let running = Task { await upkeep.run { looks.next() > 8 } }
+            let done = #"siwad_maintenance_runs_total{task="erasure",result="done"} 1"#
+            while !registry.prometheusText().contains(done) { await Task.yield() }
+            #expect(.now - start < .seconds(5))
+            running.cancel()
+            await running.value
             await daemon.pool.close()
         }
     }
