@@ -40,8 +40,13 @@ extension Link {
     /// A statement that was asked to stop, and why.
     struct Stop {
         let code: PostgresError.Code
-        /// nil: the request could not even be tried.
-        let request: CancelRequest?
+        /// The latest one; nil: it could not even be tried.
+        var request: CancelRequest?
+        /// When to ask again if there is no answer: PostgreSQL ignores a request that comes before it has begun with the
+        /// statement.
+        var again: ContinuousClock.Instant
+        /// Between that and the request after it.
+        var pause: Duration
         /// When to give the connection up if there is no answer.
         let until: ContinuousClock.Instant
     }
@@ -82,21 +87,40 @@ extension Link {
             if unsent == 0, !handle.isBusy { return .arrived }
             if stop == nil, purpose.isCancellable, call.isCancelled { stop = requestStop(.cancelled) }
             let events = unsent == 0 ? POLLIN : POLLIN | POLLOUT
-            switch thread.wait(handle.socket, events, until: stop?.until ?? patience) {
+            switch thread.wait(handle.socket, events, until: stop.map { min($0.again, $0.until) } ?? patience) {
             case .ready:
                 guard handle.consumeInput() else { return .broken }
             case .woken:
                 continue
             case .timedOut:
-                guard stop == nil, purpose.isCancellable else { return .overdue }
-                stop = requestStop(.timedOut)
+                guard purpose.isCancellable, stop.map({ .now < $0.until }) ?? true else { return .overdue }
+                stop = stop.map(askedAgain) ?? requestStop(.timedOut)
             }
         }
     }
 
     private func requestStop(_ code: PostgresError.Code) -> Stop {
-        Stop(code: code, request: .send(for: handle, waking: thread), until: .now + settings.grace)
+        let now = ContinuousClock.now
+        return Stop(
+            code: code,
+            request: .send(for: handle, waking: thread),
+            again: now + Self.pauseBetweenRequests,
+            pause: Self.pauseBetweenRequests * 2,
+            until: now + settings.grace
+        )
     }
+
+    /// Asks once more, at growing intervals because each request costs the server a process. Only one is under way at a
+    /// time, so that the wait for the latest is a wait for all.
+    private func askedAgain(_ stop: Stop) -> Stop {
+        var stop = stop
+        if stop.request?.isFinished ?? true { stop.request = .send(for: handle, waking: thread) }
+        stop.again = .now + stop.pause
+        stop.pause *= 2
+        return stop
+    }
+
+    private static var pauseBetweenRequests: Duration { .milliseconds(100) }
 
     /// Waits until a cancel request has reached the server, because later it would hit the next statement.
     func awaitRequest(of stop: Stop?) {

@@ -1,3 +1,4 @@
+import Foundation
 import Postgres
 import TestSupport
 import Testing
@@ -37,6 +38,34 @@ struct InterruptionTests {
             #expect(error?.isRetryable == true)
             #expect(!connection.isClosed)
             #expect(try await connection.integer("SELECT 1") == 1)
+        }
+    }
+
+    /// A cancel request that comes before a backend has begun with the statement is none for PostgreSQL.
+    @Test("A statement that PostgreSQL begins with only after it was asked to stop is cancelled all the same.")
+    func begunLate() async throws {
+        try await withConnection { connection async throws in
+            let backend = pid_t(try await connection.integer("SELECT pg_backend_pid()"))
+            #expect(kill(backend, SIGSTOP) == 0)
+            async let error = postgresError {
+                try await connection.withSession(deadline: .milliseconds(50)) { session throws(PostgresError) in
+                    _ = try session.execute(Self.sleep)
+                }
+            }
+            while try !Self.hasPending(SIGINT, backend) { await Task.yield() }
+            #expect(kill(backend, SIGCONT) == 0)
+            #expect(await error?.code == .timedOut)
+            #expect(try await connection.integer("SELECT pg_backend_pid()") == backend)
+        }
+    }
+
+    /// Whether a signal waits for a process that is stopped (`proc(5)`, `SigPnd` of a thread and `ShdPnd` of all).
+    private static func hasPending(_ signal: Int32, _ process: pid_t) throws -> Bool {
+        let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
+        return status.split(separator: "\n").contains { line in
+            let field = line.split(separator: "\t")
+            guard field.count == 2, ["SigPnd:", "ShdPnd:"].contains(field[0]) else { return false }
+            return (UInt64(field[1], radix: 16) ?? 0) & 1 << UInt64(signal - 1) != 0
         }
     }
 
