@@ -34,14 +34,14 @@ final class IntakeQueue: Sendable {
         var count: Int { waiting.count - head }
 
         mutating func take(_ limit: Int) -> [Submission] {
-            defer {
-                if head == waiting.count {
-                    waiting.removeAll(keepingCapacity: true)
-                    head = 0
-                }
-            }
             let taken = Array(waiting[head..<head + min(limit, count)])
             head += taken.count
+            // What was taken is let go of, also by a queue that is never empty; what waits is moved once in its life or
+            // less on average.
+            if head >= count {
+                waiting.removeFirst(head)
+                head = 0
+            }
             return taken
         }
     }
