@@ -56,8 +56,9 @@ extension NotificationWriter {
             reportRefused(outcome.refused.count, refusal)
             return (setAside.count + batch.files.count, outcome.stored)
         } catch {
-            // What is the matter may lie in this batch alone: the others go first the next time.
-            if let error = error as? PostgresError, !error.isConnectionError { spool.postpone(batch) }
+            // What is the matter may lie in this batch alone, or be that the disk is full, where another one that can be
+            // removed makes room: the others go first the next time.
+            if (error as? PostgresError)?.isConnectionError != true { spool.postpone(batch) }
             throw error
         }
     }

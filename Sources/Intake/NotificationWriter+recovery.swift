@@ -1,6 +1,7 @@
 import AccountStore
 import AppleNotifications
 import Postgres
+import Spool
 import Synchronization
 import Telemetry
 
@@ -75,6 +76,10 @@ extension NotificationWriter {
                 var partitions = PartitionHorizon()
                 let progress = try await drainOnce(on: connection, &partitions)
                 connected(connection, hasStored: progress.requests > 0)
+            } catch let error as SpoolError {
+                // The disk's fault, which is no reason to leave a database alone that can be written to.
+                connected(connection, hasStored: false)
+                drainFailed(error)
             } catch {
                 await connection.close()
                 throw error

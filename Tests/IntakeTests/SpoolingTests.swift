@@ -180,6 +180,35 @@ struct SpoolingTests {
         }
     }
 
+    @Test(
+        "A disk that has become read-only keeps nobody from a PostgreSQL that is back.",
+        .enabled(if: TemporaryDirectory.canMount, "needs root, to mount a file system")
+    )
+    func readOnlyDisk() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                let disk = try TemporaryDirectory(capacity: 1 << 20)
+                let spool = try Spool(directory: disk.file("spool"), limit: 1 << 30)
+                try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
+                    await fixture.until { $0.intake.storage == .database }
+                    try await role.shutOut()
+                    #expect(await fixture.reception.answer(try fixture.body(id: "spooled")) == .acknowledged)
+                    try disk.remount(isReadOnly: true)
+                    try await role.letIn()
+                    await fixture.until { $0.intake.storage == .database }
+                    #expect(await fixture.reception.answer(try fixture.body(id: "live")) == .acknowledged)
+                    #expect(
+                        try await fixture.texts("SELECT source || ' ' || jti FROM siwa.notifications ORDER BY 1")
+                            == ["endpoint live", "spool spooled"]
+                    )
+                    #expect(fixture.log.count("what is in the spool can't be stored") > 0)
+                    try disk.remount(isReadOnly: false)
+                    await fixture.until { $0.intake.spoolBytes == 0 }
+                }
+            }
+        }
+    }
+
     @Test("At its limit the spool takes nothing more: 503, until PostgreSQL is back.")
     func limit() async throws {
         try await withSpool(limit: 2_000) { fixture, role, _ in

@@ -35,6 +35,12 @@ public final class TemporaryDirectory: Sendable {
         return umount2(path, Int32(MNT_DETACH)) == 0
     }()
 
+    /// Lets a file system of its own be read only, or written to again.
+    public func remount(isReadOnly: Bool) throws {
+        let flags = UInt(MS_REMOUNT) | (isReadOnly ? UInt(MS_RDONLY) : 0)
+        try #require(mount("tmpfs", path, "tmpfs", flags, nil) == 0, "\(String(cString: strerror(errno)))")
+    }
+
     /// The names in it, hidden ones included, sorted.
     public var names: [String] {
         get throws { try FileManager.default.contentsOfDirectory(atPath: path).sorted() }
