@@ -17,6 +17,7 @@ extension NotificationWriter {
         var isFirst = true
         while !intake.isClosed {
             if line.withLock({ $0.connection != nil }) {
+                await prepareBeside()
                 do {
                     try await drain()
                     drainPauses = Backoff()
@@ -43,10 +44,7 @@ extension NotificationWriter {
 
     /// A connection on which batches can be stored.
     func connect(within time: Duration? = nil) async throws -> PostgresConnection {
-        if let preparation = line.withLock({ $0.preparation }) {
-            try await preparation()
-            line.withLock { $0.preparation = nil }
-        }
+        try await prepare()
         var settings = settings
         if let time { settings.connectTimeout = min(time, settings.connectTimeout) }
         let connection = try await PostgresConnection.connect(settings)
@@ -66,6 +64,22 @@ extension NotificationWriter {
     }
 
     // MARK: - The database
+
+    /// Tells the database what it has to be told, if there is something.
+    private func prepare() async throws {
+        guard let preparation = line.withLock({ $0.preparation }) else { return }
+        try await preparation.work()
+        line.withLock { line in
+            // There may be another one meanwhile.
+            if line.preparation?.number == preparation.number { line.preparation = nil }
+        }
+    }
+
+    /// Tells the database while what comes in is stored. What fails is tried again at the next look: whoever asked for it
+    /// has said so already.
+    private func prepareBeside() async {
+        try? await prepare()
+    }
 
     /// Hands a connection to the other task, once it has proved itself on what waits longest.
     private func reconnect() async {

@@ -26,12 +26,21 @@ public final class NotificationWriter: Sendable {
         var lastDuplicate: ContinuousClock.Instant?
         /// The months that need not be asked for on it.
         var partitions = PartitionHorizon()
-        /// What the database has to be told before anything is stored; nil once that is done.
-        var preparation: (@Sendable () async throws -> Void)?
+        /// What the database has to be told before anything is stored on the next connection; nil once that is done.
+        var preparation: Preparation?
+        /// How many there were.
+        var preparations = 0
         var databaseComplaint = Complaint()
         var spoolComplaint = Complaint()
         var refusalComplaint = Complaint()
         var unreadComplaint = Complaint()
+    }
+
+    /// Something that the database has to be told.
+    struct Preparation {
+        /// Another one for each.
+        let number: Int
+        let work: @Sendable () async throws -> Void
     }
 
     let intake: Intake
@@ -57,7 +66,7 @@ public final class NotificationWriter: Sendable {
         // A row that an application has locked is waited for more than once: together with others, and then alone.
         settings.lockTimeout = min(settings.lockTimeout, intake.spool == nil ? .seconds(3) : .seconds(1))
         self.settings = settings
-        line = Mutex(Line(preparation: preparation))
+        line = Mutex(Line(preparation: preparation.map { Preparation(number: 0, work: $0) }))
     }
 
     /// Stores what comes in, until ``finish()``; then stores what waits, and returns.
@@ -84,9 +93,14 @@ public final class NotificationWriter: Sendable {
         alarm.ring()
     }
 
-    /// Has something told to the database before the next connection is used, unless it succeeds earlier.
-    public func prepareAgain(_ preparation: @escaping @Sendable () async throws -> Void) {
-        line.withLock { $0.preparation = preparation }
+    /// Has something told to the database before the next connection is used, or while the present one is; tried again
+    /// until it succeeds. It takes the place of what was to be told before.
+    public func prepareAgain(_ work: @escaping @Sendable () async throws -> Void) {
+        line.withLock { line in
+            line.preparations += 1
+            line.preparation = Preparation(number: line.preparations, work: work)
+        }
+        alarm.ring()
     }
 
     // MARK: - Without PostgreSQL
