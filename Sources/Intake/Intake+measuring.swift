@@ -14,8 +14,9 @@ extension Intake {
                 let event = received.notification.event
                 metrics.notifications.increment(event.kind.rawValue, recorded.outcome.rawValue)
                 metrics.eventLag.record(now.duration(since: event.time))
-                metrics.lastNotification.gauge(received.notification.app.rawValue).set(
-                    Double(received.receivedAt.microseconds) / 1_000_000
+                // What comes from the spool was received before others that are stored already.
+                metrics.lastNotification.gauge(received.notification.app.rawValue).raise(
+                    to: Double(received.receivedAt.microseconds) / 1_000_000
                 )
                 if recorded.sessionsEnded > 0 {
                     metrics.sessionsEnded.increment(event.kind.endReason, by: recorded.sessionsEnded)

@@ -159,9 +159,9 @@ extension NotificationWriter {
             // A server that was restarted, or that ended an idle connection, is back at once more often than not; the
             // batch is idempotent, even if its commit went through.
             intake.log.warning("the connection to PostgreSQL broke; connecting again", ["error": "\(error)"])
-            await storeAnew(batch, replacing: connection, since: start)
+            await storeAnew(batch, replacing: connection)
         } else if error.code == .server, error.maySpareOthers {
-            await sift(batch, after: error, on: connection, since: start)
+            await sift(batch, after: error, on: connection)
         } else {
             await giveUp(connection, error, [batch])
         }
@@ -172,11 +172,10 @@ extension NotificationWriter {
     private func sift(
         _ batch: [Submission],
         after error: PostgresError,
-        on connection: PostgresConnection,
-        since start: ContinuousClock.Instant
+        on connection: PostgresConnection
     ) async {
         let sieve = await Sieve(batch, after: error) { part in
-            await attempt(part, on: connection, since: start)
+            await attempt(part, on: connection, since: .now)
         }
         func those(_ places: Set<Int>) -> [Submission] { places.sorted().map { batch[$0] } }
         if let failure = sieve.failure {
@@ -216,11 +215,7 @@ extension NotificationWriter {
         }
     }
 
-    private func storeAnew(
-        _ batch: [Submission],
-        replacing broken: PostgresConnection,
-        since start: ContinuousClock.Instant
-    ) async {
+    private func storeAnew(_ batch: [Submission], replacing broken: PostgresConnection) async {
         var current = broken
         do {
             let fresh = try await connect(within: Self.promptly)
@@ -229,7 +224,7 @@ extension NotificationWriter {
                 if line.connection === broken { line.connection = fresh }
             }
             current = fresh
-            try await store(batch, on: fresh, since: start)
+            try await store(batch, on: fresh, since: .now)
         } catch {
             await giveUp(current, error, [batch])
         }

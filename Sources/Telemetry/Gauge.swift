@@ -24,6 +24,20 @@ public final class Gauge: Sendable {
         set(Double(value))
     }
 
+    /// Replaces a smaller value, or none.
+    public func raise(to value: Double) {
+        var current = bits.load(ordering: .relaxed)
+        while !(Double(bitPattern: current) >= value) {
+            let (exchanged, original) = bits.weakCompareExchange(
+                expected: current,
+                desired: value.bitPattern,
+                ordering: .relaxed
+            )
+            if exchanged { return }
+            current = original
+        }
+    }
+
     /// Adds to the value, or takes away with a negative amount.
     public func add(_ amount: Double) {
         var current = bits.load(ordering: .relaxed)
