@@ -111,11 +111,13 @@ extension ConnectionExchange {
             overdue.closes = now - since >= limits.lingerDeadline
             return overdue
         }
+        if pending.count >= limits.pipelined { deferDeadlines(now: now) }
         switch reading {
         case .handshaking(let since):
             overdue.closes = now - since >= limits.headDeadline
         case .idle(let since):
-            overdue.finishes = pending.isEmpty && now - since >= limits.idleDeadline
+            // The shut-down may have begun while the rest of a refused request still came in.
+            overdue.finishes = pending.isEmpty && (isDraining || now - since >= limits.idleDeadline)
         case .head(let since) where now - since >= limits.headDeadline:
             overdue.answers = parsingFailed(.requestTimeout, now: now)
         case .body(let since, _, _) where now - since >= limits.bodyDeadline:
@@ -131,6 +133,15 @@ extension ConnectionExchange {
         overdue.abandoned = abandonOverdue(now: now, limits: limits)
         overdue.answers = overdue.answers || !overdue.abandoned.isEmpty
         return overdue
+    }
+
+    /// While so many wait that nothing is read, the peer isn't to blame for what it hasn't sent.
+    private mutating func deferDeadlines(now: NIODeadline) {
+        switch reading {
+        case .head: reading = .head(since: now)
+        case .body(_, let count, let isLast): reading = .body(since: now, count: count, isLast: isLast)
+        case .handshaking, .idle, .skipping, .ended: break
+        }
     }
 
     private mutating func abandonOverdue(now: NIODeadline, limits: ServerLimits) -> [UInt64] {

@@ -58,6 +58,10 @@ struct ConnectionExchange {
         reading = isSecure ? .handshaking(since: now) : .idle(since: now)
     }
 
+    /// More requests that wait than this are no longer taken. Reading stops much earlier, but what a peer sent before it
+    /// finished is read in one go, however much it is.
+    static let maximumPending = 4_096
+
     /// How many requests aren't answered.
     var pendingCount: Int { pending.count }
 
@@ -113,6 +117,10 @@ extension ConnectionExchange {
     /// A head came in and was judged.
     mutating func headArrived(_ judgement: RequestInspection.Judgement, isHEAD: Bool, now: NIODeadline) -> HeadAction {
         guard !ignoresInput else { return .ignore }
+        guard pending.count < Self.maximumPending else {
+            reading = .ended
+            return .ignore
+        }
         if isDraining {
             reading = .ended
             return decideNew(.unavailable(.shuttingDown, retryAfterSeconds: 5), isHEAD, now)

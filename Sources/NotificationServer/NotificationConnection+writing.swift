@@ -45,6 +45,8 @@ extension NotificationConnection {
         case .lingering:
             return
         case .peerFinished:
+            // With the lingering's deadline, since a peer that reads nothing has this wait for ever.
+            exchange.lingeringBegan(now: .now())
             let written = context.eventLoop.makePromise(of: Void.self)
             written.futureResult.assumeIsolated().whenComplete { [weak self] _ in self?.close() }
             context.writeAndFlush(Self.wrapOutboundOut(ByteBuffer()), promise: written)

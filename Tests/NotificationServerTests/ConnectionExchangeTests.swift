@@ -155,6 +155,47 @@ struct ConnectionExchangeTests {
         #expect(single.isFinished)
     }
 
+    @Test("A shutdown doesn't wait for whoever only sent the rest of a request that was answered already.")
+    func drainingWhileSkipping() {
+        var exchange = exchange()
+        #expect(exchange.headArrived(.refused(.notFound, isLast: false), isHEAD: false, now: start) == .answer)
+        #expect(exchange.nextWritable(now: start) == answer(.protocolError(.notFound)))
+        #expect(exchange.drainingBegan() == .answer)
+        #expect(exchange.endArrived(now: start) == nil)
+        #expect(exchange.timePassed(now: start, limits: limits).finishes)
+        #expect(exchange.isFinished)
+    }
+
+    @Test("What the peer hasn't sent isn't held against it while nothing is read because so many wait.")
+    func pausedReading() throws {
+        var exchange = exchange()
+        for ticket in 0..<limits.pipelined {
+            exchange.submitted(try receive(&exchange), ticket: UInt64(ticket), now: start)
+        }
+        exchange.bytesArrived(now: start)
+        let paused = start + limits.headDeadline
+        #expect(exchange.timePassed(now: paused, limits: limits) == ConnectionExchange.Overdue())
+        for number in 0..<limits.pipelined { exchange.decided(UInt64(number), .acknowledged) }
+        while exchange.nextWritable(now: paused) != nil {}
+        let almost = paused + limits.headDeadline - .nanoseconds(1)
+        #expect(exchange.timePassed(now: almost, limits: limits) == ConnectionExchange.Overdue())
+        #expect(exchange.timePassed(now: paused + limits.headDeadline, limits: limits).answers)
+    }
+
+    @Test("Of more requests at once than anybody needs, only so many are taken, and the last of them says so.")
+    func tooManyAtOnce() throws {
+        var exchange = exchange()
+        for _ in 0..<ConnectionExchange.maximumPending {
+            #expect(exchange.headArrived(.refused(.notFound, isLast: false), isHEAD: false, now: start) == .answer)
+            #expect(exchange.endArrived(now: start) == nil)
+        }
+        #expect(exchange.headArrived(accepted(), isHEAD: false, now: start) == .ignore)
+        #expect(exchange.ignoresInput)
+        var last: ConnectionExchange.Writable?
+        while let writable = exchange.nextWritable(now: start) { last = writable }
+        #expect(last == answer(.protocolError(.notFound), isLast: true))
+    }
+
     @Test("Each deadline counts from its own moment.")
     func deadlines() throws {
         func passes(_ exchange: ConnectionExchange, _ time: TimeAmount) -> ConnectionExchange.Overdue {
