@@ -70,7 +70,8 @@ struct ConnectionHandle: ~Copyable {
     var transactionStatus: PGTransactionStatusType { unsafe PQtransactionStatus(raw) }
 
     var errorMessage: String {
-        guard let message = unsafe PQerrorMessage(raw) else { return "" }
+        // Of a connection that was closed libpq says that its pointer is NULL.
+        guard let raw = unsafe raw, let message = unsafe PQerrorMessage(raw) else { return "" }
         return unsafe String(cString: message)
     }
 

@@ -22,7 +22,7 @@ extension Migrator {
         -- \(title)
 
         BEGIN;
-        \(Self.patience);
+        \(Self.localSettings);
         DO $$ BEGIN
             PERFORM pg_advisory_xact_lock(hashtextextended(\(Self.literal(Self.lockPrefix + schema)), 0));
         END $$;

@@ -118,8 +118,12 @@ extension Migrator {
 
     /// What is locked, before the quoted name of the schema.
     static let lockPrefix = "schema_migrations of "
-    /// Waiting for another migrator, and the work itself, may take longer than a daemon's statements.
-    static let patience = "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0"
+    /// Waiting for another migrator, and the work itself, may take longer than a daemon's statements. How dates are
+    /// written and where days begin is the migrations' business, not the session's that they run in.
+    static let localSettings = """
+        SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; \
+        SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL TimeZone = 'UTC'
+        """
 
     private static func quoted(_ name: String) -> String {
         "\"" + name.split(separator: "\"", omittingEmptySubsequences: false).joined(separator: "\"\"") + "\""
@@ -127,7 +131,7 @@ extension Migrator {
 
     /// One migrator at a time.
     private func lock(_ session: borrowing Session) throws(PostgresError) {
-        try session.execute(script: Self.patience)
+        try session.execute(script: Self.localSettings)
         _ = try session.execute(statements.lock, Binds { $0.append(schema) })
     }
 
