@@ -41,14 +41,43 @@ public struct ConnectionSettings: Sendable {
 
     /// Host, port, database and user in force, for people to read; no password.
     public var redactedDescription: String {
-        var options = Conninfo.defaults()
-        if let conninfo {
-            // Parsed once already, so it cannot fail here; and then the defaults are all there is to show.
-            options.merge((try? Conninfo.parse(conninfo)) ?? [:]) { _, given in given }
-        }
+        let options = Conninfo.defaults().merging(given) { _, given in given }
         return ["host", "hostaddr", "port", "dbname", "user", "service"]
             .compactMap { keyword in options[keyword].map { "\(keyword)=\($0)" } }
             .joined(separator: " ")
+    }
+
+    /// The parameters for each host in turn, where the conninfo or the environment names several; a service file's hosts
+    /// are libpq's to try.
+    var alternatives: [[(keyword: String, value: String)]] {
+        let options = Conninfo.defaults().merging(given) { _, given in given }
+        func list(_ keyword: String) -> [String] {
+            options[keyword].map { $0.split(separator: ",", omittingEmptySubsequences: false).map(String.init) } ?? []
+        }
+        let (hosts, addresses, ports) = (list("host"), list("hostaddr"), list("port"))
+        let count = max(hosts.count, addresses.count)
+        // Lists that don't match are libpq's to refuse.
+        let match = [hosts.count, addresses.count].allSatisfy { [0, count].contains($0) }
+        guard count > 1, match, [0, 1, count].contains(ports.count), given["service"] == nil else {
+            return [parameters]
+        }
+        let prefersStandby = options["target_session_attrs"] == "prefer-standby"
+        let passes: [[(keyword: String, value: String)]] =
+            prefersStandby ? [[("target_session_attrs", "standby")], [("target_session_attrs", "any")]] : [[]]
+        return passes.flatMap { wanted in
+            (0..<count).map { index in
+                var place: [(keyword: String, value: String)] = []
+                if !hosts.isEmpty { place.append(("host", hosts[index])) }
+                if !addresses.isEmpty { place.append(("hostaddr", addresses[index])) }
+                if ports.count > 1 { place.append(("port", ports[index])) }
+                return parameters + place + wanted
+            }
+        }
+    }
+
+    /// What the conninfo sets; it was parsed once already, so that it can't fail here.
+    private var given: [String: String] {
+        conninfo.flatMap { try? Conninfo.parse($0) } ?? [:]
     }
 
     /// For `PQconnectStartParams`: what the conninfo may override comes before it, what it may not after.

@@ -26,6 +26,15 @@ enum Conninfo {
                 throw PostgresError(.usage, "the port of the database is not a number from 1 to 65535")
             }
         }
+        for host in (options["host"] ?? "").split(separator: ",") {
+            // At the beginning it is an abstract socket's, and a directory may hold any character.
+            guard !host.dropFirst().contains("@") || host.hasPrefix("/") else {
+                throw PostgresError(
+                    .usage,
+                    "the host of the database holds an @; in a URL, write an @ of the user or password as %40"
+                )
+            }
+        }
         for keyword in numbers {
             guard options[keyword].map({ $0.isEmpty || Int32($0.filter { $0 != " " }) != nil }) ?? true else {
                 throw PostgresError(.usage, "\(keyword) of the database URL is not a whole number")

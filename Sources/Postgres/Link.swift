@@ -28,8 +28,7 @@ final class Link {
 
     /// Connects, within the present call.
     func open() throws(PostgresError) {
-        handle.connect(settings.parameters)
-        try finishConnecting()
+        try connect()
         guard handle.serverVersion >= 14_00_00 else {
             throw PostgresError(
                 .connectionFailed,
@@ -192,7 +191,37 @@ final class Link {
         return name
     }
 
-    private func finishConnecting() throws(PostgresError) {
+    /// Connects to the first host that is there and as it is wanted. libpq itself would wait for one that says nothing until
+    /// the end of all patience, and never come to the next.
+    private func connect() throws(PostgresError) {
+        let alternatives = settings.alternatives
+        var failures: [PostgresError] = []
+        for (number, parameters) in alternatives.enumerated() {
+            let share = ContinuousClock.now.duration(to: call.deadline) / (alternatives.count - number)
+            guard let failure = connectionFailure(parameters, until: .now + share) else { return }
+            failures.append(failure)
+            guard failure.code == .connectionFailed else { break }
+        }
+        throw PostgresError(connectionFailures: failures)
+    }
+
+    /// Tries to connect.
+    ///
+    /// - Returns: why that failed.
+    private func connectionFailure(
+        _ parameters: [(keyword: String, value: String)],
+        until deadline: ContinuousClock.Instant
+    ) -> PostgresError? {
+        handle.connect(parameters)
+        do throws(PostgresError) {
+            try finishConnecting(until: deadline)
+            return nil
+        } catch {
+            return error
+        }
+    }
+
+    private func finishConnecting(until deadline: ContinuousClock.Instant) throws(PostgresError) {
         handle.setVerbose(true)
         var next = PGRES_POLLING_WRITING
         while next != PGRES_POLLING_OK {
@@ -201,13 +230,13 @@ final class Link {
             }
             if call.isCancelled { try call.check() }
             let events = next == PGRES_POLLING_READING ? POLLIN : POLLOUT
-            switch thread.wait(handle.socket, events, until: call.deadline) {
+            switch thread.wait(handle.socket, events, until: deadline) {
             case .ready: next = handle.continueConnecting()
             case .woken: continue
             case .timedOut:
                 throw PostgresError(
                     .connectionFailed,
-                    "no answer from PostgreSQL in time; is it reachable at the configured address?"
+                    "no answer from PostgreSQL in time"
                 )
             }
         }

@@ -31,6 +31,17 @@ extension PostgresError {
         )
     }
 
+    /// Why none of several hosts could be connected to: the last failure, with what the others said before.
+    init(connectionFailures failures: [PostgresError]) {
+        guard let last = failures.last else {
+            self.init(.connectionFailed, "no host of PostgreSQL is configured")
+            return
+        }
+        var texts: [String] = []
+        for failure in failures where !texts.contains(failure.message) { texts.append(failure.message) }
+        self.init(last.code, texts.joined(separator: "; "), sqlState: last.sqlState)
+    }
+
     /// Finds `  28P01: ` and where it stands.
     private static func sqlState(in line: Substring) -> (SQLState, Range<Substring.Index>)? {
         var start = line.startIndex

@@ -32,7 +32,7 @@ struct ConnectionSettingsTests {
         "A value that libpq would refuse only when it connects is refused at once, by its option, and not quoted.",
         arguments: [
             ("postgresql://db.example:geheim/db", "port"), ("host=a,b port=5432,geheim", "port"),
-            ("port=70000", "port"),
+            ("port=70000", "port"), ("postgresql://me:se@geheim@db.example/db", "host"), ("host=a,b@geheim", "host"),
             ("postgresql://host/db?connect_timeout=geheim", "connect_timeout"), ("sslmode=geheim", "sslmode"),
             ("target_session_attrs=geheim", "target_session_attrs"), ("keepalives=geheim", "keepalives"),
         ]
@@ -49,7 +49,8 @@ struct ConnectionSettingsTests {
     @Test(
         "What libpq reads is left to it.",
         arguments: [
-            "host=a,b port=5432,", "port=", "host=a port=' 5432 '", "sslmode=verify-full connect_timeout=3",
+            "host=a,b port=5432,", "port=", "host=@abstract,/tmp/a@b",
+            "host=a port=' 5432 '", "sslmode=verify-full connect_timeout=3",
             "postgresql://a:1,b:65535/db?target_session_attrs=prefer-standby",
         ]
     )

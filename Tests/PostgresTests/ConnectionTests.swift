@@ -105,6 +105,37 @@ struct ConnectionTests {
         #expect(error?.description.contains("no answer") == true)
     }
 
+    @Test(
+        "Of several hosts one that says nothing is passed over for one that answers.",
+        arguments: ["any", "read-write", "prefer-standby"]
+    )
+    func severalHosts(wanted: String) async throws {
+        try await TestDatabase.with { database in
+            let known = try await PostgresConnection.connect(database.settings)
+            let directory = try await known.text("SHOW unix_socket_directories")
+            let port = try await known.text("SHOW port")
+            await known.close()
+            let silent = try SilentServer()
+            var settings = try Self.settings(
+                database.conninfo
+                    + " host=127.0.0.1,\(directory) port=\(silent.port),\(port) target_session_attrs=\(wanted)"
+            )
+            settings.connectTimeout = .seconds(8)
+            let connection = try await PostgresConnection.connect(settings)
+            #expect(try await connection.integer("SELECT 1") == 1)
+            await connection.close()
+        }
+    }
+
+    @Test("When no host of several answers, the error says what is the matter with each.")
+    func noHost() async throws {
+        let settings = try Self.settings("host=127.0.0.1,127.0.0.1 port=1,2")
+        let error = await postgresError { try await PostgresConnection.connect(settings) }
+        #expect(error?.code == .connectionFailed)
+        #expect(error?.description.contains("port 1 failed") == true)
+        #expect(error?.description.contains("port 2 failed") == true)
+    }
+
     @Test("Connecting stops when the task is cancelled.")
     func cancelled() async throws {
         let server = try SilentServer()
