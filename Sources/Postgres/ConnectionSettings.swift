@@ -101,8 +101,8 @@ public struct ConnectionSettings: Sendable {
         SET TimeZone = 'UTC';
         SET jit = off;
         SET default_transaction_isolation = 'read committed';
-        SELECT set_config('synchronous_commit', 'on', false)
-            WHERE current_setting('synchronous_commit') IN ('on', 'off');
+        SELECT set_config('synchronous_commit', CASE c WHEN 'off' THEN 'on' ELSE c END, false)
+            FROM current_setting('synchronous_commit') AS c;
         SET statement_timeout = \(statementTimeout.milliseconds);
         SET lock_timeout = \(lockTimeout.milliseconds);
         SET idle_in_transaction_session_timeout = \(idleInTransactionTimeout.milliseconds)

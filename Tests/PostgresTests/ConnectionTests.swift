@@ -30,6 +30,9 @@ struct ConnectionTests {
             let settings = try Self.settings(database.conninfo + " options='-c synchronous_commit=\(set)'")
             let connection = try await PostgresConnection.connect(settings)
             #expect(try await connection.text("SHOW synchronous_commit") == used)
+            // What the server's files say later, too, is not the connection's business.
+            let source = "SELECT source FROM pg_settings WHERE name = 'synchronous_commit'"
+            #expect(try await connection.text(source) == "session")
             await connection.close()
         }
     }
