@@ -149,6 +149,8 @@ final class Link {
     // MARK: - Private parts
 
     private func checkTransaction() throws(PostgresError) {
+        // Given up after the last statement, whose cancel request got no answer.
+        guard !handle.isBroken else { throw lost(.broken, nil, isOutcomeUnknown: false) }
         switch handle.transactionStatus {
         case PQTRANS_INTRANS:
             return
