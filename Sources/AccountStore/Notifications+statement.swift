@@ -64,10 +64,12 @@ extension Notifications {
                 b.jti, b.issued_at, b.received_at, b.event_time, b.event_type, b.verified_kid,
                 b.leads AND CASE b.event_type
                     WHEN 'email-enabled' THEN
-                        siwa.forwarding_state(b.was_disabled_at, b.was_enabled_at) = 'undeliverable'
+                        b.deleted_at IS NULL
+                        AND siwa.forwarding_state(b.was_disabled_at, b.was_enabled_at) = 'undeliverable'
                         AND siwa.forwarding_state(b.disabled_at, b.enabled_at) = 'deliverable'
                     WHEN 'email-disabled' THEN
-                        siwa.forwarding_state(b.was_disabled_at, b.was_enabled_at) = 'deliverable'
+                        b.deleted_at IS NULL
+                        AND siwa.forwarding_state(b.was_disabled_at, b.was_enabled_at) = 'deliverable'
                         AND siwa.forwarding_state(b.disabled_at, b.enabled_at) = 'undeliverable'
                     WHEN 'consent-revoked' THEN
                         b.deleted_at IS NULL

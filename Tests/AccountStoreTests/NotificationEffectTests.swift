@@ -209,6 +209,21 @@ struct NotificationEffectTests {
         }
     }
 
+    @Test("After a deletion what is told of the address changes no state, and none is written down.")
+    func addressAfterDeletion() async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: .at(0), email: "p@privaterelay.appleid.com", emailIsPrivate: true)
+            try await store.record(.sample("account-deleted", sub: "p", at: .at(1), id: "a"))
+            let history = try await store.history("p")
+            let one = try await store.record(.sample("email-disabled", sub: "p", at: .at(2), id: "b"))
+            let other = try await store.record(.sample("email-enabled", sub: "p", at: .at(3), id: "c"))
+            #expect(one == [.superseded])
+            #expect(other == [.superseded])
+            #expect(try await store.history("p") == history)
+            #expect(try await store.state("p")?.emailIsDeliverable == false)
+        }
+    }
+
     @Test("A jti is stored once, whatever its other claims, and keeps the raw spelling of its type.")
     func duplicates() async throws {
         try await Store.with { store in
