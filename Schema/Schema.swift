@@ -21,6 +21,7 @@ public enum Schema {
         Migration(number: 8, name: "lookup", sql: text(PackageResources._008_lookup_sql)),
         Migration(number: 9, name: "functions", sql: text(PackageResources._009_functions_sql)),
         Migration(number: 10, name: "consent_lookup", sql: text(PackageResources._010_consent_lookup_sql)),
+        Migration(number: 11, name: "order", sql: text(PackageResources._011_order_sql)),
     ]
 
     /// Every object of the schema as the migrations make it, for `siwad doctor`: a line for each, of its kind, name and

@@ -95,6 +95,27 @@ struct ApplicationFunctionTests {
         }
     }
 
+    @Test(
+        "A sign-out counts whether a revocation had ended the session before or not: a later revocation changes nothing.",
+        arguments: [false, true]
+    )
+    func signOutAndRevocations(signsOutFirst: Bool) async throws {
+        try await Store.with { store in
+            let revoke = "UPDATE siwa.consents SET revoked_at = now() "
+            try await store.openSession("s", of: "p", at: WallTime.now() - .seconds(600))
+            if signsOutFirst {
+                #expect(try await store.texts("SELECT siwa.end_session('s')::text") == ["true"])
+                try await store.run(revoke + "- interval '5 minutes'")
+            } else {
+                try await store.run(revoke + "- interval '5 minutes'")
+                #expect(try await store.texts("SELECT siwa.end_session('s')::text") == ["false"])
+            }
+            #expect(try await store.session("s")?.endReason == "consent-revoked")
+            try await store.run(revoke + "+ interval '1 minute'")
+            #expect(try await store.session("s")?.endReason == "signed-out")
+        }
+    }
+
     @Test("A session ends once, for the reason given, and an expired one is not live.")
     func endSession() async throws {
         try await Store.with { store in

@@ -90,6 +90,41 @@ struct ConcurrencyTests {
         }
     }
 
+    @Test("A sign-in with an address to another app locks the person before the consent, as the writer does.")
+    func signInElsewhere() async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: .at(0))
+            let writer = try await Store.writer(store.database)
+            let (locks, locked) = AsyncStream<Void>.makeStream()
+            async let written: Void = writer.transaction { session throws(PostgresError) in
+                try session.execute(script: "UPDATE siwa.accounts SET revision = revision + 1")
+                locked.finish()
+                // While the sign-in waits for the person, it must not hold what comes next.
+                while try session.execute(Self.waitingForRow).int64(0, 0) == 0 {}
+                try session.execute(
+                    script: """
+                        INSERT INTO siwa.consents (account_id, app_id)
+                        SELECT account_id, 'com.example.two' FROM siwa.accounts
+                        """
+                )
+            }
+            for await _ in locks {}
+            try await store.signIn("p", at: .at(1), client: "com.example.two", email: "a@b.example")
+            try await written
+            #expect(try await store.state("p", app: "com.example.two")?.state == "authorized")
+            await writer.close()
+        }
+    }
+
+    /// How many sessions of this database wait for a row's writer.
+    private static let waitingForRow = Statement(
+        once: """
+            SELECT count(*) FROM pg_locks
+            WHERE locktype IN ('transactionid', 'tuple') AND NOT granted
+                AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())
+            """
+    )
+
     @Test("Transactions that open a session of one person and then sign the person in don't lock each other out.")
     func openAndSignIn() async throws {
         try await Store.with { store in
