@@ -9,9 +9,9 @@ public final class KeyRing: Sendable {
     public struct Source: Sendable {
         /// Fetches the key set; throws an error whose description names the cause.
         public var fetch: @Sendable () async throws -> [UInt8]
-        /// The JSON Web Keys that an earlier run kept.
+        /// The JSON Web Keys that an earlier run kept; asked for again after an error.
         public var persisted: @Sendable () async throws -> [JSONWebKey]
-        /// Keeps the keys of a set that was fetched.
+        /// Keeps the keys of a set that was fetched; called again after an error, with these or newer ones.
         public var persist: @Sendable ([JSONWebKey]) async throws -> Void
 
         /// A source of these three.
@@ -30,6 +30,8 @@ public final class KeyRing: Sendable {
         var cache: KeySetCache
         var waiters: [Int: @Sendable (KeySetCache.Verdict) -> Void] = [:]
         var lastWaiter = 0
+        /// The newest fetched keys, until somebody sees to it that they are kept.
+        var unkept: [JSONWebKey]?
         /// The unusable keys that the log has heard of.
         var ignored: [JSONWebKeySet.IgnoredKey] = []
     }
@@ -41,6 +43,9 @@ public final class KeyRing: Sendable {
     /// One element for each fetch that the cache asked for.
     private let demands: AsyncStream<Void>
     private let demand: AsyncStream<Void>.Continuation
+    /// One element, however many sets came that are to be kept.
+    private let arrivals: AsyncStream<Void>
+    private let arrival: AsyncStream<Void>.Continuation
 
     /// A ring without keys; ``run()`` fills it.
     public init(refresh: Duration, floor: Duration, source: Source, metrics: SiwadMetrics, log: Log) {
@@ -49,6 +54,7 @@ public final class KeyRing: Sendable {
         self.metrics = metrics
         self.log = log
         (self.demands, self.demand) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
+        (self.arrivals, self.arrival) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
     }
 
     /// The keys in force.
@@ -76,15 +82,15 @@ public final class KeyRing: Sendable {
 
     /// Loads the persisted keys, then keeps the set fresh until ``stop()`` or cancellation.
     public func run() async {
-        // Discarding: nobody waits for the children one by one, and a group that expects it keeps each until its own end.
         await withDiscardingTaskGroup { group in
-            // Beside the fetches too: a PostgreSQL that doesn't answer holds up no start.
+            // Beside the fetches, both: neither a start nor whoever waits for a key waits for PostgreSQL.
             group.addTask { await self.loadPersisted() }
+            group.addTask { await self.keepFetched() }
             group.addTask { await self.refreshOnSchedule() }
             for await _ in demands {
                 guard let fetched = await fetch() else { continue }
-                // Beside the fetches: whoever waits for a key doesn't wait for PostgreSQL.
-                group.addTask { await self.persist(fetched) }
+                state.withLock { $0.unkept = fetched }
+                arrival.yield()
             }
             group.cancelAll()
         }
@@ -99,20 +105,58 @@ public final class KeyRing: Sendable {
 
     // MARK: - Private parts
 
+    /// Loads the kept keys, once. Tries again until then, or until the endpoint has answered and nobody needs them.
     private func loadPersisted() async {
-        do {
-            let kept = try await source.persisted()
-            guard !kept.isEmpty else { return }
-            settle { $0.persistedKeysLoaded(KeySet(kept, fetchedAt: nil)) }
-        } catch {
-            log.warning("kept signing keys could not be read; going on without", ["error": "\(error)"])
+        var (pauses, complaint) = (Backoff(), Complaint())
+        while keys.fetchedAt == nil {
+            do {
+                let kept = try await source.persisted()
+                if !kept.isEmpty { settle { $0.persistedKeysLoaded(KeySet(kept, fetchedAt: nil)) } }
+                return
+            } catch {
+                guard !Task.isCancelled, keys.fetchedAt == nil else { return }
+                if complaint.isDue("\(error)") {
+                    log.warning(
+                        "kept signing keys could not be read; trying again until the key endpoint answers",
+                        ["error": "\(error)"]
+                    )
+                }
+            }
+            // A cancelled sleep is the wanted end.
+            if (try? await Task.sleep(for: pauses.next())) == nil { return }
+        }
+    }
+
+    /// Keeps the fetched sets, one at a time, until it is cancelled. Tries again with the newest one there is.
+    private func keepFetched() async {
+        var (pauses, complaint) = (Backoff(), Complaint())
+        for await _ in arrivals {
+            while let fetched = state.withLock({ exchange(&$0.unkept, with: nil) }) {
+                do {
+                    try await source.persist(fetched)
+                    pauses = Backoff()
+                    if complaint.settled() { log.notice("the fetched keys are kept after all") }
+                } catch {
+                    guard !Task.isCancelled else { return }
+                    if complaint.isDue("\(error)") {
+                        log.warning(
+                            "the fetched keys could not be kept for a start without Apple; trying again",
+                            ["error": "\(error)"]
+                        )
+                    }
+                    // A newer set that came meanwhile takes its place.
+                    state.withLock { $0.unkept = $0.unkept ?? fetched }
+                    // A cancelled sleep is the wanted end.
+                    if (try? await Task.sleep(for: pauses.next())) == nil { return }
+                }
+            }
         }
     }
 
     private func refreshOnSchedule() async {
         while !Task.isCancelled {
             // A fetch for an unknown key changes what is due, so look again now and then.
-            let due = state.withLock { $0.cache.refreshDueAt } ?? .now + .seconds(1)
+            let due = state.withLock { $0.cache.refreshDueAt } ?? .now + .milliseconds(100)
             do {
                 try await Task.sleep(until: min(due, .now + .seconds(5)), clock: .continuous)
             } catch {
@@ -160,14 +204,6 @@ public final class KeyRing: Sendable {
                 "a key of Apple's set is not usable",
                 ["kid": key.keyID ?? "none that is valid", "reason": key.reason]
             )
-        }
-    }
-
-    private func persist(_ keys: [JSONWebKey]) async {
-        do {
-            try await source.persist(keys)
-        } catch {
-            log.warning("the fetched keys could not be kept for a start without Apple", ["error": "\(error)"])
         }
     }
 
