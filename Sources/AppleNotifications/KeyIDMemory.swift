@@ -38,7 +38,7 @@ struct KeyIDMemory: Sendable {
         lastCaused = now
     }
 
-    /// A fetch that began at `began` succeeded, and of the names it was to settle lacks these.
+    /// A fetch that began at `began` succeeded, and of the names it was to settle lacks these; the first ones count most.
     mutating func settled(absent names: [String], fetchBeganAt began: ContinuousClock.Instant) {
         absent = Set(names.prefix(Self.limit))
         absentSince = began
@@ -49,10 +49,15 @@ struct KeyIDMemory: Sendable {
         for kid in names { asked(for: kid) }
     }
 
+    /// The names of which a recent enough fetch has shown that there is no such key.
+    func absent(at now: ContinuousClock.Instant) -> Set<String> {
+        guard let absentSince, now < absentSince + floor else { return [] }
+        return absent
+    }
+
     /// Whether a recent enough fetch has shown that there is no such key.
     func isAbsent(_ kid: String, at now: ContinuousClock.Instant) -> Bool {
-        guard let absentSince, now < absentSince + floor else { return false }
-        return absent.contains(kid)
+        absent(at: now).contains(kid)
     }
 
     /// Whole seconds until an unknown name may cause a fetch, at least 1; nil when it may already.

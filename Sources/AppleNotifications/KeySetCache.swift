@@ -6,7 +6,8 @@
 /// - An unknown `kid` causes a fetch at most once per `floor`, so that a forger can't turn us against Apple. Refreshes on
 ///   schedule don't count for the floor.
 /// - A key is known to be absent when a fetch that *began* after somebody asked for it succeeded without it. A fetch
-///   that was under way already may show the set as it was before: it settles nothing about that key.
+///   that was under way already may show the set as it was before: it settles nothing about that key. It stays known
+///   for a floor from that beginning, and from the beginning of each fetch within it that lacks the key as well.
 /// - A key that the set has but that can't be used is not absent: the publisher may mend it, so it is asked for again.
 /// - A fetch that fails or brings no key keeps the last good set.
 public struct KeySetCache: Sendable {
@@ -92,11 +93,11 @@ public struct KeySetCache: Sendable {
     /// A cache without keys whose first refresh is due at `start`.
     ///
     /// - Parameters:
-    ///   - refresh: from a successful fetch to the next on schedule; at least a second.
+    ///   - refresh: from a successful fetch to the next on schedule; at least 100 ms.
     ///   - floor: least time between two fetches caused by unknown keys.
     public init(refresh: Duration, floor: Duration, start: ContinuousClock.Instant) {
         self.keys = .none
-        self.refreshInterval = max(refresh, .seconds(1))
+        self.refreshInterval = max(refresh, .milliseconds(100))
         self.state = .idle(Idle(memory: KeyIDMemory(floor: floor), failures: 0, refreshDueAt: start))
     }
 
@@ -273,10 +274,9 @@ extension KeySetCache {
         refresh: Duration
     ) -> Ending {
         var memory = fetching.memory
-        memory.settled(
-            absent: fetching.inQuestion.filter { fetched.lacks(kid: $0) },
-            fetchBeganAt: fetching.began
-        )
+        // Those just asked for come first where not all are remembered.
+        let names = Array(fetching.inQuestion) + memory.absent(at: fetching.began).subtracting(fetching.inQuestion)
+        memory.settled(absent: names.filter { fetched.lacks(kid: $0) }, fetchBeganAt: fetching.began)
         let found = fetching.waiters.filter { fetched.contains(kid: $0.kid) }
         let missing = fetching.waiters.filter { !fetched.contains(kid: $0.kid) }
         let settled = missing.filter { fetching.inQuestion.contains($0.kid) }

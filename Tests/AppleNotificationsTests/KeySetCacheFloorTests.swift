@@ -9,9 +9,10 @@ import Testing
 
     private func at(_ seconds: Double) -> ContinuousClock.Instant { Self.start + .seconds(seconds) }
 
-    private func set(_ names: String...) throws -> KeySet {
+    private func set(_ names: String..., unusable: [String] = []) throws -> KeySet {
         let key = try Stage.set().apple.key.publicKey
-        return KeySet(try names.map { try JSONWebKey(keyID: $0, publicKey: key) }, fetchedAt: WallTime(seconds: 0))
+        let keys = try names.map { try JSONWebKey(keyID: $0, publicKey: key) }
+        return KeySet(keys, unusable: unusable, fetchedAt: WallTime(seconds: 0))
     }
 
     private func ready(refresh: Duration = .seconds(3_600), floor: Duration = .seconds(60)) throws -> KeySetCache {
@@ -80,7 +81,41 @@ import Testing
         #expect(cache.refreshDue(at: at(40)) == .fetch)
         _ = cache.fetchSucceeded(try set("a"), at: at(41))
         #expect(cache.keyWanted("y", waiter: 3, at: at(42)) == .answer(.unknownKey))
-        #expect(cache.keyWanted("x", waiter: 4, at: at(42)) == unavailable(28))
+        #expect(cache.keyWanted("x", waiter: 4, at: at(42)) == .answer(.unknownKey))
+    }
+
+    @Test("A key that is absent stays so while each fetch on schedule lacks it too, for a floor after the last one.")
+    func absentThroughSchedule() throws {
+        var cache = try ready(refresh: .seconds(30))
+        #expect(cache.keyWanted("x", waiter: 1, at: at(10)) == .fetchAndWait)
+        _ = cache.fetchSucceeded(try set("a"), at: at(10))
+        for second in [40, 70, 100] as [Double] {
+            #expect(cache.refreshDue(at: at(second)) == .fetch)
+            _ = cache.fetchSucceeded(try set("a"), at: at(second))
+            #expect(cache.keyWanted("x", waiter: 2, at: at(second)) == .answer(.unknownKey))
+        }
+        #expect(cache.keyWanted("x", waiter: 3, at: at(159.999)) == .answer(.unknownKey))
+        #expect(cache.keyWanted("x", waiter: 4, at: at(160)) == .fetchAndWait)
+    }
+
+    @Test("A key that was absent longer ago than the floor when a fetch on schedule begins is asked for anew.")
+    func absentBeforeSchedule() throws {
+        var cache = try ready(refresh: .seconds(70))
+        #expect(cache.keyWanted("x", waiter: 1, at: at(10)) == .fetchAndWait)
+        _ = cache.fetchSucceeded(try set("a"), at: at(10))
+        #expect(cache.refreshDue(at: at(80)) == .fetch)
+        _ = cache.fetchSucceeded(try set("a"), at: at(81))
+        #expect(cache.keyWanted("x", waiter: 2, at: at(82)) == .fetchAndWait)
+    }
+
+    @Test("A key that was absent and then comes without being usable is absent no more.")
+    func absentThenUnusable() throws {
+        var cache = try ready(refresh: .seconds(30))
+        #expect(cache.keyWanted("x", waiter: 1, at: at(10)) == .fetchAndWait)
+        _ = cache.fetchSucceeded(try set("a"), at: at(10))
+        #expect(cache.refreshDue(at: at(40)) == .fetch)
+        _ = cache.fetchSucceeded(try set("a", unusable: ["x"]), at: at(41))
+        #expect(cache.keyWanted("x", waiter: 2, at: at(42)) == unavailable(28))
     }
 
     @Test("A failed fetch settles nothing, and what it was to settle is settled by the next one.")
@@ -103,7 +138,7 @@ import Testing
         #expect(cache.keyWanted(String(repeating: "k", count: 256), waiter: 1, at: at(100)) == .fetchAndWait)
     }
 
-    @Test("A flood of made-up names causes one fetch a floor, and what is remembered stays bounded.")
+    @Test("A flood of made-up names causes one fetch a floor.")
     func flood() throws {
         var cache = try ready()
         var fetches = 0
@@ -116,6 +151,14 @@ import Testing
         }
         #expect(fetches == 2)
         #expect(cache.keyWanted("a", waiter: 0, at: at(201)) == .answer(.keyFound))
+    }
+
+    @Test("Refreshes are as frequent as they are wanted, up to ten a second.")
+    func shortestRefresh() throws {
+        for refresh in [Duration.milliseconds(100), .milliseconds(99), .zero] {
+            #expect(try ready(refresh: refresh).refreshDueAt == Self.start + .milliseconds(100))
+        }
+        #expect(try ready(refresh: .milliseconds(500)).refreshDueAt == Self.start + .milliseconds(500))
     }
 
     @Test("Failures are retried after 1 s and then twice as long each time, up to five minutes; a success ends that.")

@@ -1,0 +1,33 @@
+import Testing
+
+@testable import AppleNotifications
+
+@Suite struct KeyIDMemoryTests {
+    private static let start = ContinuousClock.now
+    private static let forged = (0..<20_000).map { "forged-\($0)" }
+
+    @Test("Of a flood of made-up names no more than the limit is asked for with the next fetch.")
+    func asked() {
+        var memory = KeyIDMemory(floor: .seconds(60))
+        for kid in Self.forged { memory.asked(for: kid) }
+        #expect(memory.fetchBegan().count == KeyIDMemory.limit)
+        #expect(memory.fetchBegan().isEmpty)
+    }
+
+    @Test("What a failed fetch leaves open is no more than the limit either.")
+    func unsettled() {
+        var memory = KeyIDMemory(floor: .seconds(60))
+        memory.unsettled(Set(Self.forged))
+        #expect(memory.fetchBegan().count == KeyIDMemory.limit)
+    }
+
+    @Test("Of a flood of made-up names no more than the limit is known to be absent, the first ones.")
+    func absent() {
+        var memory = KeyIDMemory(floor: .seconds(60))
+        memory.settled(absent: Self.forged, fetchBeganAt: Self.start)
+        let absent = Self.forged.filter { memory.isAbsent($0, at: Self.start) }
+        #expect(absent == Array(Self.forged.prefix(KeyIDMemory.limit)))
+        #expect(memory.absent(at: Self.start) == Set(absent))
+        #expect(memory.absent(at: Self.start + .seconds(60)).isEmpty)
+    }
+}
