@@ -12,7 +12,7 @@ public struct AppleClientError: Error, Sendable, Equatable, CustomStringConverti
         case timedOut
         /// An answer other than 200.
         case unexpectedStatus(Int)
-        /// More bytes than a key set has.
+        /// More bytes than such an answer has.
         case tooLarge
     }
 

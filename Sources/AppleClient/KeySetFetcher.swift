@@ -63,7 +63,7 @@ public struct KeySetFetcher: Sendable {
         let client = HTTPClient(eventLoopGroupProvider: .shared(eventLoopGroup), configuration: configuration)
         let result: Result<Answer, AppleClientError>
         do {
-            result = .success(try await withDeadline { try await get(address, client) })
+            result = .success(try await withDeadline(deadline) { try await get(address, client) })
         } catch {
             result = .failure(Self.error(error, address))
         }
@@ -87,20 +87,6 @@ public struct KeySetFetcher: Sendable {
         }
         let body = try await response.body.collect(upTo: Self.largestAnswer)
         return (Array(buffer: body), response.headers.first(name: "Date"))
-    }
-
-    /// The client's own deadline ends with the head of the answer; this one covers the body too.
-    private func withDeadline(_ work: @escaping @Sendable () async throws -> Answer) async throws -> Answer {
-        try await withThrowingTaskGroup(of: Answer.self) { group in
-            group.addTask { try await work() }
-            group.addTask {
-                try await Task.sleep(for: deadline)
-                throw HTTPClientError.deadlineExceeded
-            }
-            defer { group.cancelAll() }
-            guard let answer = try await group.next() else { throw CancellationError() }
-            return answer
-        }
     }
 
     private static func error(_ error: any Error, _ address: String) -> AppleClientError {

@@ -17,11 +17,14 @@ public struct LocalProbe: Sendable {
         public let latency: Duration
     }
 
+    /// No answer of siwad to GET has more bytes.
+    static let largestAnswer = 65_536
+
     private let userAgent: String
     private let deadline: Duration
     private let eventLoopGroup: any EventLoopGroup
 
-    /// A probe that waits at most `deadline`.
+    /// A probe that waits at most `deadline` for the whole answer.
     public init(version: String, eventLoopGroup: any EventLoopGroup, deadline: Duration = .seconds(5)) {
         self.userAgent = KeySetFetcher.userAgent(version)
         self.deadline = deadline
@@ -31,7 +34,7 @@ public struct LocalProbe: Sendable {
     /// The answer to GET.
     ///
     /// The certificate is not verified: it is for the name that Apple calls, and the connection leads to this machine.
-    /// - Throws: `unreachable`, `timedOut`.
+    /// - Throws: `unreachable`, `timedOut`, `tooLarge`.
     public func get(_ url: String) async throws(AppleClientError) -> Answer {
         var configuration = HTTPClient.Configuration()
         var tls = TLSConfiguration.makeClientConfiguration()
@@ -44,9 +47,12 @@ public struct LocalProbe: Sendable {
         let client = HTTPClient(eventLoopGroupProvider: .shared(eventLoopGroup), configuration: configuration)
         let result: Result<Answer, AppleClientError>
         do {
-            result = .success(try await get(url, client))
+            result = .success(try await withDeadline(deadline) { try await get(url, client) })
         } catch let error as HTTPClientError where KeySetFetcher.timeouts.contains(error) {
             result = .failure(AppleClientError(.timedOut, "\(url) did not answer in time"))
+        } catch is NIOTooManyBytesError {
+            let message = "\(url) answers more than \(Self.largestAnswer) bytes: it is not siwad"
+            result = .failure(AppleClientError(.tooLarge, message))
         } catch {
             result = .failure(AppleClientError(.unreachable, "nothing answers at \(url)"))
         }
@@ -60,7 +66,7 @@ public struct LocalProbe: Sendable {
         request.headers.add(name: "User-Agent", value: userAgent)
         let start = ContinuousClock.now
         let response = try await client.execute(request, timeout: .nanoseconds(deadline.nanoseconds))
-        let body = try await response.body.collect(upTo: 65_536)
+        let body = try await response.body.collect(upTo: Self.largestAnswer)
         return Answer(
             status: Int(response.status.code),
             allow: response.headers.first(name: "Allow"),

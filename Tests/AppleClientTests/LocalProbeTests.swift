@@ -21,17 +21,35 @@ struct LocalProbeTests {
         }
     }
 
-    @Test("ends when it doesn't answer, or isn't there.")
+    @Test("ends when it doesn't answer, or not to the end, or isn't there.")
     func silence() async throws {
-        try await StubWebServer.with(answering: "", closes: false, on: group) { server in
-            let error = await #expect(throws: AppleClientError.self) {
-                _ = try await probe(.milliseconds(50)).get("http://127.0.0.1:\(server.port)/")
+        let head = "HTTP/1.1 405 X\r\nContent-Length: 9\r\n\r\n"
+        for answer in ["", head, head + "x"] {
+            try await StubWebServer.with(answering: answer, closes: false, on: group) { server in
+                let error = await #expect(throws: AppleClientError.self) {
+                    _ = try await probe(.milliseconds(50)).get("http://127.0.0.1:\(server.port)/")
+                }
+                #expect(error?.code == .timedOut)
             }
-            #expect(error?.code == .timedOut)
         }
         let error = await #expect(throws: AppleClientError.self) { _ = try await probe().get("http://127.0.0.1:1/") }
         #expect(error?.code == .unreachable)
         #expect(error?.message == "nothing answers at http://127.0.0.1:1/")
+    }
+
+    @Test("says that it answers too much, announced or not.")
+    func tooLarge() async throws {
+        let body = String(repeating: "x", count: LocalProbe.largestAnswer + 1)
+        let announced = "HTTP/1.1 200 OK\r\nContent-Length: \(body.utf8.count)\r\n\r\n\(body)"
+        let unannounced = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\(body)"
+        for answer in [announced, unannounced] {
+            try await StubWebServer.with(answering: answer, on: group) { server in
+                let url = "http://127.0.0.1:\(server.port)/"
+                let error = await #expect(throws: AppleClientError.self) { _ = try await probe().get(url) }
+                #expect(error?.code == .tooLarge)
+                #expect(error?.message == "\(url) answers more than 65536 bytes: it is not siwad")
+            }
+        }
     }
 
     @Test("A key set comes with the time of its sender, a file without.")
