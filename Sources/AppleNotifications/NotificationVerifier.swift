@@ -98,12 +98,13 @@ public final class NotificationVerifier {
 
     private func verifier(_ kid: String, of keys: KeySet) -> RSAVerifier? {
         if preparedVersion != keys.version {
-            // A checked key can't be prepared only when libcrypto is out of memory; the notification is then answered as
-            // if the key were missing, which asks for it again, instead of ending the process.
+            // A checked key can't be prepared only when libcrypto is out of memory. Its notifications are then answered 503
+            // keys-unavailable, after another thread's verifier tried as well, instead of ending the process; the next
+            // token has the keys prepared again.
             prepared = keys.keys.compactMap { key in
                 (try? RSAVerifier(key.publicKey)).map { PreparedKey(kid: key.keyID, verifier: $0) }
             }
-            preparedVersion = keys.version
+            preparedVersion = prepared.count == keys.keys.count ? keys.version : nil
         }
         return prepared.first { $0.kid == kid }?.verifier
     }
