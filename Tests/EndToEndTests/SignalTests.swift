@@ -1,4 +1,7 @@
 import AppleSimulator
+import Foundation
+import Postgres
+import StoreTestSupport
 import TestSupport
 import Testing
 
@@ -44,6 +47,68 @@ struct SignalTests {
                 let stored = try await scene.texts("SELECT jti FROM siwa.notifications ORDER BY jti")
                 #expect(stored == ["after", "still"])
                 #expect(daemon.status == nil)
+            }
+        }
+    }
+
+    @Test("SIGHUP: a log level that is no longer set is the default one again.")
+    func logLevel() async throws {
+        try await Scene.with { scene in
+            try await TemporaryDirectory.with { directory in
+                let file = try directory.write("siwad.yaml", "apps: \(Self.one)\n")
+                let daemon = scene.start(["SIWAD_APPS": ""], arguments: ["serve", "--config", file])
+                _ = try await daemon.ready()
+                let apps = "apps: \(Self.one),AAAAAAAAAA/com.example.two\n"
+                _ = try directory.write("siwad.yaml", apps + "log_level: error\n")
+                daemon.send("HUP")
+                try await eventually("the new app") {
+                    try await scene.texts("SELECT client_id FROM siwa.clients").contains("com.example.two")
+                }
+                _ = try directory.write("siwad.yaml", apps)
+                daemon.send("HUP")
+                try await eventually("the line that nobody saw before") {
+                    daemon.log.contains { $0.contains("\"configuration re-read\"") }
+                }
+            }
+        }
+    }
+
+    @Test("SIGHUP during the start ends nothing.")
+    func earlyReload() async throws {
+        try await Scene.with { scene in
+            let silent = try SilentServer()
+            let daemon = scene.start(["SIWAD_DATABASE_URL": "host=127.0.0.1 port=\(silent.port) connect_timeout=5"])
+            try await eventually("the signal to be followed") {
+                guard let process = daemon.processID else { return false }
+                // Which signals have handlers (proc(5), `SigCgt`).
+                let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
+                let caught = status.split(separator: "\n").first { $0.hasPrefix("SigCgt:") }?.dropFirst(8)
+                return (UInt64(caught ?? "", radix: 16) ?? 0) & 1 << UInt64(SIGHUP - 1) != 0
+            }
+            daemon.send("HUP")
+            #expect(try await daemon.end() == 69)
+        }
+    }
+
+    @Test("SIGINT during the start ends it at once, also while somebody's lock holds it up.")
+    func earlyInterruption() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await Scene.with(database.conninfo) { scene in
+                let daemon = try await database.whileOpen { session throws(PostgresError) in
+                    try session.execute(script: "LOCK TABLE siwa.clients IN ACCESS EXCLUSIVE MODE")
+                } _: {
+                    let daemon = scene.start()
+                    try await eventually("the daemon to wait for the lock") {
+                        try await scene.texts(
+                            "SELECT 1::text FROM pg_locks WHERE relation = 'siwa.clients'::regclass AND NOT granted"
+                        ).isEmpty == false
+                    }
+                    daemon.send("INT")
+                    // Before it would give up waiting for the lock.
+                    #expect(try await daemon.end(within: .seconds(8)) == 0)
+                    return daemon
+                }
+                #expect(daemon.status == 0)
             }
         }
     }

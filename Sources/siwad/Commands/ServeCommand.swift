@@ -10,7 +10,7 @@ struct ServeCommand: Command {
         discussion: """
             Every setting can be given as a flag, as SIWAD_… in the environment, or in the file of --config. SIGTERM and \
             SIGINT end it once what it accepted is stored and answered, a second one at once. SIGHUP has it read the \
-            apps, the log level and the TLS files anew.
+            apps, issuer, leeway, log level and TLS files anew.
 
             Example:
               SIWAD_DATABASE_URL=postgres://siwad@localhost/app \\
@@ -24,12 +24,12 @@ struct ServeCommand: Command {
     var flags: [SettingKey: String] { options.flags }
 
     func run(_ invocation: Invocation) async throws {
+        let reloading = await Reloading(from: common.sources(flags: flags, environment: invocation.environment))
         let daemon = try Daemon(invocation.configuration)
         let result: Result<Void, any Error>
         do {
             try await daemon.prepare()
-            let sources = common.sources(flags: flags, environment: invocation.environment)
-            let services = daemon.services(sources: sources, onReady: { _ in })
+            let services = daemon.services(reloading: reloading, onReady: { _ in })
             try await Services.run(services, grace: invocation.configuration.shutdownGrace, log: daemon.log)
             result = .success(())
         } catch {

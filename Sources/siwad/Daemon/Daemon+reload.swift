@@ -5,15 +5,27 @@ import Settings
 import Telemetry
 import UnixSignals
 
+/// SIGHUP from here on, and what is read at it.
+struct Reloading: Sendable {
+    fileprivate let sources: SettingsSources
+    fileprivate let signals: UnixSignalsSequence
+
+    /// From here on a SIGHUP ends nothing; it is followed once the daemon runs.
+    init(from sources: SettingsSources) async {
+        self.sources = sources
+        signals = await UnixSignalsSequence(trapping: .sighup)
+    }
+}
+
 /// What SIGHUP does.
 extension Daemon {
     /// The settings that take effect without a restart.
     private static let reloadable: Set<SettingKey> = [.apps, .issuer, .clockLeeway, .logLevel]
 
     /// Reads the configuration anew at every SIGHUP, until it is cancelled.
-    func reloadAtSignal(from sources: SettingsSources) async {
-        for await _ in await UnixSignalsSequence(trapping: .sighup) {
-            await reload(from: sources)
+    func reloadAtSignal(_ reloading: Reloading) async {
+        for await _ in reloading.signals {
+            await reload(from: reloading.sources)
         }
     }
 
@@ -29,7 +41,7 @@ extension Daemon {
             log.error("the configuration was not re-read, the old one stays in force", ["error": "\(error)"])
             return
         }
-        if new.origin(of: .logLevel) != .unset { Log.setLevel(new.logLevel) }
+        Log.setLevel(new.logLevel)
         if policy != intake.policy {
             metrics.lastNotification.admit(policy.audiences.groups.map(\.app.rawValue))
             intake.replace(policy: policy)
@@ -67,8 +79,10 @@ extension Daemon {
 
     /// Settings that changed since the start and need one.
     private func changes(in new: Configuration) -> [SettingKey] {
-        zip(configuration.entries, new.entries).compactMap { old, new in
-            old.text == new.text || Self.reloadable.contains(old.key) ? nil : old.key
+        zip(configuration.entries, new.entries).compactMap { old, entry in
+            // Of the database its text tells everything but the password.
+            let isSame = old.text == entry.text && (old.key != .databaseURL || configuration.database == new.database)
+            return isSame || Self.reloadable.contains(old.key) ? nil : old.key
         }
     }
 }

@@ -174,19 +174,19 @@ struct Daemon: Sendable {
     /// accepted is stored and answered before the writer ends.
     ///
     /// - Parameters:
-    ///   - sources: read anew at SIGHUP; nil leaves the signal alone.
+    ///   - reloading: what SIGHUP reads; nil leaves the signal alone.
     ///   - onReady: called once, when notifications can be accepted durably.
     func services(
-        sources: SettingsSources? = nil,
+        reloading: Reloading? = nil,
         onReady: @escaping @Sendable (DaemonAddresses) async -> Void
     ) -> [NamedService] {
         let (intake, state, writer, upkeep) = (intake, state, writer, upkeep)
         let keys = intake.keys
         let maintenance = IntakeMaintenance(intake: intake, pool: pool)
-        let reloading = sources.map { sources in
-            NamedService("reload") { await cancelWhenGracefulShutdown { await reloadAtSignal(from: sources) } }
+        let reload = reloading.map { reloading in
+            NamedService("reload") { await cancelWhenGracefulShutdown { await reloadAtSignal(reloading) } }
         }
-        return [reloading].compactMap(\.self) + [
+        return [reload].compactMap(\.self) + [
             NamedService("keys", endedBy: { keys.stop() }) {
                 await state.afterEndpointsOpened { await keys.run() }
             },
@@ -202,11 +202,13 @@ struct Daemon: Sendable {
             NamedService("writer", endedBy: { writer.finish() }) {
                 try await state.afterEndpointsOpened {
                     do {
-                        try await announceApps()
+                        // Somebody's lock may hold it up for longer than whoever ends the daemon wants to wait.
+                        try await cancelWhenGracefulShutdown { try await announceApps() }
                     } catch {
                         // What came in meanwhile is answered all the same.
                         writer.finish()
                         await writer.run()
+                        if (error as? PostgresError)?.code == .cancelled { return }
                         throw error
                     }
                     await writer.run()
