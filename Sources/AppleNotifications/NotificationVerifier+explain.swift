@@ -29,7 +29,8 @@ extension NotificationVerifier {
     private func finding(_ name: Check.Name, evidence: Evidence, notification: VerifiedNotification?) -> String {
         let claims = evidence.claims
         return switch name {
-        case .token: "a compact JWS"
+        // The algorithm decides before payload and signature are decoded, and before a key is looked for.
+        case .token: evidence.keyID == nil ? "looks like a compact JWS" : "a compact JWS"
         case .algorithm: CompactJWS.algorithm
         case .key: key(evidence)
         case .signature: evidence.isOnRecord ? "valid at receipt, as recorded" : "valid"

@@ -1,5 +1,6 @@
 import AppleNotifications
 import AppleSimulator
+import JOSE
 import Testing
 
 @Suite struct ExplanationTests {
@@ -46,6 +47,17 @@ import Testing
             case .needsKey(let kid, _): #expect(last.detail.contains(kid))
             }
         }
+    }
+
+    @Test("A token that its algorithm ends is not said to be decoded as a whole.")
+    func undecoded() throws {
+        let token = Base64URL.encode(Array("{\"alg\":\"none\"}".utf8)) + ".!.!"
+        let stage = try Stage.set()
+        let checks = stage.explanation(of: token)
+        #expect(checks.map(\.name) == [.token, .algorithm])
+        #expect(checks.first?.detail == "looks like a compact JWS")
+        let whole = stage.explanation(of: try stage.apple.token(claims: ClaimText.notification.text))
+        #expect(whole.first?.detail == "a compact JWS")
     }
 
     @Test("A missing key is explained with the keys at hand.")

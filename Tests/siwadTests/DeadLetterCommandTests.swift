@@ -85,7 +85,11 @@ struct DeadLetterCommandTests {
             #expect(help.status == .done)
             #expect(help.output.contains("siwad dead-letters \(verb)"))
         }
-        #expect(await siwad("dead-letters", "replay", "--all", "--note", "x", "--rate", "0").status == .usage)
+        for rate in ["1e-300", "0.000999", "0"] {
+            let slow = await siwad("dead-letters", "replay", "--all", "--note", "x", "--rate", rate)
+            #expect(slow.status == .usage)
+            #expect(slow.errors.hasPrefix("siwad: --rate must be at least 0.001: "))
+        }
         #expect(await siwad("dead-letters", "list", "--status", "nonsense").status == .usage)
     }
 

@@ -56,6 +56,38 @@ struct SimulationTests {
         }
     }
 
+    @Test("verify in every body that the endpoint takes, with white space around it.")
+    func bodies() async throws {
+        try await withDirectory { directory in
+            _ = await siwad("simulate", "keys", "--out", directory)
+            let path = try await token(directory, "--type", "consent-revoked")
+            let jws = try String(contentsOfFile: path, encoding: .utf8).split(whereSeparator: \.isNewline)[0]
+            func verify(_ body: String) async throws -> CommandResult {
+                try body.write(toFile: path, atomically: true, encoding: .utf8)
+                return await siwad("verify", path, "--keys", directory + "/keys.json")
+            }
+            let object = #"{"payload":"\#(jws)"}"#
+            for body in ["\(jws)", "\n\t \(jws)\r\n \t", object, "\r\n\t \(object) \n", "payload=\(jws)\n"] {
+                let result = try await verify(body)
+                #expect(result.status == .done)
+                #expect(result.lines.count == 10)
+            }
+            for body in [" {}", "\n{\"payload\":\"\(jws)", "payload=%zz", "payload=\(jws)&payload=\(jws)"] {
+                let result = try await verify(body)
+                #expect(result.status == .failed)
+                #expect(result.lines.isEmpty)
+                #expect(result.errors.hasPrefix("siwad: malformed-body: Send a JSON object"))
+            }
+            #expect(try await verify("signedPayload=\(jws)").errors.hasPrefix("siwad: app-store-notification: "))
+            for junk in ["", "\n", "x", " \(jws)!", "\(jws) \(jws)"] {
+                let result = try await verify(junk)
+                #expect(result.status == .failed)
+                #expect(result.lines.count == 1)
+                #expect(result.output.hasPrefix("✗ token      malformed-token: Send three parts of base64url"))
+            }
+        }
+    }
+
     @Test("stop at the first check that fails, with exit code 1.")
     func fails() async throws {
         try await withDirectory { directory in
@@ -105,6 +137,25 @@ struct SimulationTests {
             result.errors == "siwad: --key /nowhere/key.pem: No such file or directory: "
                 + "write one with siwad simulate keys --out DIR\n"
         )
+    }
+
+    @Test("are not sent at a rate that is as good as none.")
+    func rate() async throws {
+        try await withDirectory { directory in
+            _ = await siwad("simulate", "keys", "--out", directory)
+            let send = [
+                "simulate", "send", "--key", directory + "/key.pem", "--type", "x", "--app", "com.example.app",
+                "http://127.0.0.1:1/", "--count",
+            ]
+            for rate in ["1e-300", "0.000999", "0", "-1", "nan"] {
+                let result = await siwadCommand(send + ["2", "--rate", rate])
+                #expect(result.status == .usage)
+                #expect(
+                    result.errors == "siwad: --rate must be at least 0.001: see 'siwad simulate send --help'\n"
+                )
+            }
+            #expect(await siwadCommand(send + ["1", "--rate", "0.001"]).status == .unavailable)
+        }
     }
 
     @Test("name what keeps them from the network in plain words.")

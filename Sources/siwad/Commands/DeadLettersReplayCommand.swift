@@ -53,7 +53,10 @@ struct DeadLettersReplayCommand: Command {
     func validate() throws {
         try filter.validateIsGiven()
         guard limit.map({ $0 > 0 }) ?? true else { throw ValidationError("--limit must be at least 1") }
-        guard rate.map({ $0 > 0 && $0.isFinite }) ?? true else { throw ValidationError("--rate must be above 0") }
+        // Slower ones lead to times that no clock can tell.
+        guard rate.map({ $0 >= 0.001 && $0.isFinite }) ?? true else {
+            throw ValidationError("--rate must be at least 0.001")
+        }
     }
 
     func run(_ invocation: Invocation) async throws {

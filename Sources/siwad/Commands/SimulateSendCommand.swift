@@ -36,7 +36,10 @@ struct SimulateSendCommand: Command {
     /// Refuses counts and rates that can't be.
     func validate() throws {
         guard count > 0 else { throw ValidationError("--count must be at least 1") }
-        guard rate.map({ $0 > 0 && $0.isFinite }) ?? true else { throw ValidationError("--rate must be above 0") }
+        // Slower ones lead to times that no clock can tell.
+        guard rate.map({ $0 >= 0.001 && $0.isFinite }) ?? true else {
+            throw ValidationError("--rate must be at least 0.001")
+        }
     }
 
     func run(_ invocation: Invocation) async throws {
