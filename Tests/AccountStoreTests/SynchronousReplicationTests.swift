@@ -13,7 +13,7 @@ struct SynchronousReplicationTests {
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> Void
     ) async -> PostgresError? {
         do throws(PostgresError) {
-            try await connection.withSession(deadline: .milliseconds(500), body)
+            try await connection.withSession(deadline: .seconds(2), body)
             return nil
         } catch {
             return error

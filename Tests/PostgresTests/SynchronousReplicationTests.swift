@@ -28,19 +28,19 @@ struct SynchronousReplicationTests {
         try await withoutStandby { _, connection in
             expectUnknown(
                 await postgresError {
-                    try await connection.withSession(deadline: .milliseconds(500)) { session throws(PostgresError) in
+                    try await connection.withSession(deadline: .seconds(2)) { session throws(PostgresError) in
                         _ = try session.execute(Self.insert, Binds { $0.append(Int64(1)) })
                     }
                 }
             )
             expectUnknown(
                 await postgresError {
-                    try await connection.withSession(deadline: .milliseconds(500)) { session throws(PostgresError) in
+                    try await connection.withSession(deadline: .seconds(2)) { session throws(PostgresError) in
                         try session.execute(script: "INSERT INTO t VALUES (2)")
                     }
                 }
             )
-            let committed = try await connection.withSession(deadline: .milliseconds(500)) {
+            let committed = try await connection.withSession(deadline: .seconds(2)) {
                 session throws(PostgresError) in
                 var committed = 0
                 var next: [Int64] = [4]
@@ -83,7 +83,7 @@ struct SynchronousReplicationTests {
     func confirmed() async throws {
         try await withoutStandby { database, connection in
             _ = await postgresError {
-                try await connection.withSession(deadline: .milliseconds(500)) { session throws(PostgresError) in
+                try await connection.withSession(deadline: .seconds(2)) { session throws(PostgresError) in
                     try session.execute(script: "INSERT INTO t VALUES (1)")
                 }
             }
