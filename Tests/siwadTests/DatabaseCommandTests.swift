@@ -218,6 +218,14 @@ struct DatabaseCommandTests {
         }
     }
 
+    private static let partitionsBetweenMonths = Statement(
+        once: """
+            SELECT count(*) FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+            WHERE i.inhparent = 'siwa.notifications'::regclass
+                AND pg_get_expr(c.relpartbound, c.oid) !~ '-01 00:00:00.00.. TO .*-01 00:00:00.00..$'
+            """
+    )
+
     @Test(
         "what migrate sql prints migrates, in one go or in two, and leaves migrate nothing to do.",
         arguments: [0, 3]
@@ -228,10 +236,15 @@ struct DatabaseCommandTests {
         let earlier = done == 0 ? "" : String(all.output.dropLast(later.output.count))
         try await TestDatabase.with { database in
             let connection = try await PostgresConnection.connect(database.settings)
-            try await connection.withSession { session throws(PostgresError) in
+            let misplaced = try await connection.withSession { session throws(PostgresError) in
+                // As an operator's psql may have it.
+                try session.execute(script: "SET DateStyle = 'SQL, DMY'; SET TimeZone = 'Asia/Shanghai'")
                 if !earlier.isEmpty { try session.execute(script: earlier) }
                 try session.execute(script: later.output)
+                try session.execute(script: "SET DateStyle = 'ISO, YMD'; SET TimeZone = 'UTC'")
+                return try session.execute(Self.partitionsBetweenMonths).int64(0, 0)
             }
+            #expect(misplaced == 0)
             await connection.close()
             let environment = ["SIWAD_DATABASE_URL": database.conninfo]
             let status = await siwad("migrate", "status", environment: environment)
