@@ -77,7 +77,10 @@ extension CommandFailure {
 
     private init(appleClient error: AppleClientError) {
         switch error.code {
-        case .invalidURL, .unreadableFile, .tooLarge: self.init(.configuration, line: error.description)
+        case .invalidURL, .tooLarge: self.init(.configuration, line: error.description)
+        case .unreadableFile:
+            let step = "check the file, and \(SettingKey.keysURL.environmentName)"
+            self.init(.configuration, cause: error.description, nextStep: step)
         case .unreachable, .timedOut, .unexpectedStatus: self.init(.unavailable, line: error.description)
         }
     }

@@ -1,4 +1,5 @@
 import FoundationEssentials
+import Glibc
 import Postgres
 import StoreTestSupport
 import Terminal
@@ -10,12 +11,17 @@ import Testing
 
 @Suite("siwad doctor")
 struct DoctorCommandTests {
-    /// A port at which nobody answers: taken, and given back.
-    private func environment(_ database: TestDatabase) throws -> [String: String] {
-        let port = try SilentServer().port
-        return [
+    private let closed: ClosedPort
+
+    init() throws {
+        closed = try ClosedPort()
+    }
+
+    /// Where no siwad answers.
+    private func environment(_ database: TestDatabase) -> [String: String] {
+        [
             "SIWAD_DATABASE_URL": database.conninfo, "SIWAD_APPS": "AAAAAAAAAA/com.example.one",
-            "SIWAD_LISTEN": "127.0.0.1:\(port)", "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:\(port)",
+            "SIWAD_LISTEN": "127.0.0.1:\(closed.port)", "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:\(closed.port)",
             "SIWAD_KEYS_URL": "file:///nowhere/keys.json",
         ]
     }
@@ -27,17 +33,18 @@ struct DoctorCommandTests {
     @Test("looks at everything and ends with 1 when anything is wrong.")
     func everything() async throws {
         try await TestDatabase.with(.siwa) { database in
-            let result = await siwad("doctor", environment: try environment(database))
+            let result = await siwad("doctor", environment: environment(database))
             #expect(result.status == .failed)
             #expect(result.errors == "")
             for check in ["configuration", "database", "schema", "objects", "database-clock", "partitions"] {
                 #expect(lines(result, check).map { $0.first } == ["✓"], "\(lines(result, check))")
             }
-            #expect(lines(result, "keys").first?.hasPrefix("✗ keys            cannot read /nowhere/keys.json") == true)
+            let unreadable = "cannot read /nowhere/keys.json: No such file or directory"
+            #expect(lines(result, "keys") == ["✗ keys            \(unreadable): check the file, and SIWAD_KEYS_URL"])
             #expect(lines(result, "endpoint").first?.contains("start siwad serve with this configuration") == true)
             #expect(lines(result, "maintenance").first?.contains("never done: partitions, retention, erasure") == true)
             #expect(lines(result, "notifications").first?.hasPrefix("⚠ notifications   com.example.one: none") == true)
-            let json = await siwad("doctor", "--json", environment: try environment(database))
+            let json = await siwad("doctor", "--json", environment: environment(database))
             #expect(json.lines.count == result.lines.count)
             #expect(json.lines.allSatisfy { $0.hasPrefix(#"{"check":""#) && $0.hasSuffix("}") })
         }
@@ -53,7 +60,7 @@ struct DoctorCommandTests {
                 )
             }
             await connection.close()
-            let result = await siwad("doctor", environment: try environment(database))
+            let result = await siwad("doctor", environment: environment(database))
             let expected =
                 "✗ objects         table maintenance is missing, column accounts.sub is another one: restore what siwad "
                 + "migrate sql prints, or find out who changed it"
@@ -65,7 +72,7 @@ struct DoctorCommandTests {
     @Test("leaves out what a database that isn't migrated can't tell, and says what to run.")
     func notMigrated() async throws {
         try await TestDatabase.with { database in
-            let result = await siwad("doctor", environment: try environment(database))
+            let result = await siwad("doctor", environment: environment(database))
             let expected = "✗ schema          the database is not migrated: \(SchemaState.nextStep)"
             #expect(lines(result, "schema") == [expected])
             #expect(lines(result, "objects").isEmpty)
@@ -74,8 +81,7 @@ struct DoctorCommandTests {
 
     @Test("goes on without a database, and without apps.")
     func without() async throws {
-        let port = try SilentServer().port
-        let nowhere = "host=127.0.0.1 port=\(port) dbname=none"
+        let nowhere = "host=127.0.0.1 port=\(closed.port) dbname=none"
         let result = await siwad(
             "doctor",
             "--keys-url",
@@ -108,7 +114,7 @@ struct DoctorCommandTests {
         let nobody = ["SIWAD_SPOOL_DIRECTORY": directory, "SIWAD_KEYS_URL": "file:///nowhere"]
         #expect(lines(await siwad("doctor", environment: nobody), "spool") == ["✓ spool           empty"])
         for name in [
-            "00000001789999990000000.spool", "00000001789999990000001.spool", ".00000000000000000001.spool.tmp",
+            "00001789999990000000.spool", "00001789999990000001.spool", ".00001789999990000002.spool.tmp",
         ] {
             #expect(FileManager.default.createFile(atPath: "\(directory)/\(name)", contents: Data([1, 2, 3])))
         }
@@ -117,10 +123,21 @@ struct DoctorCommandTests {
             lines(waiting, "spool").first?.hasPrefix("⚠ spool           2 files waiting, 6 B, the oldest for") == true
         )
         #expect(lines(waiting, "disk").count == 1)
+        for name in ["00001789999990000003.refused.spool", "00001789999990000004.refused.spool"] {
+            #expect(FileManager.default.createFile(atPath: "\(directory)/\(name)", contents: Data([1, 2])))
+        }
+        let refused = lines(await siwad("doctor", environment: nobody), "spool")
+        #expect(refused.count == 2)
+        #expect(
+            refused.first?.hasPrefix(
+                "⚠ spool           PostgreSQL refuses 2 notifications (….refused.spool), 4 B, the oldest for"
+            ) == true
+        )
+        #expect(refused.last?.hasPrefix("⚠ spool           2 files waiting, 6 B, the oldest for") == true)
         #expect(
             FileManager.default.createFile(atPath: "\(directory)/00000000000000000000.spool.corrupt", contents: nil)
         )
-        #expect(lines(await siwad("doctor", environment: nobody), "spool").first?.contains("1 file set aside") == true)
+        #expect(lines(await siwad("doctor", environment: nobody), "spool").last?.contains("1 file set aside") == true)
         let absent = ["SIWAD_SPOOL_DIRECTORY": directory + "/absent", "SIWAD_KEYS_URL": "file:///nowhere"]
         #expect(lines(await siwad("doctor", environment: absent), "spool").first?.hasPrefix("✗ spool") == true)
     }
@@ -131,5 +148,31 @@ struct DoctorCommandTests {
         #expect(Checkup.url("https", .init(host: "::", port: 443)) == "https://[::1]:443")
         #expect(Checkup.url("http", .init(host: "10.0.0.1", port: 8080)) == "http://10.0.0.1:8080")
         #expect(Checkup.url("http", .init(host: "127.0.0.1", port: 0)) == nil)
+    }
+}
+
+/// A TCP port of every address that is taken and at which nobody listens, for as long as this is there.
+private final class ClosedPort: Sendable {
+    /// Chosen by the kernel.
+    let port: UInt16
+    private let descriptor: Int32
+
+    init() throws {
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let isBound = withUnsafeMutableBytes(of: &address) { bytes in
+            bytes.withMemoryRebound(to: sockaddr.self) {
+                bind(descriptor, $0.baseAddress, length) == 0 && getsockname(descriptor, $0.baseAddress, &length) == 0
+            }
+        }
+        try #require(isBound)
+        self.descriptor = descriptor
+        port = UInt16(bigEndian: address.sin_port)
+    }
+
+    deinit {
+        close(descriptor)
     }
 }

@@ -110,10 +110,11 @@ struct FindingTests {
 
     @Test("What keeps the daemon from being ready is repeated.")
     func readiness() {
-        let body = "[+] accepting\n[-] database: PostgreSQL can't be written to\nreadyz check failed\n"
+        let body =
+            "[+]accepting ok\n[-]database failed: PostgreSQL can't be written to\n[-]keys failed\nreadyz check failed\n"
         let answer = LocalProbe.Answer(status: 503, allow: nil, body: body, latency: .zero)
         let finding = Finding.readiness(answer, url: "u")
-        #expect(finding.detail == "u answers 503: [-] database: PostgreSQL can't be written to")
+        #expect(finding.detail == "u answers 503: [-]database failed: PostgreSQL can't be written to, [-]keys failed")
         #expect(finding.status == .fail)
     }
 
@@ -131,12 +132,10 @@ struct FindingTests {
     func spool() {
         var contents = SpoolContents()
         #expect(Finding.spool(contents, limit: 1_000, now: now) == .pass(.spool, "empty"))
-        contents.files = 1
-        contents.bytes = 799
-        contents.oldest = ago(120)
+        contents.waiting = .init(files: 1, bytes: 799, oldest: ago(120))
         let waiting = Finding.spool(contents, limit: 1_000, now: now)
         #expect((waiting.status, waiting.detail) == (.warn, "1 file waiting, 799 B, the oldest for 2 min"))
-        contents.bytes = 800
+        contents.waiting.bytes = 800
         #expect(Finding.spool(contents, limit: 1_000, now: now).status == .fail)
         contents.setAside = 2
         #expect(Finding.spool(contents, limit: 1_000, now: now).detail.hasPrefix("2 files set aside"))
@@ -144,6 +143,20 @@ struct FindingTests {
         #expect(Finding.disk(free: 1 << 29, spoolLimit: 1 << 30, used: 0).status == .warn)
         #expect(Finding.disk(free: 1 << 29, spoolLimit: 1 << 30, used: 1 << 29).status == .pass)
         #expect(Finding.disk(free: 1 << 20, spoolLimit: 1 << 30, used: 0).status == .fail)
+    }
+
+    @Test("What PostgreSQL refuses is told by itself, and counts towards the spool's limit.")
+    func refused() {
+        var contents = SpoolContents()
+        #expect(Finding.refused(contents, limit: 1_000, now: now) == nil)
+        contents.refused = .init(files: 2, bytes: 700, oldest: ago(7_200))
+        let refused = Finding.refused(contents, limit: 1_000, now: now)
+        #expect(refused?.status == .warn)
+        #expect(refused?.detail == "PostgreSQL refuses 2 notifications (….refused.spool), 700 B, the oldest for 2 h")
+        #expect(Finding.spool(contents, limit: 1_000, now: now) == .pass(.spool, "nothing else waits"))
+        contents.waiting = .init(files: 1, bytes: 100, oldest: ago(120))
+        #expect(Finding.refused(contents, limit: 1_000, now: now)?.status == .fail)
+        #expect(Finding.spool(contents, limit: 1_000, now: now).status == .fail)
     }
 
     @Test("A failure of a command becomes cause and remedy.")

@@ -115,9 +115,11 @@ struct Checkup: Sendable {
                 )
             ]
         }
-        let spool = Finding.spool(contents, limit: configuration.spoolLimit, now: now())
-        guard let free = SpoolContents.free(at: directory) else { return [spool] }
-        return [spool, .disk(free: free, spoolLimit: configuration.spoolLimit, used: contents.bytes)]
+        let (limit, time) = (configuration.spoolLimit, now())
+        let refused = Finding.refused(contents, limit: limit, now: time).map { [$0] } ?? []
+        let spool = refused + [.spool(contents, limit: limit, now: time)]
+        guard let free = SpoolContents.free(at: directory) else { return spool }
+        return spool + [.disk(free: free, spoolLimit: limit, used: contents.bytes)]
     }
 
     /// Where a server that listens on an address is reached from this machine; nil if the system chooses its port.

@@ -61,7 +61,7 @@ extension Finding {
 
     /// What waits in the spool.
     static func spool(_ contents: SpoolContents, limit: Int64, now: WallTime) -> Finding {
-        let waiting = "\(counted(contents.files, "file")) waiting, \(ByteCount(contents.bytes))"
+        let waiting = "\(counted(contents.waiting.files, "file")) waiting, \(ByteCount(contents.waiting.bytes))"
         if contents.setAside > 0 {
             return .warn(
                 .spool,
@@ -69,11 +69,24 @@ extension Finding {
                 "look at them; a torn one may hold tokens that can be sent again"
             )
         }
-        guard contents.files > 0 else { return .pass(.spool, "empty") }
-        let age = contents.oldest.map { ", the oldest for \(now.duration(since: $0).rounded)" } ?? ""
-        let text = "\(waiting)\(age)"
+        guard contents.waiting.files > 0 else {
+            return .pass(.spool, contents.refused.files == 0 ? "empty" : "nothing else waits")
+        }
+        let text = waiting + age(of: contents.waiting, now)
         let remedy = "they go into PostgreSQL when it is back; see that siwad serve can reach it"
-        return contents.bytes >= limit / 10 * 8 ? .fail(.spool, text, remedy) : .warn(.spool, text, remedy)
+        return isNearlyFull(contents, limit) ? .fail(.spool, text, remedy) : .warn(.spool, text, remedy)
+    }
+
+    /// What PostgreSQL refuses while it takes others; nil if there is none.
+    static func refused(_ contents: SpoolContents, limit: Int64, now: WallTime) -> Finding? {
+        guard contents.refused.files > 0 else { return nil }
+        let text =
+            "PostgreSQL refuses \(counted(contents.refused.files, "notification")) (….refused.spool), "
+            + "\(ByteCount(contents.refused.bytes))\(age(of: contents.refused, now))"
+        let remedy =
+            "remove the cause, which stands in the log of siwad serve: a trigger of yours, say; what is refused is "
+            + "tried again by itself"
+        return isNearlyFull(contents, limit) ? .fail(.spool, text, remedy) : .warn(.spool, text, remedy)
     }
 
     /// The file system of the spool.
@@ -82,5 +95,13 @@ extension Finding {
         let remedy = "make room, or lower SIWAD_SPOOL_LIMIT (\(ByteCount(spoolLimit)))"
         if free < 64 << 20 { return .fail(.disk, text, remedy) }
         return free < spoolLimit - used ? .warn(.disk, text, remedy) : .pass(.disk, text)
+    }
+
+    private static func age(of part: SpoolContents.Part, _ now: WallTime) -> String {
+        part.oldest.map { ", the oldest for \(now.duration(since: $0).rounded)" } ?? ""
+    }
+
+    private static func isNearlyFull(_ contents: SpoolContents, _ limit: Int64) -> Bool {
+        contents.bytes >= limit / 10 * 8
     }
 }

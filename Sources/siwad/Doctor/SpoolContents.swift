@@ -4,14 +4,25 @@ import Glibc
 
 /// What waits in a spool directory, seen from outside: the daemon holds its lock.
 struct SpoolContents: Sendable, Equatable {
-    /// Files that wait.
-    var files = 0
-    /// What they hold.
-    var bytes: Int64 = 0
-    /// When the oldest was written.
-    var oldest: WallTime?
+    /// Files of one kind.
+    struct Part: Sendable, Equatable {
+        /// How many.
+        var files = 0
+        /// What they hold.
+        var bytes: Int64 = 0
+        /// When the oldest was written.
+        var oldest: WallTime?
+    }
+
+    /// Files that wait for the database.
+    var waiting = Part()
+    /// Files that hold what the database refuses while it takes others: a notification each.
+    var refused = Part()
     /// Files that were given another name because they can't be read.
     var setAside = 0
+
+    /// What counts towards the limit.
+    var bytes: Int64 { waiting.bytes + refused.bytes }
 
     /// Nothing.
     init() {}
@@ -21,14 +32,11 @@ struct SpoolContents: Sendable, Equatable {
         guard let names = try? FileManager.default.contentsOfDirectory(atPath: directory) else { return nil }
         for name in names {
             // Its name is the microsecond at which it was written.
-            if name.hasSuffix(".spool"), let stamp = Int64(name.dropLast(6)) {
-                files += 1
-                var status = stat()
-                if stat("\(directory)/\(name)", &status) == 0 { bytes += Int64(status.st_size) }
-                let written = WallTime(microseconds: stamp)
-                oldest = min(oldest ?? written, written)
-            } else if name.hasSuffix(".corrupt") || name.hasSuffix(".foreign") {
-                setAside += 1
+            let stamp = name.prefix { $0 != "." }
+            switch (Int64(stamp), name.dropFirst(stamp.count)) {
+            case (let stamp?, ".spool"): waiting.add("\(directory)/\(name)", writtenAt: stamp)
+            case (let stamp?, ".refused.spool"): refused.add("\(directory)/\(name)", writtenAt: stamp)
+            default: if name.hasSuffix(".corrupt") || name.hasSuffix(".foreign") { setAside += 1 }
             }
         }
     }
@@ -39,5 +47,15 @@ struct SpoolContents: Sendable, Equatable {
         guard statvfs(directory, &status) == 0 else { return nil }
         let (bytes, overflow) = Int64(clamping: status.f_bavail).multipliedReportingOverflow(by: Int64(status.f_frsize))
         return overflow ? .max : bytes
+    }
+}
+
+extension SpoolContents.Part {
+    fileprivate mutating func add(_ path: String, writtenAt stamp: Int64) {
+        files += 1
+        var status = stat()
+        if stat(path, &status) == 0 { bytes += Int64(status.st_size) }
+        let written = WallTime(microseconds: stamp)
+        oldest = min(oldest ?? written, written)
     }
 }
