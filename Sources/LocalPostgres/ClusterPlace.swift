@@ -16,14 +16,15 @@ struct ClusterPlace {
     }
 
     /// Makes and hands over `directory`. If the server's user cannot get there, because it lies in root's home say, the
-    /// cluster lives under `/var/tmp` instead, in a directory that `directory` always leads to.
+    /// cluster lives under `/var/tmp` instead, in a directory that the link `elsewhere` in `directory` leads to: whoever
+    /// removes `directory` begins anew.
     static func prepare(_ directory: String, for user: ServerUser?) async throws(LocalPostgresError) -> ClusterPlace {
         let directory = try absolute(directory)
         try makeParents(of: directory)
         try own(directory, user)
         var place = ClusterPlace(directory: directory, isTemporary: false)
         if let user, await !isReachable(directory, by: user) {
-            place = ClusterPlace(directory: outside(directory, in: "/var/tmp"), isTemporary: false)
+            place = ClusterPlace(directory: try elsewhere(directory), isTemporary: false)
             try own(place.directory, user)
         }
         try own(place.socketDirectory, user)
@@ -32,10 +33,7 @@ struct ClusterPlace {
 
     /// Makes a directory of a name that nobody can foresee.
     static func makeTemporary(for user: ServerUser?) throws(LocalPostgresError) -> ClusterPlace {
-        let place = ClusterPlace(
-            directory: "/tmp/local-postgres-\(String(UInt64.random(in: 0...UInt64.max), radix: 36))",
-            isTemporary: true
-        )
+        let place = ClusterPlace(directory: unforeseeable(in: "/tmp"), isTemporary: true)
         try own(place.directory, user)
         try own(place.socketDirectory, user)
         return place
@@ -92,6 +90,23 @@ struct ClusterPlace {
             output: .discarded
         )
         return result?.terminationStatus.isSuccess ?? false
+    }
+
+    /// Where the link in a directory leads; it is made where there is none.
+    private static func elsewhere(_ path: String) throws(LocalPostgresError) -> String {
+        let link = path + "/elsewhere"
+        let target = unforeseeable(in: "/var/tmp")
+        if symlink(target, link) == 0 { return target }
+        guard errno == EEXIST else { throw unusable(link) }
+        var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
+        let count = readlink(link, &buffer, buffer.count)
+        guard count > 0 else { throw unusable(link) }
+        return String(decoding: buffer.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    /// A name that nobody else can have taken or can guess.
+    private static func unforeseeable(in parent: String) -> String {
+        "\(parent)/local-postgres-\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
     }
 
     /// A directory elsewhere that is always the same for the same path (FNV-1a).

@@ -1,5 +1,6 @@
 import AppleSimulator
 import FoundationEssentials
+import Glibc
 import JOSE
 import TestSupport
 import Testing
@@ -14,6 +15,17 @@ struct CommandLineTests {
             guard line.hasPrefix("  "), !line.hasPrefix("   ") else { return nil }
             return line.split(separator: " ").first.map(String.init)
         }
+    }
+
+    /// Whether it is a table whose columns begin at the same places in all lines: two blanks stand before them.
+    private func isAligned(_ lines: some Sequence<Substring>) -> Bool {
+        func isAfterGap(_ place: Int, in line: [Character]) -> Bool {
+            place >= 2 && place < line.count && line[place - 1] == " " && line[place - 2] == " "
+        }
+        let lines = lines.map { Array($0) }
+        guard let header = lines.first, lines.count > 1 else { return false }
+        let places = header.indices.filter { header[$0] != " " && isAfterGap($0, in: header) }
+        return places.count > 1 && lines.allSatisfy { line in places.allSatisfy { isAfterGap($0, in: line) } }
     }
 
     @Test("Every command explains itself with an example, and exit 0.")
@@ -73,6 +85,21 @@ struct CommandLineTests {
                 let plain = try await siwad(command, environment: scene.environment())
                 #expect(plain.status == 0, "\(name): \(plain.errors)")
                 #expect(!plain.output.contains("\u{1b}"), "\(name) has colours in a pipe")
+                switch command {
+                case ["config"]:
+                    let settings = plain.lines.filter { $0.hasPrefix("SIWAD_") }
+                    let margins = settings.map { line in
+                        line.count - line.drop { $0 != " " }.drop { $0 == " " }.count
+                    }
+                    #expect(settings.count > 1 && Set(margins).count == 1, "\(plain.output)")
+                case ["accounts", "show", "person"]:
+                    for title in ["STATES", "SET BY", "SESSIONS: 2 live of 2", "HISTORY"] {
+                        let table = plain.lines.drop { $0 != title }.dropFirst().prefix { $0.hasPrefix("  ") }
+                        #expect(isAligned(table), "\(title): \(plain.output)")
+                    }
+                default:
+                    #expect(isAligned(plain.lines), "\(plain.output)")
+                }
             }
             let limited = try await siwad(
                 ["notifications", "list", "--json", "--limit", "1"],
@@ -105,10 +132,22 @@ struct CommandLineTests {
         }
     }
 
-    @Test("siwad dev writes down where it listens, and a second one in its directory is told of it.")
-    func developmentPlace() async throws {
+    /// The settings with which several may run at a time.
+    private static let development = ["SIWAD_LISTEN": "127.0.0.1:0", "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:0"]
+
+    /// Runs a test in a directory that PostgreSQL's user can enter, so that the cluster goes with it.
+    private func withDirectory(_ body: (TemporaryDirectory) async throws -> Void) async throws {
         try await TemporaryDirectory.with { directory in
-            let settings = ["SIWAD_LISTEN": "127.0.0.1:0", "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:0"]
+            try #require(chmod(directory.path, 0o755) == 0)
+            try await body(directory)
+        }
+    }
+
+    @Test("siwad dev writes down where it listens and who signs, and a second one in its directory is told of it.")
+    func developmentPlace() async throws {
+        try await withDirectory { directory in
+            let issuer = "https://apple.example"
+            let settings = Self.development.merging(["SIWAD_ISSUER": issuer]) { $1 }
             async let first = siwad(["dev", "--once"], environment: settings, in: directory.path)
             try await eventually("the first to have begun") {
                 FileManager.default.fileExists(atPath: directory.path + "/.siwad/apple/key.pem")
@@ -116,7 +155,8 @@ struct CommandLineTests {
             let second = try await siwad(["dev", "--once"], environment: settings, in: directory.path)
             #expect(second.status == 1)
             #expect(second.errors.hasPrefix("siwad: siwad dev is running in this directory already: "))
-            #expect(try await first.status == 0)
+            let run = try await first
+            #expect(run.status == 0, "\(run.output)\(run.errors)")
             let file = ["--config", ".siwad/siwad.yaml", "--json"]
             let config = try await siwad(["config"] + file, in: directory.path)
             for key in ["listen", "operations_listen"] {
@@ -124,16 +164,40 @@ struct CommandLineTests {
                 #expect(line.contains(".siwad/siwad.yaml"), "\(line)")
                 #expect(line.contains("\"value\":\"127.0.0.1:") && !line.contains("127.0.0.1:0\""), "\(line)")
             }
+            let line = config.lines.first { $0.hasPrefix("{\"key\":\"issuer\"") } ?? ""
+            #expect(line.contains("\"value\":\"\(issuer)\"") && line.contains(".siwad/siwad.yaml"), "\(line)")
+        }
+    }
+
+    @Test(
+        "siwad dev says where its cluster is if PostgreSQL's user can't enter the directory, and begins anew without .siwad.",
+        .enabled(if: geteuid() == 0)
+    )
+    func developmentElsewhere() async throws {
+        try await TemporaryDirectory.with { directory in
+            var places: Set<String> = []
+            // What is left in /var/tmp disturbs nobody.
+            defer { for place in places { try? FileManager.default.removeItem(atPath: place) } }
+            for _ in 0..<2 {
+                let run = try await siwad(["dev", "--once"], environment: Self.development, in: directory.path)
+                #expect(run.status == 0, "\(run.output)\(run.errors)")
+                let line = try #require(run.lines.first { $0.hasPrefix("  PostgreSQL     ") })
+                #expect(line.hasSuffix(" migrations applied"), "\(line)")
+                let place = String(line.dropFirst(17).prefix { $0 != "," })
+                #expect(place.hasPrefix("/var/tmp/local-postgres-"), "\(line)")
+                #expect(places.insert(place).inserted)
+                try FileManager.default.removeItem(atPath: directory.file(".siwad"))
+            }
         }
     }
 
     @Test("siwad dev --once plays its demonstration to a good end, a second time too, and leaves no process behind.")
     func development() async throws {
-        try await TemporaryDirectory.with { directory in
-            let settings = ["SIWAD_LISTEN": "127.0.0.1:0", "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:0"]
+        try await withDirectory { directory in
             for _ in 0..<2 {
-                let run = try await siwad(["dev", "--once"], environment: settings, in: directory.path)
+                let run = try await siwad(["dev", "--once"], environment: Self.development, in: directory.path)
                 #expect(run.status == 0, "\(run.output)\(run.errors)")
+                #expect(run.output.contains("  PostgreSQL     .siwad/postgres, "))
                 for type in ["email-disabled", "email-enabled", "consent-revoked", "account-deleted"] {
                     #expect(run.output.contains("POST \(type) for com.example.app: 200"), "\(type)")
                 }

@@ -37,7 +37,7 @@ prepare() {
 
 # swiftly puts the toolchain on the PATH of login shells only.
 find_swift() {
-    local swiftly="${SWIFTLY_HOME_DIR:-$HOME/.local/share/swiftly}/env.sh"
+    local swiftly="${SWIFTLY_HOME_DIR:-${HOME:-}/.local/share/swiftly}/env.sh"
     if ! command -v swift >/dev/null && [[ -r $swiftly ]]; then
         # shellcheck source=/dev/null
         . "$swiftly"
@@ -46,16 +46,18 @@ find_swift() {
         || fail "no Swift toolchain on the PATH; install Swift 6.3 as https://www.swift.org/install says and start again"
 }
 
-# One Debian package a line. What was installed by other means counts as well: headers are asked for by their
-# pkg-config names and the server by its programs.
+# One Debian package a line. What was installed by other means counts as well: libraries are asked for by their
+# pkg-config names and the server by its programs. None of the others brings zlib, with which swift-nio-extras links.
 missing_packages() {
     if command -v pkg-config >/dev/null; then
         pkg-config --exists libcrypto || echo libssl-dev
         pkg-config --exists libpq || echo libpq-dev
+        pkg-config --exists zlib || echo zlib1g-dev
     else
         echo pkg-config
         is_installed libssl-dev || echo libssl-dev
         is_installed libpq-dev || echo libpq-dev
+        is_installed zlib1g-dev || echo zlib1g-dev
     fi
     has_postgres || echo postgresql
 }

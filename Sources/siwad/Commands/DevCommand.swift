@@ -44,7 +44,7 @@ struct DevCommand: Command {
     func run(_ invocation: Invocation) async throws {
         let console = invocation.console
         console.print(console.style.painted("siwad dev", .bold))
-        let place = try await DevelopmentPlace.open()
+        let place = try await DevelopmentPlace.open(issuer: invocation.configuration.issuer)
         let result: Result<Void, any Error>
         do {
             result = .success(try await run(in: place, invocation))
@@ -57,10 +57,10 @@ struct DevCommand: Command {
 
     private func run(in place: DevelopmentPlace, _ invocation: Invocation) async throws {
         let configuration = try configuration(in: place, invocation)
-        let applied = try await migrate(configuration)
+        let applied = try await migrate(configuration, in: place)
         let console = invocation.console
         let schema = applied.isEmpty ? "schema up to date" : "\(applied.count) migrations applied"
-        console.print("  PostgreSQL     .siwad/postgres, \(schema)")
+        console.print("  PostgreSQL     \(place.clusterDirectory), \(schema)")
         console.print("  Apple          simulated, key \(place.apple.keyID) in .siwad/apple")
         let daemon = try Daemon(configuration)
         let result: Result<Void, any Error>
@@ -74,12 +74,12 @@ struct DevCommand: Command {
         try result.get()
     }
 
-    private func migrate(_ configuration: Configuration) async throws -> [Migration] {
+    private func migrate(_ configuration: Configuration, in place: DevelopmentPlace) async throws -> [Migration] {
         do {
             return try await SchemaState.migrate(try configuration.connectionSettings())
         } catch let error as PostgresError where error.code == .migration {
-            let cause = "the database in .siwad was made by another siwad"
-            throw CommandFailure(.configuration, "\(cause) (\(error)): remove .siwad to begin afresh")
+            let cause = "the database in \(place.clusterDirectory) was made by another siwad"
+            throw CommandFailure(.configuration, "\(cause) (\(error)): remove \(place.directories) to begin afresh")
         }
     }
 
@@ -136,8 +136,8 @@ struct DevCommand: Command {
             lines: [
                 "Serving until Ctrl-C. In another terminal:",
                 "  siwad accounts list --config .siwad/siwad.yaml",
-                "  siwad simulate send --key .siwad/apple/key.pem --type consent-revoked \\",
-                "      --app com.example.app \(addresses.notifications)",
+                "  siwad simulate send --config .siwad/siwad.yaml --key .siwad/apple/key.pem \\",
+                "      --type consent-revoked --app com.example.app \(addresses.notifications)",
             ]
         )
     }

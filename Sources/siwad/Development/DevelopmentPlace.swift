@@ -20,13 +20,16 @@ struct DevelopmentPlace {
     private let cluster: LocalCluster
 
     /// Opens the place in the working directory, made where it isn't there, and starts its PostgreSQL.
+    ///
+    /// - Parameter issuer: what the simulated Apple writes into `iss`.
     /// - Throws: `CommandFailure` where another `siwad dev` has it.
-    static func open() async throws -> DevelopmentPlace {
+    static func open(issuer: String) async throws -> DevelopmentPlace {
         let directory = FileManager.default.currentDirectoryPath + "/.siwad"
         try NewFile.makeDirectory(directory)
         try lock(directory + "/lock")
         let keys = KeyFiles(directory: directory + "/apple")
-        let apple = try keys.create() ?? KeyFiles.apple(keyFile: keys.key, issuer: SimulatedApple.appleIssuer)
+        _ = try keys.create()
+        let apple = try KeyFiles.apple(keyFile: keys.key, issuer: issuer)
         let cluster = try await LocalCluster.start(at: directory + "/postgres")
         let place = DevelopmentPlace(directory: directory, apple: apple, cluster: cluster)
         do {
@@ -43,6 +46,16 @@ struct DevelopmentPlace {
         await cluster.stop()
     }
 
+    /// Where the cluster is, for the reader: elsewhere where PostgreSQL's user can't enter the working directory.
+    var clusterDirectory: String {
+        cluster.directory == directory + "/postgres" ? ".siwad/postgres" : cluster.directory
+    }
+
+    /// The directories that hold it all, for the reader.
+    var directories: String {
+        cluster.directory.hasPrefix(directory + "/") ? ".siwad" : ".siwad and \(cluster.directory)"
+    }
+
     /// How to connect to the database, as the role that owns it. A later keyword wins (libpq, "Connection Strings").
     var conninfo: String { cluster.conninfo(database: Self.name) + " user=\(Self.name)" }
 
@@ -51,12 +64,16 @@ struct DevelopmentPlace {
         [.databaseURL: conninfo, .keysURL: "file://\(directory)/apple/keys.json"]
     }
 
-    /// Writes `siwad.yaml`, with which the operator's commands find the same database, keys and endpoints.
+    /// Writes `siwad.yaml`, with which the operator's commands find the same database, keys and endpoints, and simulate the
+    /// same Apple.
     ///
     /// - Parameter listening: the addresses of the endpoints.
     func writeConfiguration(_ configuration: Configuration, listening: [SettingKey: String]) throws {
-        let ours = flags.merging(listening) { _, bound in bound }
-        let keys: [SettingKey] = [.databaseURL, .apps, .listen, .notificationPath, .operationsListen, .keysURL]
+        var ours = flags.merging(listening) { _, bound in bound }
+        ours[.issuer] = apple.issuer
+        let keys: [SettingKey] = [
+            .databaseURL, .apps, .listen, .notificationPath, .operationsListen, .keysURL, .issuer,
+        ]
         let lines = keys.compactMap { key in
             let text = ours[key] ?? configuration.entries.first { $0.key == key }?.text
             return text.map { "\(key.rawValue): \(JSONText.string($0).line)\n" }
