@@ -6,6 +6,8 @@ struct Listing<Row> {
     let rows: [Row]
     /// What one row and several rows are called.
     let nouns: (one: String, many: String)
+    /// Which ones a limit leaves, in the order in which they are printed: the first, or the latest.
+    var part = "first"
     /// The table's columns.
     let columns: [Table.Column]
     /// A row of the table.
@@ -24,7 +26,7 @@ struct Listing<Row> {
         console.print(lines: table.lines(style: console.style))
         if rows.count == options.limit, console.style.width != nil {
             console.note(
-                "the first \(options.limit) \(options.limit == 1 ? nouns.one : nouns.many); --limit shows more"
+                "the \(part) \(options.limit) \(options.limit == 1 ? nouns.one : nouns.many); --limit shows more"
             )
         }
     }

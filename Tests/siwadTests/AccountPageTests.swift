@@ -74,20 +74,20 @@ private func page(
                 isLive: false
             )
         ],
-        history: [
+        history: ["authorized", "revoked"].map { former in
             AccountChange(
                 team: team,
                 subject: person,
                 app: app,
                 facet: "consent",
-                fromState: "authorized",
+                fromState: former,
                 toState: "revoked",
                 eventTime: revoked,
                 recordedAt: revoked + .seconds(10),
                 notificationID: id,
                 sessionsEnded: 2
             )
-        ],
+        },
         letters: []
     )
 }

@@ -77,6 +77,24 @@ struct LookupCommandTests {
         }
     }
 
+    @Test("Where a limit may have cut a list, a terminal is told which part it shows.")
+    func part() async throws {
+        try await withTraffic { environment, _ in
+            let cases = [
+                (["accounts", "history"], "latest", "change"), (["accounts", "list"], "first", "account"),
+                (["sessions", "list"], "first", "session"), (["notifications", "list"], "first", "notification"),
+            ]
+            for (command, part, noun) in cases {
+                let result = await siwadCommand(
+                    command + ["--limit", "1"],
+                    environment: environment,
+                    style: OutputStyle(width: 80, usesColor: false)
+                )
+                #expect(result.errors == "the \(part) 1 \(noun); --limit shows more\n")
+            }
+        }
+    }
+
     @Test("A notification is listed without its token, and shown with it.")
     func tokens() async throws {
         try await withTraffic { environment, _ in

@@ -30,17 +30,68 @@ private func state(_ state: String, team: TeamID = team) -> AccountState {
     )
 }
 
-private let change = AccountChange(
-    team: team,
-    subject: person,
-    app: app,
-    facet: "consent",
-    fromState: "authorized",
-    toState: "revoked",
-    eventTime: time("2026-02-03T04:05:06Z"),
-    recordedAt: time("2026-02-03T04:05:16Z"),
-    notificationID: "H20GBS4ytjusfHJsbmBE6A",
-    sessionsEnded: 2
+private func change(
+    _ facet: String,
+    from fromState: String,
+    to toState: String,
+    sessionsEnded: Int = 2
+) -> AccountChange {
+    AccountChange(
+        team: team,
+        subject: person,
+        app: app,
+        facet: facet,
+        fromState: fromState,
+        toState: toState,
+        eventTime: time("2026-02-03T04:05:06Z"),
+        recordedAt: time("2026-02-03T04:05:16Z"),
+        notificationID: "H20GBS4ytjusfHJsbmBE6A",
+        sessionsEnded: sessionsEnded
+    )
+}
+
+/// Every change that there is.
+private let changes = [
+    change("consent", from: "unknown", to: "authorized"), change("consent", from: "authorized", to: "revoked"),
+    change("consent", from: "authorized", to: "authorized", sessionsEnded: 10_000),
+    change("consent", from: "revoked", to: "revoked"), change("account", from: "active", to: "deleted"),
+    change("email", from: "deliverable", to: "undeliverable"),
+    change("email", from: "undeliverable", to: "deliverable"),
+]
+
+private func letter(_ reason: DeadLetterReason, _ status: DeadLetterStatus) -> KeptDeadLetter {
+    KeptDeadLetter(
+        id: 9_999_999,
+        receivedAt: time("2026-02-03T04:05:06Z"),
+        lastReceivedAt: time("2026-02-03T04:05:06Z"),
+        deliveries: 1,
+        reason: reason,
+        rawReason: reason.rawValue,
+        detail: "Nobody knows it.",
+        status: status,
+        attempts: 10_000,
+        notificationID: "H20GBS4ytjusfHJsbmBE6A",
+        audience: app.rawValue,
+        subject: person.rawValue,
+        eventType: "consent-revoked",
+        verifiedKeyID: nil,
+        verifiedAt: nil,
+        lastFailedAt: nil,
+        lastFailedBy: nil,
+        resolvedAt: nil,
+        resolvedBy: nil,
+        note: nil,
+        outcome: nil
+    )
+}
+
+private let count = DeadLetterCount(
+    group: app.rawValue,
+    open: 999_999_999,
+    replayed: 99_999_999,
+    discarded: 999_999_999,
+    oldestOpenAt: time("2026-01-02T03:04:05Z"),
+    newestAt: time("2026-02-03T04:05:06Z")
 )
 
 private let session = AccountSession(
@@ -89,13 +140,18 @@ private let notification = LoggedNotification(
 struct RenderingTests {
     private let narrow = OutputStyle(width: 80, usesColor: false)
 
-    @Test("fits 80 columns.")
+    @Test("fits 80 columns, whatever the words and however many there are.")
     func fits() {
         let teams = [state("authorized"), state("revoked", team: TeamID("F6G7H8I9J0"))]
-        let tables: [Table] = [
-            AccountListings.states(teams).table, AccountListings.history([change]).table,
-            AccountListings.sessions([session]).table, NotificationListing.list([notification]).table,
-        ]
+        let letters = DeadLetterReason.allCases.flatMap { reason in
+            DeadLetterStatus.allCases.map { letter(reason, $0) }
+        }
+        let tables: [Table] =
+            [
+                AccountListings.states(teams).table, AccountListings.history(changes).table,
+                AccountListings.sessions([session]).table, NotificationListing.list([notification]).table,
+                DeadLetterListing.list(letters).table, DeadLetterListing.list([letters[0]]).table,
+            ] + DeadLetterGrouping.allCases.map { DeadLetterListing.counts([count], by: $0).table }
         let lines = tables.flatMap { $0.lines(style: narrow) }
         for line in lines { #expect(VisibleText.width(line) <= 80, "\(line)") }
     }
@@ -116,23 +172,35 @@ struct RenderingTests {
         #expect(state("unknown").since == nil)
     }
 
-    @Test("tells a revocation that only ended older sessions from one that revoked the consent.")
-    func olderSessions() {
-        let late = AccountChange(
-            team: team,
-            subject: person,
-            app: app,
-            facet: "consent",
-            fromState: "authorized",
-            toState: "authorized",
-            eventTime: change.eventTime,
-            recordedAt: change.recordedAt,
-            notificationID: "x",
-            sessionsEnded: 1
-        )
-        let lines = AccountListings.history([late, change]).table.lines(style: .plain)
-        #expect(lines[1].contains("  authorized, older sessions  "))
-        #expect(lines[2].contains("  revoked  "))
+    @Test("says in a word what changed, and tells a revocation that only ended older sessions from others.")
+    func words() {
+        let lines = AccountListings.history(changes).table.lines(style: .plain).dropFirst()
+        let words = [
+            "authorized", "revoked", "older sessions", "older sessions", "deleted", "mail off", "mail on",
+        ]
+        #expect(lines.count == words.count)
+        for (line, word) in zip(lines, words) { #expect(line.contains("  \(word)  "), "\(line)") }
+        #expect(AccountListings.json(changes[2]).line.contains(#""from_state":"authorized","to_state":"authorized""#))
+    }
+
+    @Test("keeps apart what it cuts.")
+    func cuts() {
+        let reasons = DeadLetterReason.allCases.map(\.rawValue)
+        let counts = reasons.map {
+            DeadLetterCount(
+                group: $0,
+                open: count.open,
+                replayed: count.replayed,
+                discarded: count.discarded,
+                oldestOpenAt: count.oldestOpenAt,
+                newestAt: count.newestAt
+            )
+        }
+        let groups = DeadLetterListing.counts(counts, by: .reason).table.lines(style: narrow).map { $0.prefix(12) }
+        #expect(Set(groups).count == reasons.count + 1)
+        let statuses = DeadLetterStatus.allCases.map { letter(.unknownEventType, $0) }
+        let words = DeadLetterListing.list(statuses).table.lines(style: narrow).map { $0.suffix(6) }
+        #expect(words == ["STATUS", "  open", "repla…", "disca…"].map { $0[...] })
     }
 
     @Test("as JSON has the names of the database.")

@@ -28,6 +28,7 @@ enum AccountListings {
         Listing(
             rows: rows,
             nouns: ("change", "changes"),
+            part: "latest",
             columns: [
                 .init("TIME (UTC)"), .init("SUB", cut: .middle, minimumWidth: 13),
                 .init("APP", cut: .start, minimumWidth: 8), .init("WHAT"),
@@ -62,13 +63,16 @@ enum AccountListings {
         )
     }
 
-    /// What changed: the facet says itself by its states, but for the mail's.
+    /// What changed, in a few letters; where no state did, sessions of an earlier time were ended.
     static func what(_ change: AccountChange) -> Table.Cell {
-        let subject = change.facet == "email" ? "mail " : ""
-        if change.fromState == change.toState {
-            return Table.Cell("\(subject)\(change.toState), older sessions", color: .yellow)
-        }
-        return Table.Cell("\(subject)\(change.toState)", color: color(change.toState))
+        if change.fromState == change.toState { return Table.Cell("older sessions", color: .yellow) }
+        let text =
+            switch change.toState {
+            case "undeliverable": word(.forwardingDisabled)
+            case "deliverable": word(.forwardingEnabled)
+            default: change.toState
+            }
+        return Table.Cell(text, color: color(change.toState))
     }
 
     /// A state in its colour.

@@ -12,9 +12,9 @@ enum DeadLetterListing {
             nouns: ("dead letter", "dead letters"),
             columns: [
                 .init("ID", isRightAligned: true), .init("RECEIVED (UTC)"), .init("REASON"),
-                .init("TRIED", isRightAligned: true), .init("APP", cut: .start, minimumWidth: 10),
+                .init("TRIED", isRightAligned: true), .init("APP", cut: .start, minimumWidth: 8),
                 .init("TYPE", cut: .end, minimumWidth: 8),
-            ] + (tellsStatus ? [.init("STATUS")] : []),
+            ] + (tellsStatus ? [.init("STATUS", cut: .end, minimumWidth: 6)] : []),
             cells: { row in
                 [
                     Table.Cell("\(row.id)"), Table.Cell(row.receivedAt.shortColumn), Table.Cell(row.rawReason),
@@ -32,9 +32,9 @@ enum DeadLetterListing {
             rows: rows,
             nouns: ("dead letter", "dead letters"),
             columns: [
-                .init(grouping.rawValue.uppercased(), cut: grouping == .app ? .start : .end, minimumWidth: 16),
+                .init(grouping.rawValue.uppercased(), cut: grouping == .app ? .start : .end, minimumWidth: 12),
                 .init("OPEN", isRightAligned: true), .init("REPLAYED", isRightAligned: true),
-                .init("DISCARDED", isRightAligned: true), .init("OLDEST OPEN (UTC)"), .init("NEWEST (UTC)"),
+                .init("DISCARDED", isRightAligned: true), .init("OPEN SINCE (UTC)"), .init("NEWEST (UTC)"),
             ],
             cells: { row in
                 [
