@@ -2,7 +2,7 @@
 struct ConfigurationFile: Sendable, Equatable {
     /// A value and where it stands.
     struct Item: Sendable, Equatable {
-        /// The items of a list are joined with commas.
+        /// The items of a list are joined with commas. Empty: the key has no value, or no members.
         var text: String
         var isList: Bool
         var line: Int
@@ -24,6 +24,7 @@ struct ConfigurationFile: Sendable, Equatable {
     private mutating func add(_ node: YAMLNode, prefix: String) throws(YAMLError) {
         switch node.content {
         case .mapping(let members):
+            if members.isEmpty, !prefix.isEmpty { try addEmpty(node, named: prefix) }
             for member in members {
                 let name = String(member.key.map { $0 == "-" || $0 == "." ? "_" : $0 })
                 try add(member.value, prefix: prefix.isEmpty ? name : prefix + "_" + name)
@@ -40,8 +41,13 @@ struct ConfigurationFile: Sendable, Equatable {
         case .scalar(let text):
             try add(Item(text: text, isList: false, line: node.line), named: prefix)
         case .null:
-            break
+            try addEmpty(node, named: prefix)
         }
+    }
+
+    /// Its name is to be checked all the same.
+    private mutating func addEmpty(_ node: YAMLNode, named name: String) throws(YAMLError) {
+        try add(Item(text: "", isList: false, line: node.line), named: name)
     }
 
     private mutating func add(_ item: Item, named name: String) throws(YAMLError) {

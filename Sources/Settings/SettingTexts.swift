@@ -79,6 +79,8 @@ struct SettingTexts {
         }
         for (name, item) in file.items.sorted(by: { $0.value.line < $1.value.line }) {
             guard let key = SettingKey(rawValue: name) else {
+                // Of a group, everything may be commented out.
+                if item.text.isEmpty, Self.isGroup(name) { continue }
                 let guess = KeyGuess.nearest(to: name, among: SettingKey.allCases.map(\.rawValue))
                 problems.append("\(path), line \(item.line): unknown setting \(Self.quoted(name))\(Self.advice(guess))")
                 continue
@@ -144,6 +146,11 @@ struct SettingTexts {
         } catch {
             problems.append("\(variable): \(Unshown.shown(path)): \(error)")
         }
+    }
+
+    /// Whether there are settings whose names begin with this one: `keys` of `keys_url`.
+    private static func isGroup(_ name: String) -> Bool {
+        SettingKey.allCases.contains { $0.rawValue.hasPrefix(name + "_") }
     }
 
     private static func advice(_ guess: String?) -> String {

@@ -186,6 +186,23 @@ struct ConfigurationTests {
         )
     }
 
+    @Test("names unknown keys of the file that have no value, too; a known one without is not set.")
+    func withoutValue() throws {
+        #expect(
+            problems(files: ["siwad.yaml": "lissten:\nanything: {}\nspool:\n  colour: ~\n"])
+                == [
+                    "siwad.yaml, line 1: unknown setting “lissten”: did you mean listen?",
+                    "siwad.yaml, line 2: unknown setting “anything”: siwad config lists the known ones",
+                    "siwad.yaml, line 4: unknown setting “spool_colour”: siwad config lists the known ones",
+                ]
+        )
+        let unset = "listen:\ntls_key: null\nbatch-limit: ~\nkeys:\n#  url: left out\ndatabase: {}"
+        let configuration = try load(files: ["siwad.yaml": unset])
+        for key in [SettingKey.listen, .tlsKey, .batchLimit, .keysURL, .databaseURL] {
+            #expect(configuration.origin(of: key) == .unset, "\(key)")
+        }
+    }
+
     @Test("names the flag or the line of the file that holds a malformed value.")
     func places() {
         #expect(problems(flags: [.batchLimit: "x"])[0].hasPrefix("--batch-limit is “x”: "))

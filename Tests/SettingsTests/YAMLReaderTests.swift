@@ -26,6 +26,7 @@ struct YAMLReaderTests {
                 "issuer": "https://appleid.apple.com",
                 "apps": "A1B2C3D4E5/com.example.app+com.example.it's",
                 "database_url": "postgres://siwad:p#w@localhost/siwa",
+                "spool_directory": "",
                 "batch_limit": "64",
             ]
         )
@@ -66,9 +67,16 @@ struct YAMLReaderTests {
         #expect(
             try items(text) == [
                 "listen": "[::1]:8080", "database_url": "postgres://a@b:😀/x", "database_connections": "3",
-                "apps": "A1B2C3D4E5/a,A1B2C3D4E5/b",
+                "apps": "A1B2C3D4E5/a,A1B2C3D4E5/b", "tls_key": "",
             ]
         )
+    }
+
+    @Test("may have keys without a value, and knows them all the same.")
+    func withoutValue() throws {
+        let file = try ConfigurationFile(parsing: Array("a:\nb: ~\nc: {}\nd:\n  e: null\n".utf8))
+        #expect(file.items.mapValues(\.text) == ["a": "", "b": "", "c": "", "d_e": ""])
+        #expect(file.items["c"]?.line == 3)
     }
 
     @Test("knows the line of each key, whatever ends the lines.")
