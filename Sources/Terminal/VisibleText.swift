@@ -74,15 +74,9 @@ public enum VisibleText {
         }
     }
 
-    /// The wide blocks of Unicode's East Asian Width, roughly.
+    /// By what it begins with: what joins that is of no width.
     private static func width(_ character: Character) -> Int {
         guard let scalar = character.unicodeScalars.first else { return 0 }
-        return switch scalar.value {
-        case 0x1100...0x115f, 0x2e80...0xa4cf, 0xac00...0xd7a3, 0xf900...0xfaff, 0xfe30...0xfe6f, 0xff00...0xff60,
-            0xffe0...0xffe6, 0x1f300...0x1f64f, 0x1f900...0x1f9ff, 0x20000...0x3fffd:
-            2
-        default:
-            1
-        }
+        return isWide(scalar) ? 2 : 1
     }
 }

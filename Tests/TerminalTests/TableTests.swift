@@ -74,11 +74,13 @@ struct TableTests {
 
 @Suite("Visible text")
 struct VisibleTextTests {
-    @Test("measures wide characters as two columns.")
+    @Test("measures wide characters as two columns, pictures among them.")
     func width() {
         #expect(VisibleText.width("abc") == 3)
         #expect(VisibleText.width("名前") == 4)
         #expect(VisibleText.width("é") == 1)
+        for wide in "한、Ａ𠀀😀🚀🛫🟢🟫🥇🩷✅❌☔♈⚡➕⏰⭐👍🏽👩‍💻" { #expect(VisibleText.width(String(wide)) == 2, "\(wide)") }
+        for narrow in "✓✗⚠☀…–█“яﾊ𝒳" { #expect(VisibleText.width(String(narrow)) == 1, "\(narrow)") }
     }
 
     @Test("is cut to the very limit.", arguments: 0...12)

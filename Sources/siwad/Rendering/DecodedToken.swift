@@ -44,15 +44,20 @@ struct DecodedToken {
         return "\(text) (\(WallTime(secondsOrMilliseconds: number).column) UTC)"
     }
 
-    /// The text in pieces of so many characters.
+    /// The text in pieces of at most so many columns.
     private static func pieces(_ text: String, of width: Int?) -> [String] {
-        guard let width, text.count > width else { return [text] }
+        guard let width, VisibleText.width(text) > width else { return [text] }
         var pieces: [String] = []
-        var rest = text[...]
-        while !rest.isEmpty {
-            pieces.append(String(rest.prefix(width)))
-            rest = rest.dropFirst(width)
+        var (piece, columns) = ("", 0)
+        for character in text {
+            let more = VisibleText.width(String(character))
+            if columns + more > width {
+                pieces.append(piece)
+                (piece, columns) = ("", 0)
+            }
+            piece.append(character)
+            columns += more
         }
-        return pieces
+        return pieces + [piece]
     }
 }
