@@ -51,14 +51,18 @@ struct DecisionOutput {
         let console = invocation.console
         let start = ContinuousClock.now
         var bar: ProgressBar?
-        let report = try await decision.carryOut(on: pool) { report in
-            guard let width = console.barWidth, .now - start >= ReplayOutput.patience else { return }
-            if bar == nil { bar = ProgressBar(title: verb.rawValue, total: report.selection.total) }
-            let done = report.changed + report.refused
-            if let line = bar?.advanced(to: done, after: .now - start, width: width) { console.redraw(line) }
+        let report: DeadLetterDecision.Report?
+        do {
+            // Also before an error, which needs a line of its own.
+            defer { if bar != nil { console.note("") } }
+            report = try await decision.carryOut(on: pool) { report in
+                guard let width = console.barWidth, .now - start >= ReplayOutput.patience else { return }
+                if bar == nil { bar = ProgressBar(title: verb.rawValue, total: report.selection.total) }
+                let done = report.changed + report.refused
+                if let line = bar?.advanced(to: done, after: .now - start, width: width) { console.redraw(line) }
+            }
         }
         guard let report else { throw nothing }
-        if bar != nil { console.note("") }
         if json {
             console.print(
                 JSONText.object([
