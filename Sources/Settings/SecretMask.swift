@@ -1,7 +1,15 @@
 /// Masks what must not be seen of a libpq connection string.
 enum SecretMask {
     private static let mask = "****"
-    private static let secrets: Set<String> = ["password", "sslpassword", "passwd"]
+    /// libpq's keywords that tell no secret (libpq, "Parameter Key Words"). What stands behind another word may be one.
+    private static let harmless: Set<String> = [
+        "application_name", "channel_binding", "client_encoding", "connect_timeout", "dbname",
+        "fallback_application_name", "gssencmode", "gsslib", "host", "hostaddr", "keepalives", "keepalives_count",
+        "keepalives_idle", "keepalives_interval", "krbsrvname", "options", "passfile", "port", "replication",
+        "requirepeer", "requiressl", "service", "ssl_max_protocol_version", "ssl_min_protocol_version", "sslcert",
+        "sslcompression", "sslcrl", "sslcrldir", "sslkey", "sslmode", "sslrootcert", "sslsni",
+        "target_session_attrs", "tcp_user_timeout", "user",
+    ]
 
     /// The text with every password replaced; one that can't be read is masked whole.
     ///
@@ -46,8 +54,10 @@ enum SecretMask {
         return nil
     }
 
+    /// Whether a parameter of a URI is a password, its name misspelt perhaps.
     private static func isSecret(_ name: String) -> Bool {
-        secrets.contains(name.filter { !$0.isWhitespace }.lowercased())
+        let name = name.filter { !$0.isWhitespace }.lowercased()
+        return name.contains("pass") && !harmless.contains(name)
     }
 
     /// Undoes escapes as libpq does before it looks a name up; what is no escape stays.
@@ -71,10 +81,12 @@ enum SecretMask {
         var rest = text[...].drop(while: \.isWhitespace)
         while !rest.isEmpty {
             guard let equals = rest.firstIndex(of: "=") else { return mask }
-            let name = String(rest[..<equals].filter { !$0.isWhitespace })
+            let words = rest[..<equals].split(whereSeparator: \.isWhitespace)
+            // The rest of a password that holds a space, perhaps.
+            guard words.count == 1, let name = words.first else { return mask }
             rest = rest[rest.index(after: equals)...].drop(while: \.isWhitespace)
             let value = takeValue(from: &rest)
-            shown.append("\(name)=\(isSecret(name) ? mask : value)")
+            shown.append("\(name)=\(harmless.contains(String(name)) ? value : mask)")
             rest = rest.drop(while: \.isWhitespace)
         }
         return shown.joined(separator: " ")

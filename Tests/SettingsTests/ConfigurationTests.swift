@@ -324,7 +324,9 @@ struct SecretMaskTests {
             ("host=h password=a://b?c@d dbname=x", "host=h password=**** dbname=x"),
             ("host=a password='it\\'s a' dbname=b", "host=a password=**** dbname=b"),
             ("host = a password = secret", "host=a password=****"),
-            ("host=a secret", "****"),
+            ("host=a secret", "****"), ("host=a passwordd=secret user=u", "host=a passwordd=**** user=u"),
+            ("host=a password=sec secret dbname=app", "****"),
+            ("postgres://h/db?passwordd=x", "postgres://h/db?passwordd=****"),
         ]
     )
     func masked(text: String, shown: String) {

@@ -229,6 +229,19 @@ struct CommandRunnerTests {
     }
 
     @Test(
+        "of config shows all settings, and then what libpq can't read.",
+        arguments: ["postgres://u:geheim@h:x/db", "postgres://u:p@geheim@h/db", "host=h passwordd=geheim"]
+    )
+    func unreadableURL(url: String) async {
+        let result = await siwad("config", environment: ["SIWAD_DATABASE_URL": url])
+        #expect(result.status == .configuration)
+        #expect(result.lines.count { $0.hasPrefix("SIWAD_DATABASE_URL ") } == 1)
+        #expect(result.errors.contains("SIWAD_DATABASE_URL"))
+        #expect(result.errors.split(separator: "\n").count == 1)
+        #expect(!(result.output + result.errors).contains("geheim"))
+    }
+
+    @Test(
         "whose output is lost fails, and says so in one line.",
         arguments: [
             ["config"], ["config", "--json"], ["migrate", "sql"], ["--help"], ["serve", "--help"], ["--version"],

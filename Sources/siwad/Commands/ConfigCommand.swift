@@ -29,6 +29,8 @@ struct ConfigCommand: Command {
     }
 
     func run(_ invocation: Invocation) async throws {
+        // What libpq can't read is found out here rather than by whoever wants to connect.
+        if invocation.configuration.database != .notConfigured { _ = try invocation.configuration.connectionSettings() }
         print(invocation.configuration.entries, to: invocation.console)
     }
 
