@@ -1,4 +1,5 @@
 import AppleSimulator
+import Foundation
 import Postgres
 import TestSupport
 import Testing
@@ -40,6 +41,38 @@ struct RoleTests {
         }
         await connection.close()
         return refusals
+    }
+
+    /// What README has an application's role granted, for a role of another name.
+    private static func readmeGrants(to role: String) throws -> String {
+        let root = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../..")
+        let text = try String(contentsOf: root.appending(path: "README.md"), encoding: .utf8)
+        let start = try #require(text.firstRange(of: "CREATE ROLE shop LOGIN;"))
+        return String(text[start.lowerBound...].prefix { $0 != "`" }).replacing("shop", with: role)
+    }
+
+    @Test("With the rights that README gives it, an application can do what it has to, and not rewrite the history.")
+    func application() async throws {
+        try await Scene.withDaemon { scene, _, _ in
+            let role = "shop_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
+            try await scene.run(Self.readmeGrants(to: role))
+            let allowed = [
+                "SELECT siwa.record_sign_in('com.example.one', 'p', 'a@b.example', true)",
+                "SELECT siwa.open_session('com.example.one', 'p', 's')", "SELECT siwa.session_is_live('s')",
+                "SELECT siwa.end_session('s')", "SELECT FROM siwa.account_states", "SELECT FROM siwa.account_history",
+                "SELECT FROM siwa.sessions", "SELECT FROM siwa.live_sessions",
+                "SELECT FROM siwa.undeliverable_addresses",
+            ]
+            let refused = [
+                "UPDATE siwa.account_changes SET event_time = now()", "DELETE FROM siwa.account_changes",
+                "SELECT FROM siwa.notifications", "SELECT FROM siwa.dead_letters",
+                "INSERT INTO siwa.signing_keys (kid, jwk) VALUES ('k', '{\"kid\":\"k\"}')",
+            ]
+            let refusals = try await refusals(allowed + refused, as: "\(scene.conninfo) user=\(role)")
+            #expect(allowed.allSatisfy { refusals[$0] == .some(nil) }, "\(refusals)")
+            #expect(refused.allSatisfy { refusals[$0] == "42501" }, "\(refusals)")
+            try await scene.run("DROP OWNED BY \(role); DROP ROLE \(role)")
+        }
     }
 
     private static let changesOfStructure = [
