@@ -103,7 +103,7 @@ public struct KeySetFetcher: Sendable {
         default:
             AppleClientError(
                 .unreachable,
-                "cannot reach \(address): \(PlainCause.words(for: error)); check the network and the URL"
+                "cannot reach \(address): \(PlainCause.words(for: error, from: address)); check the network and the URL"
             )
         }
     }

@@ -108,7 +108,7 @@ public struct NotificationSender: Sendable {
             let text = response.status == .ok ? "" : String(buffer: answer)
             return .answered(status: Int(response.status.code), body: String(text.prefix(4096)), latency: latency)
         } catch {
-            return .failed(PlainCause.words(for: error))
+            return .failed(PlainCause.words(for: error, from: url))
         }
     }
 }

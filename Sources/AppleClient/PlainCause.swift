@@ -1,32 +1,80 @@
 import AsyncHTTPClient
 import Glibc
 import NIOCore
+import NIOHTTP1
 import NIOPosix
+import NIOSSL
 
 /// Why a request had no answer, in an operator's words: what the libraries say names their own types and calls.
 enum PlainCause {
-    /// The words for an error of a request.
-    static func words(for error: any Error) -> String {
+    /// The words for an error of a request to a URL. They are never a library's own, which name types, files and lines:
+    /// what nobody expected has general ones.
+    static func words(for error: any Error, from url: String) -> String {
         switch error {
         case let error as IOError:
             lowercased(String(cString: strerror(error.errnoCode)))
         case let error as NIOConnectionError:
             // An address that refused says more than a look-up that found none of the other kind.
-            error.connectionErrors.first.map { words(for: $0.error) } ?? "the host name \(error.host) is not known"
+            error.connectionErrors.first.map { words(for: $0.error, from: url) } ?? unknown(error.host)
         case let error as SocketAddressError.UnknownHost:
-            "the host name \(error.host) is not known"
+            unknown(error.host)
         case let error as HTTPClientError where KeySetFetcher.timeouts.contains(error):
-            "no answer in time"
-        case let error as HTTPClientError where error == .remoteConnectionClosed:
-            "the connection was closed before an answer came"
-        case let error as HTTPClientError:
+            late
+        case let error as HTTPClientError where [.remoteConnectionClosed, .uncleanShutdown].contains(error):
+            closed
+        case let error as HTTPClientError where plain.contains(error):
             lowercased(error.shortDescription)
+        case NIOSSLError.handshakeFailed(let cause):
+            words(forHandshake: "\(cause)", with: host(of: url))
+        case let error as NIOSSLExtraError where error == .failedToValidateHostname:
+            "the certificate of \(host(of: url)) is for another name"
+        case ChannelError.connectTimeout:
+            late
+        case NIOSSLError.uncleanShutdown, HTTPParserError.invalidEOFState, HTTPParserError.closedConnection,
+            ChannelError.eof, ChannelError.inputClosed, ChannelError.outputClosed, ChannelError.ioOnClosedChannel,
+            ChannelError.alreadyClosed:
+            closed
+        case is HTTPParserError:
+            "the answer is not HTTP"
+        case is NIOTooManyBytesError:
+            "the answer is too long"
+        case is CancellationError:
+            "interrupted"
         default:
-            "\(error)"
+            "the connection failed"
         }
     }
 
+    /// The words for a TLS handshake that failed.
+    ///
+    /// - Parameter report: what BoringSSL says of it. Its codes are to be had in its text only.
+    static func words(forHandshake report: String, with host: Substring) -> String {
+        if report.contains("CERTIFICATE_VERIFY_FAILED") {
+            return "this machine does not trust the certificate of \(host) "
+                + "(use one of a known authority, or http: to a loopback address)"
+        }
+        if report.contains("EOF during handshake") { return "\(host) closed the connection in the TLS handshake" }
+        return "the TLS handshake with \(host) failed (perhaps it speaks http: only)"
+    }
+
+    private static let late = "no answer in time"
+    private static let closed = "the connection was closed before an answer came"
+
+    private static func unknown(_ host: String) -> String { "the host name \(host) is not known" }
+
+    /// Errors of the client whose short description is plain enough.
+    private static let plain: [HTTPClientError] = [.invalidURL, .emptyHost, .cancelled]
+
     private static func lowercased(_ text: String) -> String {
         text.prefix(1).lowercased() + text.dropFirst()
+    }
+
+    /// The host as the URL has it, without a user's name and password.
+    private static func host(of url: String) -> Substring {
+        let rest = url.firstRange(of: "://").map { url[$0.upperBound...] } ?? url[...]
+        let authority = rest.prefix { $0 != "/" && $0 != "?" && $0 != "#" }
+        let place = authority.split(separator: "@").last ?? authority
+        if place.hasPrefix("["), let end = place.firstIndex(of: "]") { return place[...end] }
+        return place.prefix { $0 != ":" }
     }
 }

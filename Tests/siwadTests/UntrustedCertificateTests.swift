@@ -1,0 +1,94 @@
+import Terminal
+import Intake
+import NotificationServer
+import Settings
+import TestSupport
+import Testing
+
+@testable import siwad
+
+@Suite("An endpoint with a certificate of its own making", .timeLimit(.minutes(5)))
+struct UntrustedCertificateTests {
+    /// Runs `body` with the port of such an endpoint on 127.0.0.1.
+    private func withEndpoint(
+        _ directory: TemporaryDirectory,
+        _ body: (_ port: Int) async throws -> Void
+    ) async throws {
+        try directory.write(Array(Self.certificate.utf8), to: "tls-certificate.pem")
+        try directory.write(Array(Self.key.utf8), to: "tls-key.pem")
+        let environment = [
+            "SIWAD_APPS": "AAAAAAAAAA/com.example.one",
+            "SIWAD_DATABASE_URL": "host=/nowhere",
+            "SIWAD_TLS_CERTIFICATE": directory.file("tls-certificate.pem"),
+            "SIWAD_TLS_KEY": directory.file("tls-key.pem"),
+        ]
+        let daemon = try Daemon(try Configuration(from: SettingsSources(environment: environment)))
+        let (ports, running) = AsyncStream.makeStream(of: Int.self)
+        let server = NotificationServer(
+            address: ListenAddress(host: "127.0.0.1", port: 0),
+            path: "/",
+            certificates: daemon.certificates,
+            metrics: daemon.metrics,
+            eventLoops: daemon.loops,
+            log: daemon.log,
+            onRunning: { running.yield($0) }
+        ) { _ in
+            LaneInterface { _, _ in .acknowledged }
+        }
+        do {
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                group.addTask { try await server.run() }
+                var iterator = ports.makeAsyncIterator()
+                guard let port = await iterator.next() else { throw CancellationError() }
+                try await body(port)
+                group.cancelAll()
+            }
+        } catch {
+            await daemon.close()
+            throw error
+        }
+        await daemon.close()
+    }
+
+    @Test("is named as one that isn't trusted, in plain words, to who sends there or fetches keys.")
+    func untrusted() async throws {
+        let directory = try TemporaryDirectory()
+        _ = await siwad("simulate", "keys", "--out", directory.path)
+        try await withEndpoint(directory) { port in
+            let cause =
+                "this machine does not trust the certificate of 127.0.0.1 "
+                + "(use one of a known authority, or http: to a loopback address)"
+            let event = ["--key", directory.file("key.pem"), "--type", "x", "--app", "com.example.one"]
+            let sent = await siwadCommand(["simulate", "send"] + event + ["https://127.0.0.1:\(port)/"])
+            #expect(sent.status == .unavailable)
+            #expect(sent.errors == "siwad: no answer: \(cause): check the URL\n")
+            let url = "https://127.0.0.1:\(port)/keys"
+            let verified = await siwad("verify", "/dev/null", environment: ["SIWAD_KEYS_URL": url])
+            #expect(verified.status == .unavailable)
+            #expect(verified.errors == "siwad: cannot reach \(url): \(cause); check the network and the URL\n")
+        }
+    }
+
+    /// Self-signed, of the name `localhost`; good for nothing but these tests.
+    private static let certificate = """
+        -----BEGIN CERTIFICATE-----
+        MIIBfjCCASWgAwIBAgIUCuD7LLMM+J4B0nl/9QBwquUkTekwCgYIKoZIzj0EAwIw
+        FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTAyNDYxNloYDzIxMjYxMDI4
+        MDI0NjE2WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+        PQMBBwNCAAQonx6LN8cQ/bGdW1XouXavGXIq27cTi3SQt8x197P6X3Rk/vCLOWcd
+        lGg6wzv5oj0tyWmklY0Nc+zBS5PgkZ8To1MwUTAdBgNVHQ4EFgQUXw91nlnMCb49
+        k/6YVPULpAiELuMwHwYDVR0jBBgwFoAUXw91nlnMCb49k/6YVPULpAiELuMwDwYD
+        VR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNHADBEAiANmS4ksbAUjUNmKGnysF+n
+        EDJ3xgLDexjaloGsP36r3AIgPaBAntseUg7Wu3+lFrooD13PtCRlDnR89FqO///z
+        nTI=
+        -----END CERTIFICATE-----
+        """
+
+    private static let key = """
+        -----BEGIN PRIVATE KEY-----
+        MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgUE7yJBm/+PxVYwoK
+        +B6/i7UEb8Gc2SptThWEw3LK8cWhRANCAAQonx6LN8cQ/bGdW1XouXavGXIq27cT
+        i3SQt8x197P6X3Rk/vCLOWcdlGg6wzv5oj0tyWmklY0Nc+zBS5PgkZ8T
+        -----END PRIVATE KEY-----
+        """
+}
