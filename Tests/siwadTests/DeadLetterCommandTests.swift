@@ -14,12 +14,20 @@ struct DeadLetterCommandTests {
     private static let apps = "AAAAAAAAAA/com.example.one"
 
     /// The letter of a notification that could not be processed; its token has a stand-in for a signature.
-    private static func letter(_ index: Int, _ reason: DeadLetterReason, app: String) -> ReceivedDeadLetter {
+    ///
+    /// - Parameter id: `jti` as it stands in the token, in JSON; nil: a good one.
+    private static func letter(
+        _ index: Int,
+        _ reason: DeadLetterReason,
+        app: String,
+        id: String? = nil
+    ) -> ReceivedDeadLetter {
         let received = WallTime(seconds: 1_790_000_000) + .seconds(60 * index)
         let event = #"{\"type\":\"consent-revoked\",\"sub\":\"person\#(index)\",\"event_time\":1789999990000}"#
+        let jti = #""jti\#(index)""#
         let claims =
             #"{"iss":"https://appleid.apple.com","aud":"\#(app)","exp":1790086400,"iat":1790000000,"#
-            + #""jti":"jti\#(index)","events":"\#(event)"}"#
+            + #""jti":\#(id ?? jti),"events":"\#(event)"}"#
         let parts = [#"{"kid":"gone","alg":"RS256"}"#, claims].map { Base64URL.encode(Array($0.utf8)) }
         let token = Array((parts.joined(separator: ".") + ".AAAA").utf8)
         return ReceivedDeadLetter(
@@ -144,6 +152,39 @@ struct DeadLetterCommandTests {
             let page = await siwad("dead-letters", "show", "4", environment: environment)
             #expect(page.output.contains("Nothing is left to do"))
             #expect(page.output.contains("by kim: applied"))
+        }
+    }
+
+    @Test("that go the same way share a cause only if it is the cause of them all.")
+    func causes() async throws {
+        try await with { environment, database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await connection.withSession { session throws(PostgresError) in
+                for (index, id) in [(5, "7"), (6, "8"), (7, "\"\"")] {
+                    let letter = Self.letter(index, .unknownAudience, app: "com.example.one", id: id)
+                    _ = try DeadLetters.record([letter], in: session)
+                }
+            }
+            await connection.close()
+            func replay(_ ids: [String], _ more: String...) async -> CommandResult {
+                let named = ids.flatMap { ["--id", $0] }
+                return await siwadCommand(["dead-letters", "replay"] + named + more, environment: environment)
+            }
+            let alike = await replay(["5", "6"], "--dry-run")
+            #expect(alike.lines.last?.hasSuffix("  “jti” is not a string.") == true, "\(alike.output)")
+            let various = await replay(["5", "6", "7"], "--dry-run")
+            #expect(various.lines.last?.hasSuffix("  various: --json shows each") == true, "\(various.output)")
+            let each = await replay(["5", "6", "7"], "--dry-run", "--json")
+            #expect(each.output.contains("“jti” is not a string."))
+            #expect(each.output.contains("“jti” is empty or longer than 256 bytes."))
+
+            let table = await replay(["5", "6", "7"], "--note", "why")
+            #expect(table.output.contains("  various: siwad dead-letters show explains each\n"), "\(table.output)")
+            let json = await replay(["5", "6", "7"], "--note", "why", "--json")
+            #expect(json.output.contains(#""became":"dead","#))
+            #expect(json.output.contains(#""detail":null,"count":3"#), "\(json.output)")
+            let cause = await replay(["5", "6"], "--note", "why", "--json")
+            #expect(cause.output.contains(#""detail":"“jti” is not a string.","count":2"#), "\(cause.output)")
         }
     }
 

@@ -19,6 +19,8 @@ struct ReplayOutput {
     private var lastReport: ReplayReport?
     /// The first letters of a rehearsal, as many as are listed.
     private var sample: [LetterFate] = []
+    /// The changes whose letters stay open for more than one cause.
+    private var various: Set<ReplayReport.Change> = []
 
     /// For one run, of at most `limit` letters.
     init(isRehearsal: Bool, json: Bool, limit: Int?, console: Console) {
@@ -31,6 +33,7 @@ struct ReplayOutput {
     /// Takes note of progress; in JSON, a rehearsal says at once what each letter would become.
     mutating func take(_ fates: [LetterFate], _ report: ReplayReport) {
         lastReport = report
+        compareDetails(of: fates, report)
         if isRehearsal, json {
             console.print(lines: fates.map { Self.json($0).line })
         } else if isRehearsal, sample.count < listed {
@@ -66,9 +69,9 @@ struct ReplayOutput {
             return
         }
         if json {
-            console.print(Self.json(report).line)
+            console.print(summary(report).line)
         } else {
-            console.print(lines: Self.table(report, "BECAME").lines(style: console.style))
+            console.print(lines: table(report, "BECAME").lines(style: console.style))
             console.print(Self.sentence(report))
         }
         if report.passedOver > 0 {
@@ -79,6 +82,17 @@ struct ReplayOutput {
             report.replayed == 0 ? .failed : .partlyFailed,
             "\(report.dead) of \(report.replayed + report.dead) stay open: siwad dead-letters show says why"
         )
+    }
+
+    /// Finds the changes whose sentence, that of the first letter, is not that of them all.
+    private mutating func compareDetails(of fates: [LetterFate], _ report: ReplayReport) {
+        for fate in fates {
+            guard case .dead(let reason, let detail) = fate.end else { continue }
+            for (change, first) in report.details
+            where change.from == fate.formerReason && change.reason == reason && first != detail {
+                various.insert(change)
+            }
+        }
     }
 
     private mutating func endBar() {
@@ -103,7 +117,7 @@ struct ReplayOutput {
                 console.print("… and \(report.replayed + report.dead - sample.count) more: --json shows all")
             }
             console.print()
-            console.print(lines: Self.table(report, "WOULD BECOME").lines(style: console.style))
+            console.print(lines: table(report, "WOULD BECOME").lines(style: console.style))
         }
         console.note("dry run: nothing was changed")
     }
@@ -122,15 +136,18 @@ extension ReplayOutput {
         }
     }
 
-    private static func table(_ report: ReplayReport, _ became: String) -> Table {
+    private func table(_ report: ReplayReport, _ became: String) -> Table {
         var table = Table([
             .init("REASON"), .init("LETTERS", isRightAligned: true), .init(became),
             .init("BECAUSE", cut: .end, minimumWidth: 12),
         ])
-        for (change, count) in rows(report) {
+        // What a dry run finds is written nowhere else.
+        let explanation = isRehearsal ? "--json shows each" : "siwad dead-letters show explains each"
+        for (change, count) in Self.rows(report) {
+            let detail = various.contains(change) ? "various: \(explanation)" : report.details[change]
             table.append([
                 Table.Cell(change.from.rawValue), Table.Cell("\(count)"),
-                Table.Cell(word(change), color: color(change.outcome)), Table.Cell(report.details[change]),
+                Table.Cell(Self.word(change), color: Self.color(change.outcome)), Table.Cell(detail),
             ])
         }
         return table
@@ -187,7 +204,7 @@ extension ReplayOutput {
         return .object(members + [.init("sessions_ended", .integer(Int64(fate.sessionsEnded)))])
     }
 
-    private static func json(_ report: ReplayReport) -> JSONText {
+    private func summary(_ report: ReplayReport) -> JSONText {
         .object([
             .init("matched", .integer(Int64(report.matched))), .init("replayed", .integer(Int64(report.replayed))),
             .init("dead", .integer(Int64(report.dead))), .init("passed_over", .integer(Int64(report.passedOver))),
@@ -195,12 +212,13 @@ extension ReplayOutput {
             .init(
                 "changes",
                 .array(
-                    rows(report).map { change, count in
-                        .object([
+                    Self.rows(report).map { change, count in
+                        let detail = various.contains(change) ? nil : report.details[change]
+                        return .object([
                             .init("reason", .string(change.from.rawValue)),
                             .init("became", .string(change.outcome?.rawValue ?? "dead")),
                             .init("dead_reason", JSONText(change.reason?.rawValue)),
-                            .init("detail", JSONText(report.details[change])),
+                            .init("detail", JSONText(detail)),
                             .init("count", .integer(Int64(count))),
                         ])
                     }
