@@ -53,13 +53,21 @@ extension NotificationPolicy {
             case .value(let seconds): ClaimTime.expiry(seconds)
             }
         if let expiresAt, let receivedAt = clock.receivedAt, receivedAt > expiresAt + leeway {
-            throw .deadLetter(.expired, "It arrived after the time in its claim “exp”.", at: .times)
+            throw .deadLetter(.expired, Self.lateness(claims.expiry), at: .times)
         }
         if let issuedAt, issuedAt > clock.latest {
             throw .deadLetter(.notYetValid, "Its claim “iat” lies in the future.", at: .times)
         }
         if let time = claims.event?.time.value.flatMap(ClaimTime.event), time > clock.latest {
             throw .deadLetter(.notYetValid, "Its “event_time” lies in the future.", at: .times)
+        }
+    }
+
+    /// Says by which claim it came too late.
+    private static func lateness(_ expiry: Claim<Int64>) -> String {
+        switch expiry {
+        case .absent: "It arrived more than a day after the time in its claim “iat”, and has no “exp”."
+        case .malformed, .value: "It arrived after the time in its claim “exp”."
         }
     }
 

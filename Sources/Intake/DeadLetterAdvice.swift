@@ -35,6 +35,8 @@ public struct DeadLetterAdvice: Sendable, Equatable {
         case .open:
             let replay = facts.replay
             switch letter.reason {
+            case .unknownAudience where !facts.canBeNamed:
+                (cause, remedy, command) = (facts.unknownApp, Facts.nameless, facts.discard)
             case .unknownAudience: (cause, remedy, command) = (facts.unknownApp, facts.nameApp, replay)
             case .unknownEventType: (cause, remedy, command) = (facts.unknownType, Facts.upgrade, replay)
             case .malformedClaims: (cause, remedy, command) = (facts.malformed, Facts.upgrade, replay)
@@ -67,6 +69,16 @@ private struct Facts {
     private var audience: String { letter.audience ?? "" }
 
     var unknownApp: String { "Apple signed it for the app “\(audience)”, which was not in SIWAD_APPS." }
+
+    /// Whether an entry of SIWAD_APPS can name the app: what the setting refuses, or reads as another name, can't be one.
+    var canBeNamed: Bool {
+        // Why it is refused is of no interest: no other spelling would fit the token.
+        let entry = try? AudienceMap(parsing: "AAAAAAAAAA/\(audience)")
+        return entry?.group(audience: audience) != nil
+    }
+
+    static let nameless =
+        "No app has such a name, and no entry of SIWAD_APPS can hold it, so a replay can't help: discard it."
 
     var nameApp: String {
         guard let apps, apps.group(audience: audience) == nil else {
@@ -101,17 +113,19 @@ private struct Facts {
         return try? JSONValue(parsing: jws.payload)
     }
 
-    /// How long after `exp` it came.
-    private var lateness: Duration? {
-        let claims = claims
-        let expiry = claims?["exp"]?.integer.map { WallTime(seconds: $0) }
-        let issued = claims?["iat"]?.integer.map { WallTime(seconds: $0) }
-        return (expiry ?? issued.map { $0 + .seconds(86_400) }).map { letter.receivedAt.duration(since: $0) }
+    /// How long after the time in a claim it came.
+    private func lateness(by claim: String) -> String? {
+        claims?[claim]?.integer.map { letter.receivedAt.duration(since: WallTime(seconds: $0)).inWords }
     }
 
     var late: String {
-        guard let lateness else { return letter.detail }
-        return "It reached siwad \(lateness.inWords) after its “exp”, with a leeway of \(leeway.inWords)."
+        if let lateness = lateness(by: "exp") {
+            return "It reached siwad \(lateness) after its “exp”, with a leeway of \(leeway.inWords)."
+        }
+        guard let lateness = lateness(by: "iat") else { return letter.detail }
+        return
+            "It has no “exp”, which makes it valid for a day, and reached siwad \(lateness) after its “iat”, with a "
+            + "leeway of \(leeway.inWords)."
     }
 
     static let acceptLate =

@@ -156,6 +156,10 @@ import Testing
         #expect(try stage.verdict(on: claims).notification?.expiresAt == end)
         let last = end + .seconds(Stage.leeway)
         #expect(try stage.verdict(on: claims, now: last).summary == "verified")
-        #expect(try stage.verdict(on: claims, now: last + .microseconds(1)).summary == "expired")
+        let late = try #require(try stage.verdict(on: claims, now: last + .microseconds(1)).deadLetter)
+        #expect(late.reason == .expired)
+        #expect(late.detail == "It arrived more than a day after the time in its claim “iat”, and has no “exp”.")
+        let dated = try #require(try stage.verdict(on: .notification, now: last + .microseconds(1)).deadLetter)
+        #expect(dated.detail == "It arrived after the time in its claim “exp”.")
     }
 }

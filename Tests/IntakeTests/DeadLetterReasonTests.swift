@@ -32,6 +32,21 @@ struct DeadLetterReasonTests {
         }
     }
 
+    @Test(
+        "unknown-audience: what SIWAD_APPS can't hold isn't to be added there, but discarded.",
+        arguments: ["", " ", "com.example.a b", "com.example.a,com.example.b", "com.example.a+com.example.b"]
+    )
+    func namelessAudience(_ app: String) async throws {
+        try await IntakeFixture.with { fixture in
+            await fixture.untilStoring()
+            #expect(await fixture.reception.answer(try fixture.body(app: app)) == .acknowledged)
+            let advice = try await fixture.advice()
+            #expect(advice.cause == "Apple signed it for the app “\(app)”, which was not in SIWAD_APPS.")
+            #expect(!advice.remedy.contains("TEAMID/"))
+            #expect(advice.command?.contains("dead-letters discard --id") == true)
+        }
+    }
+
     @Test("unknown-event-type: names the type; once siwad understands it, it is applied.")
     func unknownEventType() async throws {
         try await IntakeFixture.with { fixture in
@@ -77,6 +92,25 @@ struct DeadLetterReasonTests {
             #expect(try await fixture.isLive("old") == false)
             #expect(try await fixture.isLive("new"))
             #expect(try await fixture.texts("SELECT state FROM siwa.account_states") == ["authorized"])
+        }
+    }
+
+    @Test("expired: without an “exp” it says how long after its “iat” it came.")
+    func expiredWithoutExpiry() async throws {
+        try await IntakeFixture.with { fixture in
+            await fixture.untilStoring()
+            let issued = WallTime.now().wholeSeconds - 3 * 86_400
+            let claims =
+                #"{"iss":"https://appleid.apple.com","aud":"com.example.one","iat":\#(issued),"jti":"a","events":"#
+                + #"{"type":"consent-revoked","sub":"person","event_time":\#(issued)}}"#
+            let body = SimulatedApple.body(token: try fixture.apple.token(claims: claims))
+            #expect(await fixture.reception.answer(body) == .acknowledged)
+            let detail = try await fixture.letter().letter.detail
+            #expect(detail == "It arrived more than a day after the time in its claim “iat”, and has no “exp”.")
+            let cause = try await fixture.advice().cause
+            #expect(cause.hasPrefix("It has no “exp”, which makes it valid for a day, "), "\(cause)")
+            #expect(cause.contains(" 3d after its “iat”"), "\(cause)")
+            #expect(try await fixture.replay(acceptsExpired: true)?.lines == ["1 expired → applied"])
         }
     }
 

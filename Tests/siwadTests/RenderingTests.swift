@@ -203,6 +203,23 @@ struct RenderingTests {
         #expect(words == ["STATUS", "  open", "repla…", "disca…"].map { $0[...] })
     }
 
+    @Test("tells letters of an app with an empty name from those whose app could not be read.")
+    func emptyGroup() {
+        let counts = ["", nil].map { group in
+            DeadLetterCount(
+                group: group,
+                open: 1,
+                replayed: 0,
+                discarded: 0,
+                oldestOpenAt: count.oldestOpenAt,
+                newestAt: count.newestAt
+            )
+        }
+        let listing = DeadLetterListing.counts(counts, by: .app)
+        #expect(listing.table.lines(style: .plain).map { $0.prefix(3) } == ["APP", "\"\" ", "-  "])
+        #expect(counts.map { listing.json($0).line.contains(#""app":null"#) } == [false, true])
+    }
+
     @Test("as JSON has the names of the database.")
     func json() {
         #expect(

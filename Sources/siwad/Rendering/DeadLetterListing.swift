@@ -38,7 +38,7 @@ enum DeadLetterListing {
             ],
             cells: { row in
                 [
-                    Table.Cell(row.group), Table.Cell("\(row.open)", color: row.open > 0 ? .yellow : nil),
+                    label(row.group), Table.Cell("\(row.open)", color: row.open > 0 ? .yellow : nil),
                     Table.Cell("\(row.replayed)"), Table.Cell("\(row.discarded)"),
                     Table.Cell(row.oldestOpenAt?.shortColumn), Table.Cell(row.newestAt.shortColumn),
                 ]
@@ -52,6 +52,11 @@ enum DeadLetterListing {
                 ])
             }
         )
+    }
+
+    /// What a group is called: an empty name is another one than none.
+    private static func label(_ group: String?) -> Table.Cell {
+        group == "" ? Table.Cell("\"\"") : Table.Cell(group)
     }
 
     /// A status in its colour.
