@@ -109,6 +109,7 @@ extension NotificationWriter {
             switch await Self.attempt(part, on: connection, horizon) {
             case .success(let settled):
                 horizon.ensured(horizon.missing(for: part))
+                reportRejected(settled)
                 intake.measure(settled, since: start)
                 return nil
             case .failure(let error):

@@ -248,6 +248,7 @@ extension NotificationWriter {
             line.partitions.ensured(partitions.missing(for: batch))
         }
         settled.map { ($0.submission, $0.answer) }.deliver()
+        reportRejected(settled)
         intake.measure(settled, since: start)
     }
 }

@@ -33,6 +33,7 @@ public final class NotificationWriter: Sendable {
         var databaseComplaint = Complaint()
         var spoolComplaint = Complaint()
         var refusalComplaint = Complaint()
+        var rejectionComplaint = Complaint()
         var unreadComplaint = Complaint()
     }
 

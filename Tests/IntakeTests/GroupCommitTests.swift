@@ -84,7 +84,8 @@ struct GroupCommitTests {
             )
             #expect(
                 letters == [
-                    "store-rejected person7 PostgreSQL refused it by the constraint no_poison (SQLSTATE 23514)."
+                    "store-rejected person7 "
+                        + "PostgreSQL refused it (SQLSTATE 23514, constraint no_poison of siwa.accounts)."
                 ]
             )
         }

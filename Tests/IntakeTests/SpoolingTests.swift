@@ -177,6 +177,7 @@ struct SpoolingTests {
                 try await fixture.texts("SELECT reason || ' ' || sub FROM siwa.dead_letters")
                     == ["store-rejected person7"]
             )
+            #expect(fixture.log.count("constraint no_poison of siwa.accounts") == 1)
         }
     }
 
