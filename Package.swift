@@ -204,6 +204,7 @@ package.targets += [
             "AppleNotifications",
             "Intake",
             "Telemetry",
+            "TestSupport",
             .product(name: "AsyncHTTPClient", package: "async-http-client"),
             .product(name: "Hummingbird", package: "hummingbird"),
             .product(name: "Logging", package: "swift-log"),

@@ -186,7 +186,7 @@ struct FirstMistakeTests {
     @Test("The TLS key or certificate is not there, not PEM, or missing.")
     func unreadableKey() async throws {
         try await TemporaryDirectory.with { directory in
-            let certificate = try directory.write("certificate.pem", Certificate.pem)
+            let certificate = try directory.write("certificate.pem", LocalhostCertificate.pem)
             let base = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": "dbname=siwa"]
             func environment(_ certificate: String, _ key: String?) -> [String: String] {
                 var all = base

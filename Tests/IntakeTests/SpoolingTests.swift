@@ -202,7 +202,7 @@ struct SpoolingTests {
                         try await fixture.texts("SELECT source || ' ' || jti FROM siwa.notifications ORDER BY 1")
                             == ["endpoint live", "spool spooled"]
                     )
-                    #expect(fixture.log.count("what is in the spool can't be stored") > 0)
+                    await fixture.until { $0.log.count("what is in the spool can't be stored") > 0 }
                     try disk.remount(isReadOnly: false)
                     await fixture.until { $0.intake.spoolBytes == 0 }
                 }

@@ -1,27 +1,5 @@
-/// Self-signed certificates of the name `localhost` with their keys, good for nothing but these tests.
+/// Another self-signed certificate of the name `localhost` than everybody's, with its key.
 enum Fixtures {
-    static let certificate = """
-        -----BEGIN CERTIFICATE-----
-        MIIBfjCCASWgAwIBAgIUCuD7LLMM+J4B0nl/9QBwquUkTekwCgYIKoZIzj0EAwIw
-        FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTAyNDYxNloYDzIxMjYxMDI4
-        MDI0NjE2WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
-        PQMBBwNCAAQonx6LN8cQ/bGdW1XouXavGXIq27cTi3SQt8x197P6X3Rk/vCLOWcd
-        lGg6wzv5oj0tyWmklY0Nc+zBS5PgkZ8To1MwUTAdBgNVHQ4EFgQUXw91nlnMCb49
-        k/6YVPULpAiELuMwHwYDVR0jBBgwFoAUXw91nlnMCb49k/6YVPULpAiELuMwDwYD
-        VR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNHADBEAiANmS4ksbAUjUNmKGnysF+n
-        EDJ3xgLDexjaloGsP36r3AIgPaBAntseUg7Wu3+lFrooD13PtCRlDnR89FqO///z
-        nTI=
-        -----END CERTIFICATE-----
-        """
-
-    static let key = """
-        -----BEGIN PRIVATE KEY-----
-        MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgUE7yJBm/+PxVYwoK
-        +B6/i7UEb8Gc2SptThWEw3LK8cWhRANCAAQonx6LN8cQ/bGdW1XouXavGXIq27cT
-        i3SQt8x197P6X3Rk/vCLOWcdlGg6wzv5oj0tyWmklY0Nc+zBS5PgkZ8T
-        -----END PRIVATE KEY-----
-        """
-
     static let otherCertificate = """
         -----BEGIN CERTIFICATE-----
         MIIBfjCCASWgAwIBAgIUC7UbRKzRAmeNI8arRqKlbyvFTPMwCgYIKoZIzj0EAwIw

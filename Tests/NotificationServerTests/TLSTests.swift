@@ -2,6 +2,7 @@ import Glibc
 import NIOCore
 import NIOSSL
 import Telemetry
+import TestSupport
 import Testing
 
 @testable import NotificationServer
@@ -18,7 +19,7 @@ struct TLSTests {
 
     @Test("Notifications come in over TLS 1.2 and 1.3.", arguments: [TLSVersion.tlsv12, .tlsv13])
     func versions(_ version: TLSVersion) async throws {
-        let files = try CertificateFiles(Fixtures.certificate, Fixtures.key)
+        let files = try CertificateFiles(LocalhostCertificate.pem, LocalhostCertificate.key)
         try await TestServer.with(certificates: try files.certificates()) { server in
             let client = try await server.connect(tls: try Self.client(maximum: version))
             try await client.send(post("x"))
@@ -32,7 +33,7 @@ struct TLSTests {
 
     @Test("TLS 1.1 is refused, and so is plain HTTP.")
     func oldVersions() async throws {
-        let files = try CertificateFiles(Fixtures.certificate, Fixtures.key)
+        let files = try CertificateFiles(LocalhostCertificate.pem, LocalhostCertificate.key)
         try await TestServer.with(certificates: try files.certificates()) { server in
             let old = try await server.connect(tls: try Self.client(maximum: .tlsv11))
             old.push(post("x"))
@@ -48,7 +49,7 @@ struct TLSTests {
     func slowHandshake() async throws {
         var limits = ServerLimits()
         limits.headDeadline = .milliseconds(500)
-        let files = try CertificateFiles(Fixtures.certificate, Fixtures.key)
+        let files = try CertificateFiles(LocalhostCertificate.pem, LocalhostCertificate.key)
         try await TestServer.with(limits: limits, certificates: try files.certificates()) { server in
             let client = try await server.connect()
             #expect(await client.rest() == "")
@@ -57,7 +58,7 @@ struct TLSTests {
 
     @Test("Changed files are taken up without a restart, and open connections go on.")
     func reload() async throws {
-        let files = try CertificateFiles(Fixtures.certificate, Fixtures.key)
+        let files = try CertificateFiles(LocalhostCertificate.pem, LocalhostCertificate.key)
         let certificates = try files.certificates()
         let first = certificates.expiry
         try await TestServer.with(certificates: certificates, certificatePoll: .milliseconds(5)) { server in
@@ -78,11 +79,11 @@ struct TLSTests {
 
     @Test("A bad pair of files keeps the old certificate in use, and is reported once.")
     func badReload() throws {
-        let files = try CertificateFiles(Fixtures.certificate, Fixtures.key)
+        let files = try CertificateFiles(LocalhostCertificate.pem, LocalhostCertificate.key)
         let certificates = try files.certificates()
         let expiry = certificates.expiry
         #expect(certificates.reloadIfChanged() == .none)
-        try files.write(Fixtures.otherCertificate, Fixtures.key)
+        try files.write(Fixtures.otherCertificate, LocalhostCertificate.key)
         guard case .kept(let error) = certificates.reloadIfChanged() else {
             Issue.record("taken up")
             return
@@ -97,7 +98,7 @@ struct TLSTests {
 
     @Test("A key that doesn't fit its certificate is refused by name.")
     func mismatch() throws {
-        let files = try CertificateFiles(Fixtures.certificate, Fixtures.otherKey)
+        let files = try CertificateFiles(LocalhostCertificate.pem, Fixtures.otherKey)
         let error = try #require(throws: ServerError.self) { try files.certificates() }
         #expect(error.code == .keyMismatch)
         #expect(error.message.contains("SIWAD_TLS_KEY"))
@@ -110,9 +111,9 @@ struct TLSTests {
         }
         #expect(missing.code == .unreadableCertificate)
         #expect(missing.message.contains("/nowhere/cert.pem"))
-        let files = try CertificateFiles("not a certificate", Fixtures.key)
+        let files = try CertificateFiles("not a certificate", LocalhostCertificate.key)
         #expect(try #require(throws: ServerError.self) { try files.certificates() }.code == .unreadableCertificate)
-        let other = try CertificateFiles(Fixtures.certificate, "not a key")
+        let other = try CertificateFiles(LocalhostCertificate.pem, "not a key")
         let error = try #require(throws: ServerError.self) { try other.certificates() }
         #expect(error.message.contains("SIWAD_TLS_KEY"))
     }

@@ -1,7 +1,7 @@
-import Terminal
 import Intake
 import NotificationServer
 import Settings
+import Terminal
 import TestSupport
 import Testing
 
@@ -14,8 +14,8 @@ struct UntrustedCertificateTests {
         _ directory: TemporaryDirectory,
         _ body: (_ port: Int) async throws -> Void
     ) async throws {
-        try directory.write(Array(Self.certificate.utf8), to: "tls-certificate.pem")
-        try directory.write(Array(Self.key.utf8), to: "tls-key.pem")
+        try directory.write(Array(LocalhostCertificate.pem.utf8), to: "tls-certificate.pem")
+        try directory.write(Array(LocalhostCertificate.key.utf8), to: "tls-key.pem")
         let environment = [
             "SIWAD_APPS": "AAAAAAAAAA/com.example.one",
             "SIWAD_DATABASE_URL": "host=/nowhere",
@@ -68,27 +68,4 @@ struct UntrustedCertificateTests {
             #expect(verified.errors == "siwad: cannot reach \(url): \(cause); check the network and the URL\n")
         }
     }
-
-    /// Self-signed, of the name `localhost`; good for nothing but these tests.
-    private static let certificate = """
-        -----BEGIN CERTIFICATE-----
-        MIIBfjCCASWgAwIBAgIUCuD7LLMM+J4B0nl/9QBwquUkTekwCgYIKoZIzj0EAwIw
-        FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTAyNDYxNloYDzIxMjYxMDI4
-        MDI0NjE2WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
-        PQMBBwNCAAQonx6LN8cQ/bGdW1XouXavGXIq27cTi3SQt8x197P6X3Rk/vCLOWcd
-        lGg6wzv5oj0tyWmklY0Nc+zBS5PgkZ8To1MwUTAdBgNVHQ4EFgQUXw91nlnMCb49
-        k/6YVPULpAiELuMwHwYDVR0jBBgwFoAUXw91nlnMCb49k/6YVPULpAiELuMwDwYD
-        VR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNHADBEAiANmS4ksbAUjUNmKGnysF+n
-        EDJ3xgLDexjaloGsP36r3AIgPaBAntseUg7Wu3+lFrooD13PtCRlDnR89FqO///z
-        nTI=
-        -----END CERTIFICATE-----
-        """
-
-    private static let key = """
-        -----BEGIN PRIVATE KEY-----
-        MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgUE7yJBm/+PxVYwoK
-        +B6/i7UEb8Gc2SptThWEw3LK8cWhRANCAAQonx6LN8cQ/bGdW1XouXavGXIq27cT
-        i3SQt8x197P6X3Rk/vCLOWcdlGg6wzv5oj0tyWmklY0Nc+zBS5PgkZ8T
-        -----END PRIVATE KEY-----
-        """
 }

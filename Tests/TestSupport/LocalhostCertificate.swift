@@ -1,6 +1,7 @@
-/// A self-signed certificate of the name `localhost`, good for nothing but these tests.
-enum Certificate {
-    static let pem = """
+/// A self-signed certificate of the name `localhost`, good for nothing but tests.
+public enum LocalhostCertificate {
+    /// In PEM.
+    public static let pem = """
         -----BEGIN CERTIFICATE-----
         MIIBfjCCASWgAwIBAgIUCuD7LLMM+J4B0nl/9QBwquUkTekwCgYIKoZIzj0EAwIw
         FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTAyNDYxNloYDzIxMjYxMDI4
@@ -12,5 +13,14 @@ enum Certificate {
         EDJ3xgLDexjaloGsP36r3AIgPaBAntseUg7Wu3+lFrooD13PtCRlDnR89FqO///z
         nTI=
         -----END CERTIFICATE-----
+        """
+
+    /// Its private key, in PEM.
+    public static let key = """
+        -----BEGIN PRIVATE KEY-----
+        MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgUE7yJBm/+PxVYwoK
+        +B6/i7UEb8Gc2SptThWEw3LK8cWhRANCAAQonx6LN8cQ/bGdW1XouXavGXIq27cT
+        i3SQt8x197P6X3Rk/vCLOWcdlGg6wzv5oj0tyWmklY0Nc+zBS5PgkZ8T
+        -----END PRIVATE KEY-----
         """
 }

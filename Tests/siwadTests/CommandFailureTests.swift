@@ -1,0 +1,46 @@
+import NotificationServer
+import Terminal
+import Testing
+
+@testable import Postgres
+@testable import siwad
+
+@Suite("A failure of PostgreSQL")
+struct CommandFailureCausesTests {
+    private func failure(_ code: PostgresError.Code, _ state: String? = nil) -> CommandFailure? {
+        CommandFailure(knownCause: PostgresError(code, "cause", sqlState: state.map { SQLState(rawValue: $0) }))
+    }
+
+    @Test("has the exit code of its kind and the next step.")
+    func codes() {
+        #expect(failure(.connectionFailed)?.status == .unavailable)
+        #expect(failure(.connectionFailed, "28P01")?.message.contains("check user and password") == true)
+        #expect(failure(.connectionFailed, "3D000")?.message.contains("create the database") == true)
+        #expect(failure(.server, "42P01")?.status == .configuration)
+        #expect(failure(.server, "3F000")?.message.contains("run siwad migrate") == true)
+        #expect(failure(.server, "42501")?.message.contains("siwad_daemon, or of siwad_reader") == true)
+        #expect(failure(.server, "25006")?.status == .unavailable)
+        #expect(failure(.server, "25006")?.message.contains("name the primary in SIWAD_DATABASE_URL") == true)
+        #expect(failure(.server, "55P03")?.status == .unavailable)
+        #expect(failure(.server, "55P03")?.message.hasSuffix("holds a lock; try again") == true)
+        #expect(failure(.server, "57P01")?.status == .unavailable)
+        #expect(failure(.server, "23505")?.status == .failed)
+        #expect(failure(.usage)?.status == .configuration)
+        #expect(failure(.timedOut)?.status == .unavailable)
+    }
+}
+
+@Suite("A failure of a server")
+struct ServerFailureTests {
+    private func status(_ code: ServerError.Code) -> CommandStatus? {
+        CommandFailure(knownCause: ServerError(code, "cause; step"))?.status
+    }
+
+    @Test("is one of the configuration only where nothing but a change of it helps.")
+    func codes() {
+        #expect(status(.addressInUse) == .failed)
+        #expect(status(.addressUnavailable) == .failed)
+        #expect(status(.permissionDenied) == .configuration)
+        #expect(status(.unreadableCertificate) == .configuration)
+    }
+}
