@@ -6,7 +6,9 @@ import Telemetry
 final class NotificationLoop {
     /// What clients may cost.
     let limits: ServerLimits
-    /// Judges heads.
+    /// Finds the requests that need no decoding.
+    let plainRequests: PlainRequest.Form
+    /// Judges the heads of the others.
     let inspection: RequestInspection
     /// Where requests are counted.
     let metrics: SiwadMetrics
@@ -34,6 +36,7 @@ final class NotificationLoop {
         self.eventLoop = eventLoop
         self.limits = limits
         self.connectionLimit = connectionLimit
+        self.plainRequests = PlainRequest.Form(path: path, limits: limits)
         self.inspection = RequestInspection(path: path, bodyLimit: limits.bodyBytes)
         self.metrics = metrics
         self.lane = lane

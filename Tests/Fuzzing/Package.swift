@@ -44,6 +44,7 @@ let package = Package(
                 "NotificationConnection+writing.swift",
                 "NotificationLoop.swift",
                 "Outcome.swift",
+                "PlainRequest.swift",
                 "ProtocolError.swift",
                 "RequestInspection.swift",
                 "Responses.swift",

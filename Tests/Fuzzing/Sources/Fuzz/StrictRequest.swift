@@ -1,9 +1,11 @@
 /// Requests as RFC 9112 defines them: a second opinion about where requests begin and end. Of the liberties that it allows
 /// a recipient, these are taken: line ends of any kind before a request, and several spaces in its first line.
-struct StrictRequest: Equatable {
+struct StrictRequest {
     /// As in the request line.
     var method: [UInt8]
     var target: [UInt8]
+    /// Their names in lower case.
+    var fields: [(name: String, value: String)]
     var body: [UInt8]
 
     /// The requests at the beginning of a stream, up to the first that isn't whole or isn't well-formed.
@@ -41,7 +43,7 @@ private struct Reader {
             }
             body = take(count)
         }
-        return body.map { StrictRequest(method: Array(parts[0]), target: Array(parts[1]), body: $0) }
+        return body.map { StrictRequest(method: Array(parts[0]), target: Array(parts[1]), fields: fields, body: $0) }
     }
 
     private mutating func take(_ count: Int) -> [UInt8]? {
