@@ -9,14 +9,9 @@
 
 #include <openssl/bio.h>
 #include <openssl/bn.h>
-#include <openssl/core_names.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
-#include <openssl/params.h>
 #include <openssl/pem.h>
 #include <openssl/rsa.h>
-
-// Swift imports no macro that is an expression of other macros.
-static const int siwad_public_key_selection = EVP_PKEY_PUBLIC_KEY;
 
 #endif

@@ -12,36 +12,6 @@ internal import COpenSSL
         unsafe self.pointer = pointer
     }
 
-    /// A key for verification.
-    ///
-    /// - Throws: `cryptography`.
-    init(_ key: RSAPublicKey) throws(JOSEError) {
-        guard let context = unsafe EVP_PKEY_CTX_new_from_name(nil, "RSA", nil) else {
-            throw LibCrypto.failure("make an RSA key")
-        }
-        defer { unsafe EVP_PKEY_CTX_free(context) }
-        var modulus = LibCrypto.nativeOrder(key.modulus)
-        var exponent = LibCrypto.nativeOrder(key.exponentBytes)
-        let names: (StaticString, StaticString) = ("n\0", "e\0")
-        var made: OpaquePointer?
-        unsafe modulus.withUnsafeMutableBufferPointer { modulus in
-            unsafe exponent.withUnsafeMutableBufferPointer { exponent in
-                unsafe names.0.utf8Start.withMemoryRebound(to: CChar.self, capacity: 2) { modulusName in
-                    unsafe names.1.utf8Start.withMemoryRebound(to: CChar.self, capacity: 2) { exponentName in
-                        var parameters = unsafe [
-                            OSSL_PARAM_construct_BN(modulusName, modulus.baseAddress, modulus.count),
-                            OSSL_PARAM_construct_BN(exponentName, exponent.baseAddress, exponent.count),
-                            OSSL_PARAM_construct_end(),
-                        ]
-                        guard unsafe EVP_PKEY_fromdata_init(context) == 1 else { return }
-                        _ = unsafe EVP_PKEY_fromdata(context, &made, siwad_public_key_selection, &parameters)
-                    }
-                }
-            }
-        }
-        try unsafe self.init(owning: made)
-    }
-
     deinit { unsafe EVP_PKEY_free(pointer) }
 
     /// A number of the key by its name in libcrypto, big-endian, without leading zeros.
