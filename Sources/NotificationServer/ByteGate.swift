@@ -49,7 +49,8 @@ final class ByteGate: ChannelDuplexHandler {
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         guard connection.bytesArrived() else { return }
         var bytes = Self.unwrapInboundIn(data)
-        guard isDecoding || connection.leaves(&bytes) else { return }
+        if !isDecoding { connection.takePlainRequests(from: &bytes) }
+        guard bytes.readableBytes > 0 else { return }
         isDecoding = true
         let count = bytes.readableBytes
         context.fireChannelRead(Self.wrapInboundOut(bytes))

@@ -2,9 +2,9 @@ import NIOCore
 import NIOHTTP1
 
 extension NotificationConnection {
-    /// Takes the requests that `bytes` begin with, as long as they need no decoding. True: the rest has to be decoded.
-    func leaves(_ bytes: inout ByteBuffer) -> Bool {
-        while bytes.readableBytes > 0, let request = loop.plainRequests.request(in: bytes.readableBytesUInt8Span) {
+    /// Takes the requests that `bytes` begin with, as long as they need no decoding. What is left has to be decoded.
+    func takePlainRequests(from bytes: inout ByteBuffer) {
+        while let request = loop.plainRequests.request(in: bytes.readableBytesUInt8Span) {
             received(
                 .accepted(.init(contentLength: request.bodyLength, expectsContinue: false, isLast: false)),
                 isHEAD: false
@@ -14,9 +14,8 @@ extension NotificationConnection {
                 received(body)
             }
             receivedEnd()
-            if exchange.ignoresInput { return false }
+            if exchange.ignoresInput { bytes.clear() }
         }
-        return bytes.readableBytes > 0
     }
 
     /// A head came in.
