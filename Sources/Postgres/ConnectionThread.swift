@@ -2,8 +2,8 @@ import Glibc
 import Synchronization
 
 /// A thread that runs the jobs of one actor and may block, so that waiting for PostgreSQL never holds up a thread of the
-/// cooperative pool.
-final class ConnectionThread: SerialExecutor {
+/// cooperative pool. Tasks that prefer it run there too, between the actor's jobs and as isolated as they are.
+final class ConnectionThread: SerialExecutor, TaskExecutor {
     /// Why a wait ended.
     enum Wakening {
         /// The socket can be read or written, or has failed.
@@ -41,7 +41,7 @@ final class ConnectionThread: SerialExecutor {
         bell.ring()
     }
 
-    /// Takes a job of the actor.
+    /// Takes a job of the actor, or of a task.
     func enqueue(_ job: consuming ExecutorJob) {
         let job = UnownedJob(job)
         queue.withLock { $0.jobs.append(job) }
@@ -72,8 +72,9 @@ final class ConnectionThread: SerialExecutor {
 
     private func work() {
         let executor = unsafe asUnownedSerialExecutor()
+        let taskExecutor = unsafe asUnownedTaskExecutor()
         while let job = nextJob() {
-            unsafe job.runSynchronously(on: executor)
+            unsafe job.runSynchronously(isolatedTo: executor, taskExecutor: taskExecutor)
         }
     }
 

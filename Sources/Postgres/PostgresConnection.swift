@@ -76,6 +76,12 @@ public actor PostgresConnection {
         }
     }
 
+    /// Runs `body`, whose waits end on the connection's own thread, unless another actor asks for something else: who ends
+    /// one wakes that thread, and no other before it. What blocks there holds up all uses of the connection.
+    public nonisolated func onThread<R>(_ body: () async -> R) async -> R {
+        await withTaskExecutorPreference(thread, operation: body)
+    }
+
     // MARK: - For the pool
 
     /// As `withSession` or `transaction`, but nil if the server had ended the connection before `body` could begin.
