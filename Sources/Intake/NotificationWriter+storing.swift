@@ -6,13 +6,7 @@ import Telemetry
 /// The way of what comes in into the database.
 extension NotificationWriter {
     /// A connection that breaks sooner than this was broken before; then another try costs nobody much time.
-    private static let promptly = Duration.seconds(1)
-    /// Batches that follow on one another keep the connection's thread at most so long: its deadline is for all of them.
-    private static let turn = Duration.milliseconds(500)
-    /// So large a batch means load, when it pays to trust that nothing comes twice. Who sends something twice comes
-    /// again soon, and each error stands in the server's log.
-    private static let load = 8
-    private static let duplicatesLast = Duration.seconds(60)
+    static let promptly = Duration.seconds(1)
 
     /// Stores a batch, and those that come in meanwhile. When this returns, all that was taken is answered.
     func store(_ batch: [Submission]) async {
@@ -59,114 +53,6 @@ extension NotificationWriter {
                 return try store.store(batch, in: session)
             }
         }
-    }
-
-    // MARK: - Batches that follow on one another
-
-    /// How far a turn came.
-    private struct Turn: Sendable {
-        /// Those that are not known to be stored.
-        var unsettled: [[Submission]]
-        /// What was taken off the queue and needs more than the one statement.
-        var others: [[Submission]] = []
-        var error: PostgresError?
-        /// When the oldest unsettled one was sent.
-        var start = ContinuousClock.now
-
-        /// Whether its batches may be stored one by one: what failed lies with one of them, or the connection had broken
-        /// before.
-        func isWorthAnother(_ error: PostgresError) -> Bool {
-            if error.isConnectionError { return .now - start < NotificationWriter.promptly && !Task.isCancelled }
-            return error.code == .server && (error.isDataError || error.maySpareOthers)
-        }
-    }
-
-    /// Whether it takes no more than the one statement.
-    private func isPlain(_ batch: [Submission]) -> Bool {
-        let isPlain = batch.allSatisfy { submission in
-            guard case .notification = submission.work else { return false }
-            return true
-        }
-        return isPlain && line.withLock { $0.partitions.missing(for: batch).isEmpty }
-    }
-
-    /// Stores a batch and what comes in after it, until something needs more than the one statement, fails, or the intake
-    /// is closed. What comes next is waited for on the connection's own thread, where it goes: another thread in between
-    /// costs a lone notification a tenth of this process's time for it.
-    private func storeInTurn(_ first: [Submission], on connection: isolated PostgresConnection) async -> Turn {
-        var batch = first
-        while true {
-            var turn = await turn(with: batch, on: connection)
-            guard turn.error == nil, turn.unsettled.isEmpty, turn.others.isEmpty,
-                let next = await intake.queue.next(atMost: intake.limits.batch)
-            else { return turn }
-            guard isPlain(next), line.withLock({ $0.connection === connection }) else {
-                turn.others = [next]
-                return turn
-            }
-            batch = next
-        }
-    }
-
-    /// Stores a batch and what comes in until it is committed, and so on, for a while.
-    private func turn(with first: [Submission], on connection: isolated PostgresConnection) async -> Turn {
-        do throws(PostgresError) {
-            return try await connection.withSession { session throws(PostgresError) in
-                var turn = Turn(unsettled: [first])
-                var starts = [turn.start]
-                let end = turn.start + Self.turn
-                do throws(PostgresError) {
-                    try Notifications.record(
-                        inTurn: recordable(first),
-                        next: {
-                            guard .now < end, turn.others.isEmpty else { return nil }
-                            let batch = intake.queue.waiting(atMost: intake.limits.batch)
-                            guard !batch.isEmpty else { return nil }
-                            guard isPlain(batch) else {
-                                turn.others = [batch]
-                                return nil
-                            }
-                            turn.unsettled.append(batch)
-                            starts.append(.now)
-                            return recordable(batch)
-                        },
-                        source: .endpoint,
-                        in: session,
-                        durable: { recorded in
-                            let batch = turn.unsettled.removeFirst()
-                            stored(batch.settled(recorded), since: starts.removeFirst())
-                        }
-                    )
-                } catch {
-                    turn.error = error
-                    turn.start = starts.first ?? .now
-                }
-                return turn
-            }
-        } catch {
-            return Turn(unsettled: [first], error: error)
-        }
-    }
-
-    /// The notifications of a plain batch. One that turns out to hold a duplicate, unexpectedly, is stored by itself
-    /// afterwards.
-    private func recordable(_ batch: [Submission]) -> Notifications.Batch {
-        let mayHaveDuplicates =
-            if batch.count < Self.load {
-                true
-            } else if let last = line.withLock({ $0.lastDuplicate }) {
-                .now - last < Self.duplicatesLast
-            } else {
-                false
-            }
-        return Notifications.Batch(batch.notifications, mayHaveDuplicates: mayHaveDuplicates)
-    }
-
-    /// Answers what is stored.
-    private func stored(_ settled: [Settled], since start: ContinuousClock.Instant) {
-        line.withLock { $0.noteStored(settled) }
-        settled.map { ($0.submission, $0.answer) }.deliver()
-        intake.measure(settled, since: start)
     }
 
     // MARK: - A batch by itself
@@ -272,27 +158,9 @@ extension NotificationWriter {
     }
 }
 
-extension [Submission] {
-    /// The notifications in it.
-    fileprivate var notifications: [ReceivedNotification] {
-        compactMap { submission in
-            guard case .notification(let received) = submission.work else { return nil }
-            return received
-        }
-    }
-
-    /// Its notifications, each with what it did.
-    fileprivate func settled(_ recorded: [RecordedNotification]) -> [Settled] {
-        zip(self, recorded).compactMap { submission, recorded in
-            guard case .notification(let received) = submission.work else { return nil }
-            return Settled(submission: submission, answer: .acknowledged, effect: .recorded(received, recorded))
-        }
-    }
-}
-
 extension NotificationWriter.Line {
     /// Something was stored on the connection.
-    fileprivate mutating func noteStored(_ settled: [Settled]) {
+    mutating func noteStored(_ settled: [Settled]) {
         hasStored = true
         wasBarren = false
         isInUse = true
