@@ -22,6 +22,7 @@ public enum Schema {
         Migration(number: 9, name: "functions", sql: text(PackageResources._009_functions_sql)),
         Migration(number: 10, name: "consent_lookup", sql: text(PackageResources._010_consent_lookup_sql)),
         Migration(number: 11, name: "order", sql: text(PackageResources._011_order_sql)),
+        Migration(number: 12, name: "erasure", sql: text(PackageResources._012_erasure_sql)),
     ]
 
     /// Every object of the schema as the migrations make it, for `siwad doctor`: a line for each, of its kind, name and

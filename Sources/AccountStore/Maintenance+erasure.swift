@@ -10,6 +10,7 @@ extension Maintenance {
     static func erasure(
         _ cutoff: WallTime,
         _ now: WallTime,
+        from page: Int64,
         in transaction: borrowing Session
     ) throws(PostgresError) -> MaintenanceStep {
         // Each person's rows are looked up by index, whatever the planner believes of tables that it has not analysed yet.
@@ -23,11 +24,18 @@ extension Maintenance {
                 $0.append(Timestamp(cutoff))
                 $0.append(Timestamp(now))
                 $0.append(accountsAtOnce)
+                $0.append(page)
+                $0.append(pagesAtOnce)
             }
         )
         effects.accountsErased = Int(try erased.int64(0, 0))
         effects.tokensErased = Int(try erased.int64(0, 1))
-        if effects.accountsErased > 0 { return MaintenanceStep(effects: effects, isLast: false) }
+        if effects.accountsErased == Int(accountsAtOnce) {
+            return MaintenanceStep(effects: effects, isLast: false, nextPage: try erased.int64(0, 2))
+        }
+        if page + pagesAtOnce < (try erased.int64(0, 3)) {
+            return MaintenanceStep(effects: effects, isLast: false, nextPage: page + pagesAtOnce)
+        }
 
         let late = try transaction.execute(eraseLateTokens, Binds { $0.append(Timestamp(now - .seconds(86_400))) })
         effects.tokensErased += late.affectedRows
@@ -46,19 +54,25 @@ extension Maintenance {
                 in: transaction
             )
         }
-        return MaintenanceStep(effects: effects, isLast: effects.lettersErased < Int(lettersAtOnce))
+        let isLast = effects.lettersErased < Int(lettersAtOnce)
+        return MaintenanceStep(effects: effects, isLast: isLast, nextPage: page + pagesAtOnce)
     }
 
     private static let erasedNote = "erased with the deleted account"
 
-    /// Rows that a notification is just being recorded for are left to the next step, rather than waited for.
+    /// Looks through a stretch of pages, and tells how many there are, and the page of the last that was erased. No index
+    /// finds those who are due: it would have each deletion write to every index of accounts.
+    ///
+    /// Rows that a notification is just being recorded for are left to the next time, rather than waited for.
     private static let eraseAccounts = Statement(
         """
         WITH due AS MATERIALIZED (
-            SELECT account_id, sub, team_id
+            SELECT ctid AS place, account_id, sub, team_id
             FROM siwa.accounts
-            WHERE deleted_at <= $1 AND erased_at IS NULL
-            ORDER BY deleted_at
+            WHERE ctid >= ('(' || $4::bigint || ',0)')::tid
+                AND ctid < ('(' || $4::bigint + $5::bigint || ',0)')::tid
+                AND deleted_at <= $1
+                AND erased_at IS NULL
             LIMIT $3
             FOR UPDATE SKIP LOCKED
         ),
@@ -80,7 +94,10 @@ extension Maintenance {
             WHERE n.sub = d.sub AND n.team_id = d.team_id AND n.jws IS NOT NULL
             RETURNING n.jti
         )
-        SELECT (SELECT count(*) FROM account), (SELECT count(*) FROM token)
+        SELECT
+            (SELECT count(*) FROM account), (SELECT count(*) FROM token),
+            (SELECT (max(place)::text::point)[0]::bigint FROM due),
+            pg_relation_size('siwa.accounts') / current_setting('block_size')::bigint
         """
     )
 

@@ -6,6 +6,8 @@ public import Postgres
 public enum Maintenance {
     /// Accounts whose data are erased in one transaction.
     static let accountsAtOnce: Int64 = 100
+    /// Pages of accounts that are looked through in one transaction: 16 MiB, less than a hundred thousand people.
+    static let pagesAtOnce: Int64 = 2_048
     /// Dead letters that are deleted or erased in one transaction.
     static let lettersAtOnce: Int64 = 500
 
@@ -29,11 +31,14 @@ public enum Maintenance {
 
     /// Does the next piece of a task, and writes down that it is finished with the last.
     ///
-    /// - Parameter now: what the ages are counted to.
+    /// - Parameters:
+    ///   - previous: the piece before, done by the same daemon; nil for the first.
+    ///   - now: what the ages are counted to.
     /// - Throws: SQLSTATE 55P03 when somebody has been reading notifications for so long that dropping a partition would
     ///   have writers wait: try again later.
     public static func step(
         of task: MaintenanceTask,
+        after previous: MaintenanceStep? = nil,
         _ policy: MaintenancePolicy,
         now: WallTime,
         in transaction: borrowing Session
@@ -42,7 +47,7 @@ public enum Maintenance {
             switch task {
             case .partitions: try partitions(now, in: transaction)
             case .retention: try retention(now - policy.retention, in: transaction)
-            case .erasure: try erasure(now - policy.eraseAfter, now, in: transaction)
+            case .erasure: try erasure(now - policy.eraseAfter, now, from: previous?.nextPage ?? 0, in: transaction)
             }
         if step.isLast {
             _ = try transaction.execute(

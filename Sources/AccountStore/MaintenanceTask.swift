@@ -71,4 +71,12 @@ public struct MaintenanceStep: Sendable, Equatable {
     public let effects: MaintenanceEffects
     /// Whether nothing is left to do.
     public let isLast: Bool
+    /// Where the next piece of an erasure goes on, in pages of accounts.
+    let nextPage: Int64
+
+    init(effects: MaintenanceEffects, isLast: Bool, nextPage: Int64 = 0) {
+        self.effects = effects
+        self.isLast = isLast
+        self.nextPage = nextPage
+    }
 }

@@ -82,9 +82,10 @@ public struct Upkeep: Sendable {
     /// Brings a task to its end if it is due.
     private func once(_ task: MaintenanceTask) async -> MaintenanceEffects {
         var sum = MaintenanceEffects()
+        var previous: MaintenanceStep?
         do throws(PostgresError) {
             while true {
-                switch try await advance(task) {
+                switch try await advance(task, after: previous) {
                 case .notDue(let finishedAt):
                     metrics.finishedAt.gauge(task.rawValue).set(finishedAt.seconds)
                     return sum
@@ -94,6 +95,7 @@ public struct Upkeep: Sendable {
                 case .stepped(let step, let now):
                     count(step.effects)
                     sum = sum + step.effects
+                    previous = step
                     if step.isLast {
                         metrics.runs.increment(task.rawValue, "done")
                         metrics.finishedAt.gauge(task.rawValue).set(now.seconds)
@@ -111,14 +113,18 @@ public struct Upkeep: Sendable {
         return sum
     }
 
-    private func advance(_ task: MaintenanceTask) async throws(PostgresError) -> Progress {
+    private func advance(
+        _ task: MaintenanceTask,
+        after previous: MaintenanceStep?
+    ) async throws(PostgresError) -> Progress {
         let (policy, interval) = (policy, schedule.interval)
         return try await pool.transaction { session throws(PostgresError) in
             switch try Maintenance.turn(for: task, every: interval, in: session) {
             case .taken: return .taken
             case .notDue(let finishedAt): return .notDue(finishedAt: finishedAt)
             case .ours(let now):
-                return .stepped(try Maintenance.step(of: task, policy, now: now, in: session), now: now)
+                let step = try Maintenance.step(of: task, after: previous, policy, now: now, in: session)
+                return .stepped(step, now: now)
             }
         }
     }

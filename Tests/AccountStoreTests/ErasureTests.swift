@@ -201,6 +201,31 @@ struct ErasureTests {
         }
     }
 
+    @Test("looks through a large table in pieces, to its last page.")
+    func stretches() async throws {
+        try await Store.with { store in
+            // One person on a page.
+            try await store.run(
+                """
+                ALTER TABLE siwa.accounts SET (fillfactor = 10);
+                INSERT INTO siwa.accounts (team_id, sub, deleted_at, email, email_observed_at)
+                SELECT
+                    'AAAAAAAAAA', n::text, CASE WHEN n IN (1, 2200) THEN to_timestamp(1780000000) END,
+                    n || repeat('x', 1000), to_timestamp(1780000000)
+                FROM generate_series(1, 2200) AS n
+                """
+            )
+            let first = try await store.connection.transaction { session throws(PostgresError) in
+                try Maintenance.step(of: .erasure, Store.policy, now: Store.now, in: session)
+            }
+            #expect((first.effects.accountsErased, first.isLast) == (1, false))
+            let second = try await store.connection.transaction { session throws(PostgresError) in
+                try Maintenance.step(of: .erasure, after: first, Store.policy, now: Store.now, in: session)
+            }
+            #expect((second.effects.accountsErased, second.isLast) == (1, true))
+        }
+    }
+
     @Test("while facts come in, in any order, changes no state that follows from them.", arguments: 0..<3)
     func converges(part: Int) async throws {
         try await TestDatabase.with(.siwa) { database in

@@ -37,6 +37,36 @@ struct LookupTests {
             await writer.connection.close()
         }
     }
+
+    @Test("A change of state writes to no index of persons or consents: the row stays on its page.")
+    func staysOnItsPage() async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: .at(0))
+            // A connection that has counted nothing yet.
+            let writer = try await Store.writer(store.database)
+            let moved = try await writer.transaction { session throws(PostgresError) in
+                let types = ["email-disabled", "email-enabled", "consent-revoked", "account-deleted"]
+                for (position, type) in types.enumerated() {
+                    let received = ReceivedNotification.sample(type, sub: "p", at: .at(position + 1), id: type)
+                    _ = try Notifications.record([received], source: .endpoint, in: session)
+                }
+                let rows = try session.execute(Statement(once: Self.moves))
+                return [try rows.string(0, 0), try rows.string(1, 0)]
+            }
+            await writer.close()
+            #expect(moved == ["accounts 3 3", "consents 1 1"])
+        }
+    }
+
+    /// Rows that this transaction has updated, and those of them that no index learned of.
+    private static let moves = """
+        SELECT concat_ws(
+            ' ', c.relname, pg_stat_get_xact_tuples_updated(c.oid), pg_stat_get_xact_tuples_hot_updated(c.oid)
+        )
+        FROM pg_class AS c
+        WHERE c.oid IN ('siwa.accounts'::regclass, 'siwa.consents'::regclass)
+        ORDER BY 1
+        """
 }
 
 extension Store {

@@ -21,11 +21,13 @@ extension Store {
         on connection: PostgresConnection
     ) async throws -> MaintenanceEffects {
         var sum = MaintenanceEffects()
+        var previous: MaintenanceStep?
         while true {
-            let step = try await connection.transaction { session throws(PostgresError) in
-                try Maintenance.step(of: task, policy, now: now, in: session)
+            let step = try await connection.transaction { [previous] session throws(PostgresError) in
+                try Maintenance.step(of: task, after: previous, policy, now: now, in: session)
             }
             sum = sum + step.effects
+            previous = step
             if step.isLast { return sum }
         }
     }
