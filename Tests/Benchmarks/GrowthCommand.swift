@@ -114,33 +114,12 @@ struct GrowthCommand: AsyncParsableCommand {
 }
 
 extension Workbench {
-    /// Months over which stored notifications are spread.
-    private static let months = 6
-
     /// Fills a database with people, and with notifications stored before.
     fileprivate func fill(_ name: String, people: Int, stored: Int) async throws {
         Progress.note("making a database of \(people) people and \(stored) notifications")
         try await migrate(name)
-        for statement in Population.fillSiwad(people) { try await run(statement, on: name) }
-        let earliest = "now() - interval '\(Self.months - 1) months'"
-        try await run("SELECT siwa.ensure_notification_partitions(\(earliest), now())::text", on: name)
-        // Spread so that the present month, which the load goes to, has its share.
-        try await run(
-            """
-            INSERT INTO siwa.notifications (
-                jti, issued_at, received_at, event_time, sessions_ended, team_id, app_id, sub, event_type, outcome, source,
-                verified_kid, jws
-            )
-            SELECT
-                encode(sha256(int8send(i)), 'base64'), t.at, t.at, t.at, 0, '\(Population.team)', '\(Population.app)',
-                a.sub, 'email-enabled', 'unchanged', 'endpoint', 'benchmark', 'a stand-in for the token'
-            FROM generate_series(1, \(stored)) AS i
-            CROSS JOIN LATERAL (
-                SELECT now() - (i % \(Self.months)) * interval '1 month' - random() * interval '1 minute' AS at
-            ) AS t
-            JOIN siwa.accounts AS a ON a.account_id = 1 + (i::bigint * 7919) % \(people)
-            """,
-            on: name
-        )
+        for statement in Population.fillSiwad(people) + Population.storeNotifications(stored, people: people) {
+            try await run(statement, on: name)
+        }
     }
 }

@@ -30,6 +30,9 @@ enum HugePages {
         return pages > 0 ? "\(pages * pageMebibytes / 1_024) GiB in huge pages" : "no huge pages"
     }
 
+    /// How large one is.
+    static var bytes: Int { pageMebibytes << 20 }
+
     private static var pageMebibytes: Int {
         let size = Machine.field("Hugepagesize", of: "/proc/meminfo").split(separator: " ").first
         return max(1, (size.flatMap { Int($0) } ?? 2_048) / 1_024)

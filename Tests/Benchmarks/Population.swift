@@ -42,6 +42,34 @@ enum Population {
         ]
     }
 
+    /// Months over which stored notifications are spread.
+    private static let months = 6
+
+    /// Statements that store notifications of those people, each month as many, up to the present moment.
+    static func storeNotifications(_ count: Int, people: Int) -> [String] {
+        [
+            // From one month earlier: counted back from the end of a long month, the earliest of them may lie there.
+            "SELECT siwa.ensure_notification_partitions(now() - interval '\(months) months', now())::text",
+            // Each with a name as long and as random as Apple's.
+            """
+            INSERT INTO siwa.notifications (
+                jti, issued_at, received_at, event_time, sessions_ended, team_id, app_id, sub, event_type, outcome, source,
+                verified_kid, jws
+            )
+            SELECT
+                left(translate(encode(sha256(int8send(i)), 'base64'), '+/', '-_'), 22), t.at, t.at, t.at, 0, '\(team)',
+                '\(app)', a.sub, 'email-enabled', 'unchanged', 'endpoint', 'benchmark', 'a stand-in for the token'
+            FROM generate_series(1, \(count)) AS i
+            CROSS JOIN LATERAL (
+                SELECT
+                    now() - (i % \(months)) * interval '1 month'
+                        - random() * (now() - date_trunc('month', now(), 'UTC')) AS at
+            ) AS t
+            JOIN siwa.accounts AS a ON a.account_id = 1 + (i::bigint * 7919) % \(people)
+            """,
+        ]
+    }
+
     /// Statements that fill the peers' schema.
     static func fillPeer(_ count: Int) -> [String] {
         [

@@ -44,8 +44,10 @@ struct Workbench {
         }
         reservation?.release()
         do {
-            let schema = digest(try await output(of: siwad, ["migrate", "sql"]) + Population.fillSiwad(0).joined())
+            let filling = Population.fillSiwad(0) + Population.storeNotifications(0, people: 0)
+            let schema = digest(try await output(of: siwad, ["migrate", "sql"]) + filling.joined())
             let bench = Workbench(directory: directory, siwad: siwad, schema: schema, cluster: cluster)
+            SharedMemory.populate(of: bench.server.processID)
             try await bench.dropStaleBases()
             let result = try await body(bench)
             await cluster.stop()
@@ -108,6 +110,10 @@ struct Workbench {
     func copy(of base: String, as name: String = "run") async throws {
         try await run("DROP DATABASE IF EXISTS \(name) WITH (FORCE)")
         try await run("CREATE DATABASE \(name) TEMPLATE \(base) STRATEGY FILE_COPY")
+        if base.hasPrefix("siwad_") {
+            // Done once an hour; within a run, its few seconds would bear the whole of it.
+            try await run("INSERT INTO siwa.maintenance (task, finished_at) VALUES ('erasure', now())", on: name)
+        }
         try await warm(name)
     }
 
