@@ -88,10 +88,14 @@ public struct Upkeep: Sendable {
                 switch try await advance(task, after: previous) {
                 case .notDue(let finishedAt):
                     metrics.finishedAt.gauge(task.rawValue).set(finishedAt.seconds)
+                    report(sum)
                     return sum
-                case .taken:
+                case .taken where previous == nil:
                     metrics.runs.increment(task.rawValue, "elsewhere")
                     return sum
+                case .taken:
+                    // Another daemon came in between. It began at the beginning: who has come further goes on.
+                    break
                 case .stepped(let step, let now):
                     count(step.effects)
                     sum = sum + step.effects

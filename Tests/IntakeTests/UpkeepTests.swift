@@ -62,6 +62,52 @@ struct UpkeepTests {
         FROM generate_series(1, 60) AS n
         """
 
+    /// One person on a page, more pages than are looked through at once; the first and the last are due.
+    private static let large = """
+        ALTER TABLE siwa.accounts SET (fillfactor = 10);
+        INSERT INTO siwa.accounts (team_id, sub, deleted_at, email, email_observed_at)
+        SELECT
+            'AAAAAAAAAA', n::text, CASE WHEN n IN (1, 2200) THEN now() - interval '90 days' END, n || repeat('x', 1000),
+            now() - interval '100 days'
+        FROM generate_series(1, 2200) AS n
+        """
+
+    /// Has the turn, as another daemon, until somebody else has asked for it.
+    private static let comesBetween = """
+        SELECT pg_advisory_xact_lock(hashtextextended('siwa.maintenance', 0));
+        DO $$
+        DECLARE
+            start timestamptz := clock_timestamp();
+        BEGIN
+            LOOP
+                PERFORM pg_stat_clear_snapshot();
+                EXIT WHEN EXISTS (
+                    SELECT FROM pg_stat_activity
+                    WHERE datname = current_database() AND pid <> pg_backend_pid() AND query_start > start
+                );
+            END LOOP;
+            -- It is answered before this transaction ends.
+            PERFORM pg_sleep(0.05);
+        END
+        $$
+        """
+
+    /// Until somebody waits for a lock, beside so many who do anyway.
+    private func waited(for kind: String, in database: TestDatabase, beside others: Int = 0) async throws {
+        let observer = try await PostgresConnection.connect(database.settings)
+        let waiting = Statement(
+            once: """
+                SELECT count(*) > \(others) FROM pg_locks
+                WHERE NOT granted AND locktype = '\(kind)'
+                    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                """
+        )
+        while try await !observer.withSession({ session throws(PostgresError) in
+            try session.execute(waiting).bool(0, 0)
+        }) { await Task.yield() }
+        await observer.close()
+    }
+
     private func prepare(_ database: TestDatabase, _ script: String) async throws {
         let connection = try await PostgresConnection.connect(database.settings)
         try await connection.withSession { session throws(PostgresError) in try session.execute(script: script) }
@@ -90,6 +136,34 @@ struct UpkeepTests {
             #expect(other.registry.prometheusText().contains(#"last_success_timestamp_seconds{task="erasure"} 1"#))
             await daemon.pool.close()
             await other.pool.close()
+        }
+    }
+
+    @Test("goes on to the end of a large table, also where another daemon comes in between.", .timeLimit(.minutes(2)))
+    func goesOn() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await prepare(database, Self.large)
+            let daemon = Daemon(database)
+            let (upkeep, other) = (daemon.upkeep, try await PostgresConnection.connect(database.settings))
+            async let effects = upkeep.once()
+            // The first piece waits for the table, the other daemon for that piece.
+            let between = try await database.whileOpen { session throws(PostgresError) in
+                try session.execute(script: "LOCK TABLE siwa.accounts")
+            } _: { () async throws in
+                try await waited(for: "relation", in: database)
+                let between = Task {
+                    try await other.transaction { session throws(PostgresError) in
+                        try session.execute(script: Self.comesBetween)
+                    }
+                }
+                try await waited(for: "advisory", in: database, beside: 1)
+                return between
+            }
+            try await between.value
+            #expect(await effects.accountsErased == 2)
+            #expect(daemon.registry.prometheusText().contains(#"runs_total{task="erasure",result="done"} 1"#))
+            await other.close()
+            await daemon.pool.close()
         }
     }
 
