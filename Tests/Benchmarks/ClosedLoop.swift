@@ -5,29 +5,9 @@ import NIOPosix
 
 /// A closed loop: every connection sends its next request when the last is answered.
 ///
-/// It shares the processor with what it measures, so it does little more than two system calls for a request, on one
-/// thread.
-struct ClosedLoop {
-    let connections: Int
-    let seconds: Int
-
-    /// Posts the lines of a file, each once, one after another.
-    func post(_ bodies: String, to url: String) async throws -> LoadResult {
-        let target = try LoadTarget(url)
-        // All of it read before, not mapped: the copy of a large database drives the file out of the kernel's memory, and
-        // a load that waits for the disk measures that.
-        let file = try Data(contentsOf: URL(filePath: bodies))
-        return try await NIOThreadPool.singleton.runIfActive {
-            try file.withUnsafeBytes { bytes in
-                let run = try Run(connections, to: target, bytes)
-                return try run.last(seconds)
-            }
-        }
-    }
-}
-
-/// One closed loop while it lasts.
-private final class Run {
+/// It shares the processor with what it measures, so it does little more than two system calls for a request, on the thread
+/// that runs it. It goes on where it stopped as often as it is told to, for services that are measured in turn.
+final class ClosedLoop {
     private struct Connection {
         var socket: Int32
         var sent: Int64 = 0
@@ -43,20 +23,26 @@ private final class Run {
     private static let patience: Int32 = 20_000
 
     private let target: LoadTarget
-    private let bodies: UnsafeRawBufferPointer
+    private let bodies: [UInt8]
     private var position = 0
+    /// Where those that are sent end, and whether they begin again there.
+    private var end: Int
+    private var sendsAgain = false
     private var head: [UInt8]
     private let fixedHead: Int
     private var connections: [Connection] = []
     private let poll: Int32
     private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 65_536, alignment: 16)
     private var latencies: [Int64] = []
+    private var seconds = 0.0
     private var failures = 0
     private var refusals = 0
 
-    init(_ count: Int, to target: LoadTarget, _ bodies: UnsafeRawBufferPointer) throws {
-        self.target = target
+    /// A loop of so many connections that posts lines of bodies, each once, one after another.
+    init(_ count: Int, to url: String, _ bodies: [UInt8]) throws {
+        target = try LoadTarget(url)
         self.bodies = bodies
+        end = bodies.count
         head = Array(target.head.utf8)
         fixedHead = head.count
         latencies.reserveCapacity(1_000_000)
@@ -71,22 +57,28 @@ private final class Run {
         buffer.deallocate()
     }
 
-    /// Sends, and takes answers, for so many seconds.
-    func last(_ seconds: Int) throws -> LoadResult {
+    /// What came of all requests so far.
+    var result: LoadResult {
+        LoadResult(latencies: latencies, seconds: seconds, failures: failures, refusals: refusals)
+    }
+
+    /// Sends for so many seconds, and takes the answers to all it sent.
+    func run(_ seconds: Int) throws {
         let start = Self.now()
         let end = start + Int64(seconds) * 1_000_000_000
         for index in connections.indices { try send(on: index) }
+        var waiting = connections.count
         var events = [epoll_event](repeating: epoll_event(), count: connections.count)
         var free: [Int] = []
-        while Self.now() < end {
+        while waiting > 0 {
             var ready = epoll_wait(poll, &events, Int32(events.count), Self.patience)
-            if ready > 0, connections.count > 1 {
+            if ready > 0, waiting > 1 {
                 var moment = Self.moment
                 nanosleep(&moment, nil)
                 ready = epoll_wait(poll, &events, Int32(events.count), 0)
             }
             guard ready != 0 else {
-                failures += connections.count
+                failures += waiting
                 break
             }
             free.removeAll(keepingCapacity: true)
@@ -94,14 +86,19 @@ private final class Run {
                 let index = Int(event.data.u32)
                 if try receive(on: index) { free.append(index) }
             }
-            for index in free { try send(on: index) }
+            if Self.now() < end {
+                for index in free { try send(on: index) }
+            } else {
+                waiting -= free.count
+            }
         }
-        return LoadResult(
-            latencies: latencies,
-            seconds: Double(Self.now() - start) / 1e9,
-            failures: failures,
-            refusals: refusals
-        )
+        self.seconds += Double(Self.now() - start) / 1e9
+    }
+
+    /// Forgets what came of the requests so far, and posts their bodies again from now on, as often as there is time.
+    func startAgain() {
+        (end, position, sendsAgain) = (position, 0, true)
+        (latencies, seconds, failures, refusals) = ([], 0, 0, 0)
     }
 
     // MARK: - Private parts
@@ -128,34 +125,42 @@ private final class Run {
 
     /// Sends the next line.
     private func send(on index: Int) throws {
-        guard let start = bodies.baseAddress.map({ $0 + position }),
-            let end = memchr(start, Int32(UInt8(ascii: "\n")), bodies.count - position)
-        else {
-            throw BenchmarkError("the tokens were used up before the time was: raise --tokens, or lower --seconds")
+        if sendsAgain, position == end { position = 0 }
+        let (sent, whole) = try bodies.withUnsafeBytes { bodies in
+            guard let start = bodies.baseAddress.map({ $0 + position }),
+                let end = memchr(start, Int32(UInt8(ascii: "\n")), end - position)
+            else {
+                throw BenchmarkError("the tokens were used up before the time was: raise --tokens, or lower --seconds")
+            }
+            let length = UnsafeRawPointer(end) - start
+            position += length + 1
+            head.removeLast(head.count - fixedHead)
+            head.append(contentsOf: "\(length)\r\n\r\n".utf8)
+            connections[index].sent = Self.now()
+            return (send(start, length, on: connections[index].socket), head.count + length)
         }
-        let length = UnsafeRawPointer(end) - start
-        position += length + 1
-        head.removeLast(head.count - fixedHead)
-        head.append(contentsOf: "\(length)\r\n\r\n".utf8)
-        connections[index].sent = Self.now()
-        let sent = head.withUnsafeMutableBytes { head in
+        guard sent == whole else {
+            failures += 1
+            try reconnect(index)
+            return try send(on: index)
+        }
+    }
+
+    /// Sends the head and a body behind it, and says how much of both went.
+    private func send(_ body: UnsafeRawPointer, _ length: Int, on socket: Int32) -> Int {
+        head.withUnsafeMutableBytes { head in
             var parts = (
                 iovec(iov_base: head.baseAddress, iov_len: head.count),
-                iovec(iov_base: UnsafeMutableRawPointer(mutating: start), iov_len: length)
+                iovec(iov_base: UnsafeMutableRawPointer(mutating: body), iov_len: length)
             )
             return withUnsafeMutablePointer(to: &parts) { parts in
                 parts.withMemoryRebound(to: iovec.self, capacity: 2) { parts in
                     var message = msghdr()
                     message.msg_iov = parts
                     message.msg_iovlen = 2
-                    return sendmsg(connections[index].socket, &message, Int32(MSG_NOSIGNAL))
+                    return sendmsg(socket, &message, Int32(MSG_NOSIGNAL))
                 }
             }
-        }
-        guard sent == head.count + length else {
-            failures += 1
-            try reconnect(index)
-            return try send(on: index)
         }
     }
 

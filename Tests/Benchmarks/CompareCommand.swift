@@ -1,6 +1,6 @@
 import ArgumentParser
 
-/// siwad and the peers, one after another in each round.
+/// siwad and the peers, second by second in turn.
 struct CompareCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "compare",
@@ -18,7 +18,7 @@ struct CompareCommand: AsyncParsableCommand {
     var people = 1_000_000
 
     @Option(help: "Tokens to sign; a closed loop uses each once.")
-    var tokens = 120_000
+    var tokens = 160_000
 
     func run() async throws {
         try await Workbench.with(options) { bench in
@@ -31,13 +31,13 @@ struct CompareCommand: AsyncParsableCommand {
                 of: [(1, 8), (2, 4), (2, 8), (2, 16)].map { workers, pool in
                     (
                         "Python, \(workers) workers, \(pool) connections each",
-                        Service.python(bench, database: "run", tokens: tokens, workers: workers, pool: pool)
+                        Service.python(bench, tokens: tokens, workers: workers, pool: pool)
                     )
                 }
             )
             let go = try await contest.best(
                 of: [4, 8, 16, 32, 64].map {
-                    ("Go, \($0) connections", Service.go(bench, database: "run", tokens: tokens, pool: $0))
+                    ("Go, \($0) connections", Service.go(bench, tokens: tokens, pool: $0))
                 }
             )
             try await contest.hold(python, go).print(asJSON: options.json)
@@ -62,51 +62,50 @@ extension Workbench {
 
 /// Runs on equal terms.
 struct Contest {
-    typealias Entry = (name: String, service: Service)
+    typealias Candidate = (name: String, service: Service)
 
     let bench: Workbench
     let tokens: Tokens
     let people: Int
     let options: BenchmarkOptions
 
-    /// The entry with the most notifications a second in a short run.
-    func best(of entries: [Entry]) async throws -> Entry {
-        var best: (entry: Entry, rate: Double)?
-        for entry in entries {
-            Progress.note("\(entry.name)")
-            let rate = try await run(entry, from: Workbench.peerBase(people), seconds: 2).rate
-            if rate > best?.rate ?? 0 { best = (entry, rate) }
+    /// The candidate with the most notifications a second in a short run.
+    func best(of candidates: [Candidate]) async throws -> Entrant {
+        var best: (entrant: Entrant, rate: Double)?
+        for candidate in candidates {
+            Progress.note("\(candidate.name)")
+            let entrant = entrant(candidate, from: Workbench.peerBase(people))
+            guard let run = try await bench.sideBySide([entrant], seconds: 2).first else { continue }
+            if run.rate > best?.rate ?? 0 { best = (entrant, run.rate) }
         }
         guard let best else { throw BenchmarkError("no service answered") }
-        return best.entry
+        return best.entrant
     }
 
-    /// Rounds of all three, side by side.
-    func hold(_ python: Entry, _ go: Entry) async throws -> Report {
-        let siwad: Entry = ("siwad", Service.siwad(bench, database: "run", tokens: tokens))
-        let entries = [(siwad, bench.siwadBase(people))] + [python, go].map { ($0, Workbench.peerBase(people)) }
-        var runs: [[Measurement]] = Array(repeating: [], count: entries.count)
+    /// Rounds of all three.
+    func hold(_ python: Entrant, _ go: Entrant) async throws -> Report {
+        let siwad = entrant(("siwad", Service.siwad(bench, tokens: tokens)), from: bench.siwadBase(people))
+        let entrants = [siwad, python, go]
+        var runs: [[Measurement]] = []
         for round in 1...options.rounds {
-            for (index, (entry, base)) in entries.enumerated() {
-                Progress.note("round \(round) of \(options.rounds): \(entry.name)")
-                runs[index].append(try await run(entry, from: base, seconds: options.seconds))
-            }
+            Progress.note("round \(round) of \(options.rounds)")
+            runs.append(try await bench.sideBySide(entrants, seconds: options.seconds))
         }
         var report = Report(Report.loadColumns + ["siwad is faster by", "at least", "at most"])
-        for (index, (entry, _)) in entries.enumerated() {
-            report.append(entry.name, .typical(runs[index]), runs[0].ratios(to: runs[index]).spread)
+        for (index, entrant) in entrants.enumerated() {
+            let own = runs.map { $0[index] }
+            report.append(entrant.name, .typical(own), runs.map { $0[0] }.ratios(to: own).spread)
         }
         return report
     }
 
-    private func run(_ entry: Entry, from base: String, seconds: Int) async throws -> Measurement {
-        try await bench.copy(of: base)
-        let (bench, tokens, connections) = (bench, tokens, options.connections)
-        return try await entry.service.running { figures in
-            try await Measurement.of(figures, bench.server) {
-                try await ClosedLoop(connections: connections, seconds: seconds)
-                    .post(tokens.genuine, to: entry.service.url)
-            }.accepted(by: entry.name)
-        }
+    private func entrant(_ candidate: Candidate, from base: String) -> Entrant {
+        Entrant(
+            name: candidate.name,
+            service: candidate.service,
+            base: base,
+            bodies: tokens.genuine,
+            connections: options.connections
+        )
     }
 }

@@ -1,9 +1,9 @@
 /// Throughput by size, as a picture that needs nothing but a browser.
 struct GrowthChart {
-    /// One curve.
+    /// One curve: notifications a second by those of the smallest database.
     struct Series {
         let name: String
-        let points: [(size: Int, rate: Double)]
+        let points: [(size: Int, share: Double)]
     }
 
     let series: [Series]
@@ -14,15 +14,15 @@ struct GrowthChart {
 
     /// The picture. Sizes are drawn by their order, evenly, because they grow by factors and begin at nothing.
     var svg: String {
-        let highest = (series.flatMap(\.points).map(\.rate).max() ?? 1) * 1.15
-        let step = Self.niceStep(highest / 4)
+        let highest = (series.flatMap(\.points).map(\.share).max() ?? 1) * 1.15
+        let step = Self.niceStep(highest / 6)
         var parts = [
             """
             <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 \(Self.text(Self.width)) \(Self.text(Self.height))" \
             font-family="system-ui, sans-serif" font-size="13" role="img">
             <title>Notifications a second by size of the database</title>
             <rect width="100%" height="100%" fill="#ffffff"/>
-            <text x="12" y="18" fill="#333333">notifications a second</text>
+            <text x="12" y="18" fill="#333333">notifications a second, as a share of the smallest database's</text>
             """
         ]
         for index in 0...Int(highest / step) {
@@ -32,7 +32,7 @@ struct GrowthChart {
                 <line x1="\(Self.text(Self.left))" y1="\(Self.text(y))" x2="\(Self.text(Self.right))" y2="\(Self.text(y))" \
                 stroke="#dddddd"/>
                 <text x="\(Self.text(Self.left - 8))" y="\(Self.text(y + 4))" text-anchor="end" fill="#333333">\
-                \(Self.short(Int(Double(index) * step)))</text>
+                \(Self.text(Double(index) * step))</text>
                 """
             )
         }
@@ -45,9 +45,9 @@ struct GrowthChart {
         let color = Self.colors[index % Self.colors.count]
         let points = curve.points.enumerated().map { position, point in
             (
-                x: Self.text(Self.x(position, of: curve.points.count)), y: Self.y(point.rate, highest), point: point,
+                x: Self.text(Self.x(position, of: curve.points.count)), y: Self.y(point.share, highest), point: point,
                 // Figures stand above the highest curve and below the others, so that they don't meet in between.
-                offset: isHighest(point.rate, at: position) ? -10.0 : 20.0
+                offset: isHighest(point.share, at: position) ? -10.0 : 20.0
             )
         }
         let line = points.map { "\($0.x),\(Self.text($0.y))" }.joined(separator: " ")
@@ -55,7 +55,7 @@ struct GrowthChart {
             """
             <circle cx="\(mark.x)" cy="\(Self.text(mark.y))" r="4" fill="\(color)"/>
             <text x="\(mark.x)" y="\(Self.text(mark.y + mark.offset))" text-anchor="middle" \
-            fill="\(color)">\(Self.short(Int(mark.point.rate)))</text>
+            fill="\(color)">\(Report.rounded(mark.point.share, 2))</text>
             <text x="\(mark.x)" y="\(Self.text(Self.bottom + 18 + Double(index) * 17))" text-anchor="middle" \
             fill="\(color)">\(Self.short(mark.point.size))</text>
             """
@@ -67,15 +67,15 @@ struct GrowthChart {
             """
     }
 
-    private func isHighest(_ rate: Double, at position: Int) -> Bool {
-        !series.contains { $0.points.count > position && $0.points[position].rate > rate }
+    private func isHighest(_ share: Double, at position: Int) -> Bool {
+        !series.contains { $0.points.count > position && $0.points[position].share > share }
     }
 
     private static func x(_ position: Int, of count: Int) -> Double {
         count < 2 ? (left + right) / 2 : left + 50 + (right - left - 100) * Double(position) / Double(count - 1)
     }
 
-    private static func y(_ rate: Double, _ highest: Double) -> Double { bottom - (bottom - top) * rate / highest }
+    private static func y(_ share: Double, _ highest: Double) -> Double { bottom - (bottom - top) * share / highest }
 
     private static func text(_ number: Double) -> String { Report.rounded(number, 1) }
 
@@ -88,7 +88,7 @@ struct GrowthChart {
     }
 
     private static func niceStep(_ least: Double) -> Double {
-        var step = 1.0
+        var step = 0.1
         while true {
             for factor in [1.0, 2, 5] where step * factor >= least { return step * factor }
             step *= 10

@@ -7,8 +7,9 @@ struct GrowthCommand: AsyncParsableCommand {
         commandName: "growth",
         abstract: "Notifications a second by the number of accounts, and by the number of notifications stored before.",
         discussion: """
-            The stored notifications carry short stand-ins for their tokens and lie in six monthly partitions. The largest
-            databases take a while to make and gigabytes below --work.
+            Each database is measured beside the smallest, a second each in turn. The stored notifications carry short
+            stand-ins for their tokens and lie in six monthly partitions. The largest databases take a while to make and
+            gigabytes below --work.
             """
     )
 
@@ -21,7 +22,7 @@ struct GrowthCommand: AsyncParsableCommand {
     var stored = "0,5000000,20000000"
 
     @Option(help: "Tokens to sign; a closed loop uses each once.")
-    var tokens = 120_000
+    var tokens = 160_000
 
     @Option(help: "Where the picture goes.")
     var chart = "growth.svg"
@@ -30,15 +31,13 @@ struct GrowthCommand: AsyncParsableCommand {
         let byAccounts = try Self.numbers(accounts).map { Size(people: $0, stored: 0) }
         let byStored = try Self.numbers(stored).map { Size(people: 1_000_000, stored: $0) }
         try await Workbench.with(options) { bench in
-            let runs = try await measure(bench, Set(byAccounts + byStored).sorted())
+            let curves = try await measure(bench, Set(byAccounts + byStored).sorted())
             var report = Report([
                 "accounts", "stored before", "per second", "service µs", "PostgreSQL µs", "of the smallest", "at least",
                 "at most",
             ])
-            let smallest = byAccounts.min().flatMap { runs[$0] } ?? []
-            for size in runs.keys.sorted() {
-                guard let runs = runs[size] else { continue }
-                let typical = Measurement.typical(runs)
+            for (size, curve) in curves.sorted(by: { $0.key < $1.key }) {
+                let typical = Measurement.typical(curve.runs)
                 report.append(
                     [
                         .number(Double(size.people), decimals: 0),
@@ -46,15 +45,15 @@ struct GrowthCommand: AsyncParsableCommand {
                         .number(typical.rate, decimals: 0),
                         .number(typical.serviceMicroseconds, decimals: 1),
                         .number(typical.serverMicroseconds, decimals: 1),
-                    ] + runs.ratios(to: smallest).spread
+                    ] + curve.ratios.spread
                 )
             }
             report.print(asJSON: options.json)
             let chart = GrowthChart(series: [
-                .init(name: "accounts", points: byAccounts.map { ($0.people, Self.rate(runs[$0])) }),
+                .init(name: "accounts", points: byAccounts.map { ($0.people, curves[$0]?.share ?? 0) }),
                 .init(
                     name: "notifications stored, 1 M accounts",
-                    points: byStored.map { ($0.stored, Self.rate(runs[$0])) }
+                    points: byStored.map { ($0.stored, curves[$0]?.share ?? 0) }
                 ),
             ])
             try chart.svg.write(toFile: self.chart, atomically: true, encoding: .utf8)
@@ -69,8 +68,17 @@ struct GrowthCommand: AsyncParsableCommand {
         static func < (a: Self, b: Self) -> Bool { (a.people, a.stored) < (b.people, b.stored) }
     }
 
-    /// All sizes in turn in each round, so that a machine that changes its speed changes it for all of them.
-    private func measure(_ bench: Workbench, _ sizes: [Size]) async throws -> [Size: [Measurement]] {
+    /// What was found of a size.
+    private struct Findings {
+        var runs: [Measurement] = []
+        /// Notifications a second by those that the smallest database took meanwhile.
+        var ratios: [Double] = []
+
+        var share: Double { ratios.median }
+    }
+
+    /// Each size beside the smallest.
+    private func measure(_ bench: Workbench, _ sizes: [Size]) async throws -> [Size: Findings] {
         for size in sizes {
             try await bench.siwadDatabase(people: size.people)
             if size.stored > 0 {
@@ -79,30 +87,38 @@ struct GrowthCommand: AsyncParsableCommand {
                 }
             }
         }
-        var runs: [Size: [Measurement]] = [:]
+        var findings: [Size: Findings] = [:]
         for round in 1...options.rounds {
             for size in sizes {
                 Progress.note(
                     "round \(round) of \(options.rounds): \(size.people) accounts, \(size.stored) notifications stored"
                 )
-                let tokens = try await Tokens.minted(tokens, people: size.people, in: bench.directory)
-                try await bench.copy(of: bench.siwadBase(size.people, stored: size.stored))
-                let (seconds, connections) = (options.seconds, options.connections)
-                let service = Service.siwad(bench, database: "run", tokens: tokens)
-                runs[size, default: []].append(
-                    try await service.running { figures in
-                        try await Measurement.of(figures, bench.server) {
-                            try await ClosedLoop(connections: connections, seconds: seconds)
-                                .post(tokens.genuine, to: service.url)
-                        }.accepted(by: "siwad")
-                    }
+                var entrants = [try await entrant(bench, size, place: 0)]
+                if let smallest = sizes.first, size != smallest {
+                    entrants.append(try await entrant(bench, smallest, place: 1))
+                }
+                let runs = try await bench.sideBySide(entrants, seconds: options.seconds)
+                let ratio = runs[0].rate / runs[runs.count - 1].rate
+                findings[size, default: Findings()].runs.append(runs[0])
+                findings[size]?.ratios.append(ratio)
+                Progress.note(
+                    "\(Report.rounded(runs[0].rate, 0)) a second, \(Report.rounded(ratio, 2)) of what the smallest took"
                 )
             }
         }
-        return runs
+        return findings
     }
 
-    private static func rate(_ runs: [Measurement]?) -> Double { runs.map { Measurement.typical($0).rate } ?? 0 }
+    private func entrant(_ bench: Workbench, _ size: Size, place: Int) async throws -> Entrant {
+        let tokens = try await Tokens.minted(tokens, people: size.people, in: bench.directory)
+        return Entrant(
+            name: "siwad",
+            service: .siwad(bench, place: place, tokens: tokens),
+            base: bench.siwadBase(size.people, stored: size.stored),
+            bodies: tokens.genuine,
+            connections: options.connections
+        )
+    }
 
     private static func numbers(_ text: String) throws -> [Int] {
         let numbers = text.split(separator: ",").map { Int($0) ?? -1 }

@@ -6,7 +6,10 @@ struct LoadCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "load",
         abstract: "Notifications a second, latencies, processor time and memory of siwad under load.",
-        discussion: "Each run begins from a fresh copy of the same database."
+        discussion: """
+            Each run begins from a fresh copy of the same database. What is compared, as duplicates and forged tokens with
+            genuine ones, is measured in turn, a second each.
+            """
     )
 
     @OptionGroup var options: BenchmarkOptions
@@ -15,7 +18,7 @@ struct LoadCommand: AsyncParsableCommand {
     var people = 1_000_000
 
     @Option(help: "Tokens to sign; a closed loop uses each once.")
-    var tokens = 120_000
+    var tokens = 160_000
 
     func run() async throws {
         try await Workbench.with(options) { bench in
@@ -23,16 +26,19 @@ struct LoadCommand: AsyncParsableCommand {
             try await bench.siwadDatabase(people: people)
             var report = Report(Report.loadColumns)
             let load = SiwadLoad(bench: bench, tokens: tokens, people: people, options: options)
-            let genuine = try await load.typical(connections: options.connections)
-            report.append("genuine, \(options.connections) connections", genuine)
-            report.append("genuine, 256 connections", try await load.typical(connections: 256))
-            report.append("genuine, 1 connection", try await load.typical(connections: 1))
-            report.append(
-                "the same, a transaction each",
-                try await load.typical(connections: 1, settings: ["SIWAD_BATCH_LIMIT": "1"])
-            )
-            report.append("duplicates, \(options.connections) connections", try await load.duplicates())
-            report.append("forged, \(options.connections) connections", try await load.forged())
+            let many = options.connections
+            let kinds = try await load.typical([
+                .init("genuine, \(many) connections", connections: many),
+                .init("duplicates, \(many) connections", connections: many, requests: .duplicates),
+                .init("forged, \(many) connections", connections: many, requests: .forged),
+            ])
+            let most = try await load.typical([.init("genuine, 256 connections", connections: 256)])
+            let alone = try await load.typical([
+                .init("genuine, 1 connection", connections: 1),
+                .init("the same, a transaction each", connections: 1, settings: ["SIWAD_BATCH_LIMIT": "1"]),
+            ])
+            for (name, measurement) in kinds + most + alone { report.append(name, measurement) }
+            let genuine = kinds[0].measurement
             for share in [0.25, 0.5, 0.75] {
                 let rate = (genuine.rate * share).rounded()
                 report.append("open loop, \(Int(rate)) a second", try await load.open(rate: rate))
@@ -64,73 +70,56 @@ struct SiwadLoad {
     let people: Int
     let options: BenchmarkOptions
 
-    /// The median of several runs of a closed loop.
-    func typical(connections: Int, settings: [String: String] = [:]) async throws -> Measurement {
-        var runs: [Measurement] = []
-        for round in 1...options.rounds {
-            Progress.note("\(connections) connections, round \(round) of \(options.rounds)")
-            runs.append(
-                try await fresh(settings) { service, url in
-                    try await genuine(service, url, connections: connections)
-                }
+    /// A closed loop.
+    struct Kind {
+        let name: String
+        let connections: Int
+        let requests: Entrant.Requests
+        let settings: [String: String]
+
+        init(
+            _ name: String,
+            connections: Int,
+            requests: Entrant.Requests = .genuine,
+            settings: [String: String] = [:]
+        ) {
+            self.name = name
+            self.connections = connections
+            self.requests = requests
+            self.settings = settings
+        }
+    }
+
+    /// Closed loops side by side, of each the median of several rounds.
+    func typical(_ kinds: [Kind]) async throws -> [(name: String, measurement: Measurement)] {
+        let entrants = kinds.enumerated().map { place, kind in
+            Entrant(
+                name: kind.name,
+                service: .siwad(bench, place: place, tokens: tokens, settings: kind.settings),
+                base: bench.siwadBase(people),
+                bodies: kind.requests == .forged ? tokens.forged : tokens.genuine,
+                connections: kind.connections,
+                requests: kind.requests
             )
         }
-        return .typical(runs)
-    }
-
-    /// Notifications that are all there already.
-    func duplicates() async throws -> Measurement {
-        Progress.note("duplicates")
-        return try await fresh { service, url in
-            let first = try await genuine(service, url, connections: options.connections)
-            // Only so many again that none of them is a first time.
-            let seconds = max(1, options.seconds / 3)
-            let again = try await Measurement.of(service, bench.server) {
-                try await ClosedLoop(connections: options.connections, seconds: seconds).post(tokens.genuine, to: url)
-            }.accepted(by: "siwad")
-            guard again.rate * Double(seconds) <= first.rate * Double(options.seconds) else {
-                throw BenchmarkError("the duplicates were answered faster than there were any: raise --seconds")
-            }
-            return again
+        var runs: [[Measurement]] = []
+        for round in 1...options.rounds {
+            for kind in kinds { Progress.note("round \(round) of \(options.rounds): \(kind.name)") }
+            runs.append(try await bench.sideBySide(entrants, seconds: options.seconds))
         }
-    }
-
-    /// Notifications whose signature is wrong.
-    func forged() async throws -> Measurement {
-        Progress.note("forged")
-        return try await fresh { service, url in
-            let result = try await Measurement.of(service, bench.server) {
-                try await ClosedLoop(connections: options.connections, seconds: max(1, options.seconds / 2))
-                    .post(tokens.forged, to: url)
-            }
-            guard result.refusals > 0 else { throw BenchmarkError("forged notifications were accepted") }
-            return result
-        }
+        return kinds.indices.map { index in (kinds[index].name, .typical(runs.map { $0[index] })) }
     }
 
     /// Notifications at times that don't depend on the answers.
     func open(rate: Double) async throws -> Measurement {
         Progress.note("open loop, \(Int(rate)) a second")
-        return try await fresh { service, url in
-            try await Measurement.of(service, bench.server) {
+        let service = Service.siwad(bench, tokens: tokens)
+        try await bench.copy([(bench.siwadBase(people), service.database)])
+        return try await service.running { figures in
+            try await Measurement.of(figures, bench.server) {
                 try await OpenLoop(connections: options.connections, rate: rate, seconds: options.seconds)
-                    .post(tokens.genuine, to: url)
-            }.accepted(by: "siwad")
+                    .post(tokens.genuine, to: service.url)
+            }.answered(as: .genuine, by: service.name)
         }
-    }
-
-    private func genuine(_ service: ProcessFigures, _ url: String, connections: Int) async throws -> Measurement {
-        try await Measurement.of(service, bench.server) {
-            try await ClosedLoop(connections: connections, seconds: options.seconds).post(tokens.genuine, to: url)
-        }.accepted(by: "siwad")
-    }
-
-    private func fresh(
-        _ settings: [String: String] = [:],
-        _ body: @Sendable @escaping (ProcessFigures, _ url: String) async throws -> Measurement
-    ) async throws -> Measurement {
-        try await bench.copy(of: bench.siwadBase(people))
-        let service = Service.siwad(bench, database: "run", tokens: tokens, settings: settings)
-        return try await service.running { figures in try await body(figures, service.url) }
     }
 }

@@ -1,17 +1,32 @@
-/// What one run found.
+/// What a load found.
 struct Measurement: Sendable {
-    var rate: Double
+    /// Requests that were answered.
+    let count: Int
+    /// Of them a second.
+    let rate: Double
     /// Milliseconds.
-    var median: Double
-    var p99: Double
-    var p999: Double
+    let median: Double
+    let p99: Double
+    let p999: Double
     /// Processor time for each notification, in microseconds.
-    var serviceMicroseconds: Double
-    var serverMicroseconds: Double
+    let serviceMicroseconds: Double
+    let serverMicroseconds: Double
     /// MiB, at the end.
-    var resident: Double
-    var failures: Int
-    var refusals: Int
+    let resident: Double
+    let failures: Int
+    let refusals: Int
+
+    init(_ result: LoadResult, _ times: ProcessorTimes, resident: Double) {
+        let requests = Double(max(1, result.requests))
+        count = result.requests
+        rate = result.rate
+        (median, p99, p999) = result.latencies
+        serviceMicroseconds = times.service / requests
+        serverMicroseconds = times.server / requests
+        self.resident = resident
+        failures = result.failures
+        refusals = result.refusals
+    }
 
     /// Runs a load and sees what it costs the service and the PostgreSQL server.
     static func of(
@@ -19,34 +34,35 @@ struct Measurement: Sendable {
         _ server: ProcessFigures,
         _ load: () async throws -> LoadResult
     ) async throws -> Measurement {
-        let before = (service.processorMicroseconds, server.processorMicroseconds)
+        let before = ProcessorTimes(of: service, server)
         let result = try await load()
-        let requests = Double(max(1, result.requests))
-        return Measurement(
-            rate: result.rate,
-            median: result.latencies.median,
-            p99: result.latencies.p99,
-            p999: result.latencies.p999,
-            serviceMicroseconds: (service.processorMicroseconds - before.0) / requests,
-            serverMicroseconds: (server.processorMicroseconds - before.1) / requests,
-            resident: service.residentMebibytes,
-            failures: result.failures,
-            refusals: result.refusals
-        )
-    }
-
-    /// The same, once it is certain that every request was answered with 200: what is refused or lost is cheap.
-    func accepted(by service: String) throws -> Measurement {
-        guard refusals == 0, failures == 0 else {
-            throw BenchmarkError("\(service) refused \(refusals) notifications and left \(failures) without an answer")
-        }
-        return self
+        var times = ProcessorTimes()
+        times.add(ProcessorTimes(of: service, server), since: before)
+        return Measurement(result, times, resident: service.residentMebibytes)
     }
 
     /// The run of the median rate; of an even number, the slower of the two in the middle.
     static func typical(_ runs: [Measurement]) -> Measurement {
         let sorted = runs.sorted { $0.rate < $1.rate }
         return sorted[(sorted.count - 1) / 2]
+    }
+}
+
+/// Processor time of a service and of the PostgreSQL server, in microseconds.
+struct ProcessorTimes {
+    private(set) var service = 0.0
+    private(set) var server = 0.0
+
+    init() {}
+
+    init(of service: ProcessFigures, _ server: ProcessFigures) {
+        self.service = service.processorMicroseconds
+        self.server = server.processorMicroseconds
+    }
+
+    mutating func add(_ now: Self, since before: Self) {
+        service += now.service - before.service
+        server += now.server - before.server
     }
 }
 

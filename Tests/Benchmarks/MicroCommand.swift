@@ -93,7 +93,7 @@ struct MicroCommand: AsyncParsableCommand {
 
     private func ingest(_ bench: Workbench, _ size: Int) async throws -> (wall: Double, server: Double) {
         Progress.note("ingest in batches of \(size)")
-        try await bench.copy(of: bench.siwadBase(people))
+        try await bench.copy([(bench.siwadBase(people), "run")])
         let settings = try ConnectionSettings(conninfo: bench.conninfo("run"), applicationName: "benchmarks")
         let connection = try await PostgresConnection.connect(settings)
         let batches = batches(of: size, total: 20_000)

@@ -17,14 +17,14 @@ struct ReplayCommand: AsyncParsableCommand {
     var letters = 100_000
 
     @Option(help: "Tokens to sign; a closed loop uses each once.")
-    var tokens = 120_000
+    var tokens = 160_000
 
     func run() async throws {
         try await Workbench.with(options) { bench in
             let tokens = try await Tokens.minted(max(letters, tokens), people: people, in: bench.directory)
             try await bench.siwadDatabase(people: people)
             let load = SiwadLoad(bench: bench, tokens: tokens, people: people, options: options)
-            let endpoint = try await load.typical(connections: options.connections)
+            let endpoint = try await load.typical([.init("endpoint", connections: options.connections)])[0].measurement
             let (count, seconds) = try await replay(bench, tokens)
             var report = Report(["way", "notifications", "per second", "of the endpoint's"])
             report.append([
@@ -41,16 +41,17 @@ struct ReplayCommand: AsyncParsableCommand {
     }
 
     private func replay(_ bench: Workbench, _ tokens: Tokens) async throws -> (count: Double, seconds: Double) {
-        try await bench.copy(of: bench.siwadBase(people))
-        Progress.note("making dead letters")
-        let (url, connections, letters) = ("http://127.0.0.1:18080/apple/notifications", options.connections, letters)
         let others = ["SIWAD_APPS": "\(Population.team)/com.example.other", "SIWAD_DEAD_LETTER_LIMIT": "10000000"]
-        try await Service.siwad(bench, database: "run", tokens: tokens, settings: others).running { _ in
+        let service = Service.siwad(bench, tokens: tokens, settings: others)
+        try await bench.copy([(bench.siwadBase(people), service.database)])
+        Progress.note("making dead letters")
+        let (connections, letters) = (options.connections, letters)
+        try await service.running { _ in
             let rate = 2_000.0
             _ = try await OpenLoop(connections: connections, rate: rate, seconds: max(1, Int(Double(letters) / rate)))
-                .post(tokens.genuine, to: url)
+                .post(tokens.genuine, to: service.url)
         }
-        try await bench.warm("run")
+        try await bench.warm([service.database])
         Progress.note("replaying")
         let clock = ContinuousClock()
         let start = clock.now
@@ -58,14 +59,15 @@ struct ReplayCommand: AsyncParsableCommand {
             of: bench.siwad,
             ["dead-letters", "replay", "--all", "--note", "benchmark"],
             environment: [
-                "SIWAD_DATABASE_URL": bench.conninfo("run"), "SIWAD_APPS": "\(Population.team)/\(Population.app)",
+                "SIWAD_DATABASE_URL": bench.conninfo(service.database),
+                "SIWAD_APPS": "\(Population.team)/\(Population.app)",
                 "SIWAD_KEYS_URL": "file://\(tokens.keySet)",
             ]
         )
         let seconds = (clock.now - start) / .seconds(1)
         let count = try await bench.run(
             "SELECT count(*)::text FROM siwa.dead_letters WHERE status = 'replayed'",
-            on: "run"
+            on: service.database
         )
         return (count.flatMap { Double($0) } ?? 0, seconds)
     }

@@ -11,11 +11,13 @@ import Subprocess
 #endif
 
 /// A server under test: how to start it and where it listens.
-struct Service {
+struct Service: Sendable {
     let name: String
     let executable: String
     let arguments: [String]
     let environment: [String: String]
+    /// The database that it is given.
+    let database: String
     /// Where notifications are posted.
     let url: String
     /// Answers 200 once the server is ready.

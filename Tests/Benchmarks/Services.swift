@@ -1,19 +1,20 @@
 import FoundationEssentials
 
 extension Service {
-    /// siwad on a database.
+    /// siwad, the first, the second and so on of those that run beside each other.
     static func siwad(
         _ bench: Workbench,
-        database: String,
+        place: Int = 0,
         tokens: Tokens,
         settings: [String: String] = [:]
     ) -> Service {
+        let database = "run\(place)"
         var environment = [
             "SIWAD_DATABASE_URL": bench.conninfo(database),
             "SIWAD_APPS": "\(Population.team)/\(Population.app)",
             "SIWAD_KEYS_URL": "file://\(tokens.keySet)",
-            "SIWAD_LISTEN": "127.0.0.1:18080",
-            "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:18090",
+            "SIWAD_LISTEN": "127.0.0.1:\(18_080 + place)",
+            "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:\(18_070 + place)",
             "SIWAD_LOG_LEVEL": "warning",
         ]
         environment.merge(settings) { _, given in given }
@@ -22,14 +23,16 @@ extension Service {
             executable: bench.siwad,
             arguments: ["serve"],
             environment: environment,
-            url: "http://127.0.0.1:18080/apple/notifications",
-            healthURL: "http://127.0.0.1:18090/readyz"
+            database: database,
+            url: "http://127.0.0.1:\(18_080 + place)/apple/notifications",
+            healthURL: "http://127.0.0.1:\(18_070 + place)/readyz"
         )
     }
 
     /// The Python peer with so many workers, each with so many connections.
-    static func python(_ bench: Workbench, database: String, tokens: Tokens, workers: Int, pool: Int) -> Service {
-        Service(
+    static func python(_ bench: Workbench, tokens: Tokens, workers: Int, pool: Int) -> Service {
+        let database = "run_python"
+        return Service(
             name: "Python",
             executable: "\(bench.directory)/venv/bin/python",
             arguments: [
@@ -42,6 +45,7 @@ extension Service {
                 "DATABASE_URL": bench.uri(database), "JWKS_FILE": tokens.keySet, "POOL_SIZE": "\(pool)",
                 "APPLE_AUDIENCES": Population.app, "PYTHONDONTWRITEBYTECODE": "1",
             ],
+            database: database,
             url: "http://127.0.0.1:18091/apple/notifications",
             healthURL: "http://127.0.0.1:18091/health",
             workingDirectory: "\(Peers.sources)/python"
@@ -49,8 +53,9 @@ extension Service {
     }
 
     /// The Go peer with so many connections.
-    static func go(_ bench: Workbench, database: String, tokens: Tokens, pool: Int) -> Service {
-        Service(
+    static func go(_ bench: Workbench, tokens: Tokens, pool: Int) -> Service {
+        let database = "run_go"
+        return Service(
             name: "Go",
             executable: "\(bench.directory)/go-peer",
             arguments: [],
@@ -58,6 +63,7 @@ extension Service {
                 "DATABASE_URL": bench.uri(database), "JWKS_FILE": tokens.keySet, "POOL_SIZE": "\(pool)",
                 "APPLE_AUDIENCES": Population.app, "ADDR": "127.0.0.1:18092",
             ],
+            database: database,
             url: "http://127.0.0.1:18092/apple/notifications",
             healthURL: "http://127.0.0.1:18092/health"
         )

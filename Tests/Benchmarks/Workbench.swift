@@ -105,43 +105,56 @@ struct Workbench {
         try await run("ALTER DATABASE making RENAME TO \(name)")
     }
 
-    /// A fresh copy of a database, its tables in memory as far as they fit, right after a checkpoint: the same start for
-    /// every run.
-    func copy(of base: String, as name: String = "run") async throws {
-        try await run("DROP DATABASE IF EXISTS \(name) WITH (FORCE)")
-        try await run("CREATE DATABASE \(name) TEMPLATE \(base) STRATEGY FILE_COPY")
-        if base.hasPrefix("siwad_") {
+    /// Fresh copies of databases, under new names: their tables in memory as far as they fit, right after a checkpoint. The
+    /// same start for every run.
+    func copy(_ copies: [(base: String, name: String)]) async throws {
+        // All that is left of others goes first, out of the memory too.
+        try await drop("datname ~ '^run'")
+        for (base, name) in copies {
+            try await run("CREATE DATABASE \(name) TEMPLATE \(base) STRATEGY FILE_COPY")
+            guard base.hasPrefix("siwad_") else { continue }
             // Done once an hour; within a run, its few seconds would bear the whole of it.
             try await run("INSERT INTO siwa.maintenance (task, finished_at) VALUES ('erasure', now())", on: name)
         }
-        try await warm(name)
+        try await warm(copies.map(\.name))
     }
 
-    /// Reads a database's tables and indexes into memory, and makes a checkpoint. Where they don't all fit, what is read
-    /// last stays: past months and what no notification of a known person is looked up by come first, then sessions, which
-    /// some need, and at the end what every one needs.
-    func warm(_ name: String) async throws {
-        try await run(
-            """
-            SELECT sum(pg_prewarm(r.oid))::text
-            FROM (
-                SELECT c.oid
-                FROM pg_class AS c
-                JOIN pg_namespace AS n ON n.oid = c.relnamespace
-                WHERE n.nspname IN ('siwa', 'public') AND c.relkind IN ('r', 'i')
-                ORDER BY
-                    c.relname LIKE 'notifications_y%' DESC,
-                    c.relname IN (
-                        'accounts_email', 'accounts_pkey', 'accounts_person_is_unique',
-                        'account_sessions_pkey', 'account_sessions_created_at'
-                    ) DESC,
-                    c.relname LIKE 'account_sessions%' DESC,
-                    c.relname
-                OFFSET 0
-            ) AS r
-            """,
-            on: name
-        )
+    /// Reads databases' tables and indexes into memory, and makes a checkpoint.
+    ///
+    /// Where they don't all fit, nothing is read that would drive out what was read before: of each database comes first
+    /// what every notification needs, then sessions, which some need, then what no notification of a known person is
+    /// looked up by, and past months. A tenth of the memory stays free for what a run adds.
+    func warm(_ names: [String]) async throws {
+        let list = names.map { "'\($0)'" }.joined(separator: ", ")
+        let total = "(SELECT sum(pg_database_size(d.oid)) FROM pg_database AS d WHERE d.datname IN (\(list)))"
+        for name in names {
+            try await run(
+                """
+                SELECT sum(pg_prewarm(r.oid))::text
+                FROM (
+                    SELECT
+                        c.oid,
+                        sum(pg_relation_size(c.oid)) OVER (
+                            ORDER BY
+                                c.relname LIKE 'notifications_y%',
+                                c.relname IN (
+                                    'accounts_email', 'accounts_pkey', 'accounts_person_is_unique',
+                                    'account_sessions_pkey', 'account_sessions_created_at'
+                                ),
+                                c.relname LIKE 'account_sessions%',
+                                c.relname DESC
+                        ) AS size_so_far
+                    FROM pg_class AS c
+                    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                    WHERE n.nspname IN ('siwa', 'public') AND c.relkind IN ('r', 'i')
+                    OFFSET 0
+                ) AS r
+                WHERE r.size_so_far
+                    <= 0.9 * \(Self.bufferMebibytes << 20) * pg_database_size(current_database()) / \(total)
+                """,
+                on: name
+            )
+        }
         try await run("CHECKPOINT")
         try readLog()
         try await settle()
@@ -186,8 +199,11 @@ struct Workbench {
 
     /// Drops the bases of other schemas, gigabytes that no run begins from any more.
     private func dropStaleBases() async throws {
-        let stale = "datname ~ '^siwad_.+_' AND datname !~ '^siwad_\(schema)_'"
-        while let name = try await run("SELECT min(datname)::text FROM pg_database WHERE \(stale)") {
+        try await drop("datname ~ '^siwad_.+_' AND datname !~ '^siwad_\(schema)_'")
+    }
+
+    private func drop(_ condition: String) async throws {
+        while let name = try await run("SELECT min(datname)::text FROM pg_database WHERE \(condition)") {
             try await run("DROP DATABASE \(name) WITH (FORCE)")
         }
     }
