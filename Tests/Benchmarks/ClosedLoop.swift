@@ -27,7 +27,7 @@ final class ClosedLoop {
     private var position = 0
     /// Where those that are sent end, and whether they begin again there.
     private var end: Int
-    private var sendsAgain = false
+    private var sendsAgain: Bool
     private var head: [UInt8]
     private let fixedHead: Int
     private var connections: [Connection] = []
@@ -38,10 +38,13 @@ final class ClosedLoop {
     private var failures = 0
     private var refusals = 0
 
-    /// A loop of so many connections that posts lines of bodies, each once, one after another.
-    init(_ count: Int, to url: String, _ bodies: [UInt8]) throws {
+    /// A loop of so many connections that posts lines of bodies, one after another.
+    ///
+    /// - Parameter sendsAgain: whether it begins again after the last; otherwise that is an error.
+    init(_ count: Int, to url: String, _ bodies: [UInt8], sendsAgain: Bool) throws {
         target = try LoadTarget(url)
         self.bodies = bodies
+        self.sendsAgain = sendsAgain
         end = bodies.count
         head = Array(target.head.utf8)
         fixedHead = head.count

@@ -7,8 +7,8 @@ struct LoadCommand: AsyncParsableCommand {
         commandName: "load",
         abstract: "Notifications a second, latencies, processor time and memory of siwad under load.",
         discussion: """
-            Each run begins from a fresh copy of the same database. What is compared, as duplicates and forged tokens with
-            genuine ones, is measured in turn, a second each.
+            Each run begins from a fresh copy of the same database. Duplicates and forged tokens are measured beside genuine
+            ones, and groups beside a transaction each: a second each in turn.
             """
     )
 
@@ -17,7 +17,7 @@ struct LoadCommand: AsyncParsableCommand {
     @Option(help: "People in the database, with three sessions each.")
     var people = 1_000_000
 
-    @Option(help: "Tokens to sign; a closed loop uses each once.")
+    @Option(help: "Tokens to sign; a closed loop uses each genuine one once.")
     var tokens = 160_000
 
     func run() async throws {
@@ -104,7 +104,8 @@ struct SiwadLoad {
         }
         var runs: [[Measurement]] = []
         for round in 1...options.rounds {
-            for kind in kinds { Progress.note("round \(round) of \(options.rounds): \(kind.name)") }
+            let names = kinds.map(\.name).joined(separator: "; ")
+            Progress.note("round \(round) of \(options.rounds): \(names)")
             runs.append(try await bench.sideBySide(entrants, seconds: options.seconds))
         }
         return kinds.indices.map { index in (kinds[index].name, .typical(runs.map { $0[index] })) }

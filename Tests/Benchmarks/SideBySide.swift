@@ -59,7 +59,13 @@ extension Workbench {
             // and a load that waits for the disk measures that.
             let bodies = try files[entrant.bodies] ?? Array(Data(contentsOf: URL(filePath: entrant.bodies)))
             files[entrant.bodies] = bodies
-            return try ClosedLoop(entrant.connections, to: entrant.service.url, bodies)
+            return try ClosedLoop(
+                entrant.connections,
+                to: entrant.service.url,
+                bodies,
+                // What is refused leaves nothing behind, so it is refused again in the same way.
+                sendsAgain: entrant.requests == .forged
+            )
         }
         for (entrant, loop) in zip(entrants, loops) where entrant.requests == .duplicates {
             try loop.run(seconds)
