@@ -101,10 +101,10 @@ extension NotificationWriter {
         } catch {
             guard !intake.isClosed else { return }
             let isDue = line.withLock { line in
-                intake.storage = storageWithoutDatabase(line)
+                let storage = storageWithoutDatabase(line)
+                if intake.spool == nil { intake.storage = storage } else { resume(storingIn: storage) }
                 return line.databaseComplaint.isDue("\(error)")
             }
-            if intake.spool != nil { intake.queue.resume() }
             reportAway(error, isDue: isDue)
         }
     }
@@ -115,12 +115,17 @@ extension NotificationWriter {
             line.hasStored = hasStored
             line.wasBarren = false
             line.partitions = PartitionHorizon()
-            intake.storage = .database
+            resume(storingIn: .database)
             return line.databaseComplaint.settled()
         }
         intake.metrics.databaseUp.set(1)
-        intake.queue.resume()
         if wasAway { intake.log.notice("PostgreSQL can be written to again") }
+    }
+
+    /// Takes what comes in, and only then says where it goes: whoever is told that siwad is ready sends at once.
+    private func resume(storingIn storage: Storage) {
+        intake.queue.resume()
+        intake.storage = storage
     }
 
     /// Nothing can be stored on the connection: what comes in goes elsewhere from here on.
