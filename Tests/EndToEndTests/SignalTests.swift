@@ -35,8 +35,11 @@ struct SignalTests {
                 #expect(try await scene.texts("SELECT jti FROM siwa.notifications") == ["after"])
                 let clients = try await scene.texts("SELECT client_id FROM siwa.clients ORDER BY 1")
                 #expect(clients == ["com.example.one", "com.example.two", "com.example.web"])
-                let metrics = try await Web.get(addresses.operations + "/metrics").body
-                #expect(metrics.contains("siwad_last_notification_timestamp_seconds{app_id=\"com.example.two\"} "))
+                // Measured after the answer.
+                try await eventually("the metric of the other app") {
+                    try await Web.get(addresses.operations + "/metrics").body
+                        .contains("siwad_last_notification_timestamp_seconds{app_id=\"com.example.two\"} ")
+                }
 
                 _ = try directory.write("siwad.yaml", "apps: \(Self.one)\naps: nonsense\n")
                 daemon.send("HUP")

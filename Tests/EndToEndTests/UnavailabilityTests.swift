@@ -64,8 +64,10 @@ struct UnavailabilityTests {
             #expect(isUnavailable(answer, "database-unavailable", within: 1...60), "\(answer)")
             #expect(try await Web.get(ready).status == 503)
             #expect(try await Web.get(addresses.operations + "/livez").status == 200)
-            let metrics = try await Web.get(addresses.operations + "/metrics").body
-            #expect(metrics.contains("siwad_database_up 0\n"))
+            // The answer comes before the connection is given up.
+            try await eventually("the metric to say so") {
+                try await Web.get(addresses.operations + "/metrics").body.contains("siwad_database_up 0\n")
+            }
             #expect(try await scene.isUntouched())
             // What isn't Apple's is refused without the database.
             #expect(try await Web.post("{}", to: addresses.notifications).status == 400)
