@@ -4,12 +4,14 @@ import ArgumentParser
 @main
 struct Benchmarks: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
+        commandName: "Benchmarks",
         abstract: "Measures siwad end to end and part by part, beside a Python and a Go service.",
         discussion: """
             Needs a release build of siwad. Databases and tokens are kept in the directory of --work and used again.
 
-            swift build -c release
-            swift run -c release Benchmarks load
+            Example:
+              swift build -c release
+              swift run -c release Benchmarks load
             """,
         subcommands: [
             LoadCommand.self, CompareCommand.self, MicroCommand.self, ReplayCommand.self, LettersCommand.self,

@@ -5,9 +5,10 @@ struct CompareCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "compare",
         abstract: "The same load on siwad, a tuned Python service and a Go service, each at its best setting.",
+        usage: "Benchmarks compare <options>",
         discussion: """
-            Needs python3 with venv, and Debian's golang-go, golang-github-golang-jwt-jwt-dev and
-            golang-github-jackc-pgx-v4-dev. The peers' best settings are found by short runs first. Absolute figures belong to
+            Needs python3 with venv, and Debian's golang-go, golang-github-golang-jwt-jwt-dev and \
+            golang-github-jackc-pgx-v4-dev. The peers' best settings are found by short runs first. Absolute figures belong to \
             the machine; the ratios are of rounds made side by side.
             """
     )

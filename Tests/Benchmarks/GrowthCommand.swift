@@ -6,9 +6,10 @@ struct GrowthCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "growth",
         abstract: "Notifications a second by the number of accounts, and by the number of notifications stored before.",
+        usage: "Benchmarks growth <options>",
         discussion: """
-            Each database is measured beside the smallest, a second each in turn. The stored notifications carry short
-            stand-ins for their tokens and lie in six monthly partitions. The largest databases take a while to make and
+            Each database is measured beside the smallest, a second each in turn. The stored notifications carry short \
+            stand-ins for their tokens and lie in six monthly partitions. The largest databases take a while to make and \
             gigabytes below --work.
             """
     )

@@ -5,6 +5,7 @@ struct LettersCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "letters",
         abstract: "Milliseconds that siwad takes to list and count a million dead letters.",
+        usage: "Benchmarks letters <options>",
         discussion: "Each is a run of the command, from its start to its end; the median of --rounds counts."
     )
 

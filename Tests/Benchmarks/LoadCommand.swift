@@ -6,8 +6,9 @@ struct LoadCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "load",
         abstract: "Notifications a second, latencies, processor time and memory of siwad under load.",
+        usage: "Benchmarks load <options>",
         discussion: """
-            Each run begins from a fresh copy of the same database. Duplicates and forged tokens are measured beside genuine
+            Each run begins from a fresh copy of the same database. Duplicates and forged tokens are measured beside genuine \
             ones, and groups beside a transaction each: a second each in turn.
             """
     )

@@ -10,7 +10,8 @@ import Postgres
 struct MicroCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "micro",
-        abstract: "Verification, JSON and the ingest statement by batch size, each by itself."
+        abstract: "Verification, JSON and the ingest statement by batch size, each by itself.",
+        usage: "Benchmarks micro <options>"
     )
 
     @OptionGroup var options: BenchmarkOptions

@@ -5,6 +5,7 @@ struct ReplayCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "replay",
         abstract: "Dead letters a second that an operator's replay takes, beside the endpoint's notifications.",
+        usage: "Benchmarks replay <options>",
         discussion: "Makes dead letters through the endpoint, by an app that siwad does not know at first."
     )
 

@@ -99,6 +99,23 @@ struct CommandRunnerTests {
         #expect(!isOpen)
     }
 
+    @Test("with --help fits 80 columns, whichever command it is.")
+    func width() async {
+        var commands: [[String]] = [[]]
+        var seen = 0
+        while let command = commands.popLast() {
+            let help = await run(command + ["--help"])
+            #expect(help.status == .done)
+            for line in help.lines { #expect(VisibleText.width(line) <= 80, "\(line)") }
+            let subcommands = help.lines.drop { $0 != "SUBCOMMANDS:" }.dropFirst().prefix { !$0.isEmpty }
+            for line in subcommands where line.prefix(3).last?.isLetter == true {
+                commands.append(command + [String(line.dropFirst(2).prefix { $0 != " " })])
+            }
+            seen += 1
+        }
+        #expect(seen > 30)
+    }
+
     @Test("with a wrong setting ends with 78 and the first problem.")
     func wrongSetting() async {
         let result = await siwad("accounts", "list", environment: ["SIWAD_LISTN": "x", "SIWAD_BATCH_LIMIT": "many"])

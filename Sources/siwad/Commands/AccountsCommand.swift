@@ -20,6 +20,7 @@ struct AccountsShowCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "show",
         abstract: "Why is somebody signed out: everything about one person, on one screen.",
+        usage: "siwad accounts show <sub> [<options>]",
         discussion: """
             Says it in a sentence first. Then the state in each app group, which notification or sign-in set each fact, \
             whether mail arrives, the latest sessions and changes, and the dead letters about the person that are open.
@@ -107,6 +108,7 @@ struct AccountsListCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "list",
         abstract: "List people and their state in each app group, the latest first.",
+        usage: "siwad accounts list [<options>]",
         discussion: "Example:\n  siwad accounts list --state revoked --json"
     )
 
@@ -144,6 +146,7 @@ struct AccountsHistoryCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "history",
         abstract: "List changes of state, the latest last.",
+        usage: "siwad accounts history [<person>] [<options>]",
         discussion: "Example:\n  siwad accounts history 000768.6166f031167141e695698239959f591a.1521"
     )
 

@@ -100,6 +100,7 @@ struct DeadLettersShowCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "show",
         abstract: "What happened to a letter and what to do about it, its token checked and decoded.",
+        usage: "siwad dead-letters show <number> [<options>]",
         discussion: "Example:\n  siwad dead-letters show 17"
     )
 

@@ -26,6 +26,7 @@ struct MigrateUpCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "up",
         abstract: "Apply what is missing, each migration in a transaction.",
+        usage: "siwad migrate up [<options>]",
         discussion: "Example:\n  siwad migrate up --config /etc/siwad/siwad.yaml"
     )
 
@@ -56,6 +57,7 @@ struct MigrateStatusCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "status",
         abstract: "List the migrations and how they stand in the database.",
+        usage: "siwad migrate status [<options>]",
         discussion: """
             Ends with exit code 1 if the daemon would not start on this schema.
 
@@ -87,6 +89,7 @@ struct MigrateSQLCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "sql",
         abstract: "Print the SQL of all migrations; touches no database.",
+        usage: "siwad migrate sql [<options>]",
         discussion: """
             For reading, and for those whose DBA applies it: each migration is a transaction that also records it, so that \
             siwad migrate and siwad serve find the schema up to date. Where some are applied already, --after leaves them \

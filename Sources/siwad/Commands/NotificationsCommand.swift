@@ -78,6 +78,7 @@ struct NotificationsShowCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "show",
         abstract: "Everything about one notification, the token as Apple signed it included.",
+        usage: "siwad notifications show <id> [<options>]",
         discussion: """
             A jti that starts with a hyphen goes after --.
 

@@ -9,6 +9,7 @@ struct SessionsEndCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "end",
         abstract: "End live sessions as an operator; the audit keeps who did it and why.",
+        usage: "siwad sessions end [<sessions> ...] [<options>]",
         discussion: """
             Ends the sessions that are named, or all live ones of a person, and prints them. An application that asks \
             siwa.session_is_live is told with its next question.

@@ -7,6 +7,7 @@ struct SimulateKeysCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "keys",
         abstract: "Write a private key and its key set.",
+        usage: "siwad simulate keys --out <dir> [<options>]",
         discussion: """
             Writes DIR/key.pem, readable by you only, and DIR/keys.json. A key that is there stays.
 

@@ -12,6 +12,7 @@ struct SimulateSendCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "send",
         abstract: "Post signed notifications to an endpoint.",
+        usage: "siwad simulate send <options> <url>",
         discussion: """
             With --count, each has an identifier of its own and, unless --sub names one, a person of its own.
 

@@ -10,6 +10,7 @@ struct SimulateServeCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "serve",
         abstract: "Publish a key set over HTTP, as Apple does.",
+        usage: "siwad simulate serve --key <file> [<options>]",
         discussion: """
             Example:
               siwad simulate serve --key apple/key.pem

@@ -9,6 +9,7 @@ struct SimulateTokenCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "token",
         abstract: "Print a signed notification in Apple's wire shape.",
+        usage: "siwad simulate token <options>",
         discussion: """
             Example:
               siwad simulate token --key apple/key.pem --type account-deleted \\

@@ -10,6 +10,7 @@ struct VerifyCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "verify",
         abstract: "Explain a notification, check by check.",
+        usage: "siwad verify [<file>] [<options>]",
         discussion: """
             Reads a JWS, or the whole body of a request, through the checks of the notification endpoint and ends with \
             exit code 1 at the first that fails. Without --keys, the key set comes from SIWAD_KEYS_URL. Without \
