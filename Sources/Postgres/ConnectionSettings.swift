@@ -91,12 +91,18 @@ public struct ConnectionSettings: Sendable {
         return parameters
     }
 
+    /// Comes before everything else on a connection. A role that may create objects in a schema of the default search path
+    /// could otherwise have its functions and operators run with the rights of this connection's role
+    /// (CVE-2018-1058). Objects of ours are qualified by their schema.
+    static let searchPath = "SET search_path = pg_catalog, pg_temp"
+
     /// What a connection begins with, so that no statement depends on the server's or the role's own settings.
     ///
     /// A commit is on this server's disk when it is reported, whatever they say, also if they change while the connection
     /// lasts. How far it has to come on standbys is left to them: the other values of `synchronous_commit`.
     var sessionScript: String {
         """
+        \(Self.searchPath);
         SET client_min_messages = warning;
         SET TimeZone = 'UTC';
         SET jit = off;

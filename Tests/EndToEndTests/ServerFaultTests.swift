@@ -43,9 +43,9 @@ struct ServerFaultTests {
         try await Scene.withDaemon { scene, _, addresses in
             try await scene.run(
                 """
-                CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
+                CREATE FUNCTION public.fail() RETURNS trigger LANGUAGE plpgsql AS $$
                 BEGIN RAISE EXCEPTION 'simulated' USING ERRCODE = '\(code)'; END $$;
-                CREATE TRIGGER fail BEFORE INSERT ON siwa.accounts EXECUTE FUNCTION fail();
+                CREATE TRIGGER fail BEFORE INSERT ON siwa.accounts EXECUTE FUNCTION public.fail();
                 """
             )
             try await expectPatience(scene, addresses) { try await scene.run("DROP TRIGGER fail ON siwa.accounts") }
@@ -71,18 +71,18 @@ struct ServerFaultTests {
         try await Scene.withDaemon { scene, _, addresses in
             try await scene.run(
                 """
-                CREATE SEQUENCE tries;
-                CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$
+                CREATE SEQUENCE public.tries;
+                CREATE FUNCTION public.conflict() RETURNS trigger LANGUAGE plpgsql AS $$
                 BEGIN
-                    IF nextval('tries') <= 3 THEN RAISE EXCEPTION 'simulated' USING ERRCODE = '40P01'; END IF;
+                    IF nextval('public.tries') <= 3 THEN RAISE EXCEPTION 'simulated' USING ERRCODE = '40P01'; END IF;
                     RETURN NULL;
                 END $$;
-                CREATE TRIGGER conflict BEFORE INSERT ON siwa.accounts EXECUTE FUNCTION conflict();
+                CREATE TRIGGER conflict BEFORE INSERT ON siwa.accounts EXECUTE FUNCTION public.conflict();
                 """
             )
             let answer = try await Web.post(scene.body(scene.event()), to: addresses.notifications)
             #expect(answer.status == 200)
-            #expect(try await scene.texts("SELECT last_value::text FROM tries") == ["4"])
+            #expect(try await scene.texts("SELECT last_value::text FROM public.tries") == ["4"])
         }
     }
 }

@@ -108,11 +108,11 @@ struct DatabaseFaultTests {
                     // Connections can be had all the time; it is the statement that fails.
                     try await fixture.run(
                         """
-                        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                        CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
                         BEGIN
                             RAISE EXCEPTION 'not today';
                         END $$;
-                        CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW EXECUTE FUNCTION refuse()
+                        CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW EXECUTE FUNCTION public.refuse()
                         """
                     )
                     for _ in 0..<3 {

@@ -84,7 +84,7 @@ struct DeadLetterReplayTests {
         try await with(40) { fixture in
             try await fixture.run(
                 """
-                CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
                 BEGIN
                     IF NEW.sub = 'person17' THEN
                         RAISE EXCEPTION 'no' USING ERRCODE = 'check_violation', CONSTRAINT = 'late';
@@ -92,7 +92,7 @@ struct DeadLetterReplayTests {
                     RETURN NULL;
                 END $$;
                 CREATE CONSTRAINT TRIGGER late AFTER INSERT ON siwa.accounts
-                    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()
+                    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.refuse()
                 """
             )
             let report = try await fixture.replay(apps: Self.apps, isRehearsal: isRehearsal)

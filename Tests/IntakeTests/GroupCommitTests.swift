@@ -13,10 +13,10 @@ struct GroupCommitTests {
     ) async throws {
         try await fixture.run(
             """
-            CREATE FUNCTION wait_for_test() RETURNS trigger LANGUAGE plpgsql AS $$
+            CREATE FUNCTION public.wait_for_test() RETURNS trigger LANGUAGE plpgsql AS $$
             BEGIN PERFORM pg_advisory_xact_lock(4711); RETURN NULL; END $$;
             CREATE TRIGGER wait_for_test AFTER INSERT ON \(table)
-                FOR EACH ROW WHEN (\(condition)) EXECUTE FUNCTION wait_for_test();
+                FOR EACH ROW WHEN (\(condition)) EXECUTE FUNCTION public.wait_for_test();
             SELECT pg_advisory_lock(4711);
             """
         )
@@ -46,11 +46,11 @@ struct GroupCommitTests {
             try await fixture.stallCommits()
             try await fixture.run(
                 """
-                CREATE TABLE statements (at timestamptz);
-                CREATE FUNCTION count_statement() RETURNS trigger LANGUAGE plpgsql AS $$
-                BEGIN INSERT INTO statements VALUES (clock_timestamp()); RETURN NULL; END $$;
+                CREATE TABLE public.statements (at timestamptz);
+                CREATE FUNCTION public.count_statement() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN INSERT INTO public.statements VALUES (clock_timestamp()); RETURN NULL; END $$;
                 CREATE TRIGGER count_statement AFTER INSERT ON siwa.notifications
-                    FOR EACH STATEMENT EXECUTE FUNCTION count_statement();
+                    FOR EACH STATEMENT EXECUTE FUNCTION public.count_statement();
                 """
             )
             let first = try fixture.body(sub: "first")
@@ -62,7 +62,7 @@ struct GroupCommitTests {
             try await fixture.letCommit()
             #expect(await firstAnswer == .acknowledged)
             #expect(await answers.allSatisfy { $0 == .acknowledged })
-            #expect(try await fixture.texts("SELECT count(*)::text FROM statements") == ["2"])
+            #expect(try await fixture.texts("SELECT count(*)::text FROM public.statements") == ["2"])
             let transactions = try await fixture.texts(
                 "SELECT count(*)::text FROM siwa.notifications GROUP BY xmin::text ORDER BY count(*)"
             )
@@ -124,11 +124,11 @@ struct GroupCommitTests {
             await fixture.untilStoring()
             try await fixture.run(
                 """
-                CREATE SEQUENCE attempts;
-                CREATE FUNCTION count_attempt() RETURNS trigger LANGUAGE plpgsql AS $$
-                BEGIN PERFORM nextval('attempts'); RETURN NEW; END $$;
+                CREATE SEQUENCE public.attempts;
+                CREATE FUNCTION public.count_attempt() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN PERFORM nextval('public.attempts'); RETURN NEW; END $$;
                 CREATE TRIGGER count_attempt BEFORE INSERT ON siwa.notifications
-                    FOR EACH ROW EXECUTE FUNCTION count_attempt();
+                    FOR EACH ROW EXECUTE FUNCTION public.count_attempt();
                 """
             )
             // The writer waits over a dead letter, so that the others are there at once when it comes to them.
@@ -147,7 +147,7 @@ struct GroupCommitTests {
             #expect(try await fixture.texts("SELECT count(DISTINCT jti)::text FROM siwa.notifications") == ["20"])
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.account_changes") == ["20"])
             // More than one for each: there was an attempt that failed.
-            #expect(try await fixture.texts("SELECT (last_value > 21)::text FROM attempts") == ["true"])
+            #expect(try await fixture.texts("SELECT (last_value > 21)::text FROM public.attempts") == ["true"])
             // The counting follows the answer; another answer follows the counting.
             _ = await fixture.reception.answer(try fixture.body(id: "b"))
             let text = fixture.metrics.registry.prometheusText()

@@ -30,12 +30,12 @@ struct HeldUpTests {
             case .trigger:
                 try await fixture.run(
                     """
-                    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                    CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
                     BEGIN
                         RAISE EXCEPTION 'not today';
                     END $$;
                     CREATE TRIGGER refuse BEFORE UPDATE ON siwa.accounts FOR EACH ROW WHEN (NEW.sub LIKE 'held%')
-                        EXECUTE FUNCTION refuse()
+                        EXECUTE FUNCTION public.refuse()
                     """
                 )
                 try await body()

@@ -4,9 +4,9 @@ import Testing
 @Suite("A notification whose data PostgreSQL refuses", .timeLimit(.minutes(5)))
 struct RejectionTests {
     private static let trigger = """
-        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+        CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN RAISE EXCEPTION 'not %', NEW.sub USING ERRCODE = 'check_violation'; END $$;
-        CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW EXECUTE FUNCTION refuse()
+        CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW EXECUTE FUNCTION public.refuse()
         """
 
     @Test(

@@ -22,12 +22,12 @@ struct SpoolRefusalTests {
                     // As somebody's own trigger may: not of the classes that say that a value can't be stored.
                     try await fixture.run(
                         """
-                        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                        CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
                         BEGIN
                             RAISE EXCEPTION 'not today';
                         END $$;
                         CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW WHEN (NEW.sub \(people))
-                            EXECUTE FUNCTION refuse()
+                            EXECUTE FUNCTION public.refuse()
                         """
                     )
                     try await role.shutOut()

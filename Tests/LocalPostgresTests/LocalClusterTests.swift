@@ -11,13 +11,13 @@ struct LocalClusterTests {
     func restart() async throws {
         try await withDirectory { directory in
             let first = try await LocalCluster.start(at: directory + "/deep/inside")
-            try await execute("CREATE TABLE kept (n integer)", first)
+            try await execute("CREATE TABLE public.kept (n integer)", first)
             #expect(await postgresError(first.conninfo() + " host=127.0.0.1") == .connectionFailed)
             await first.stop()
             #expect(await postgresError(first.conninfo()) == .connectionFailed)
 
             let second = try await LocalCluster.start(at: directory + "/deep/inside/")
-            try await execute("SELECT * FROM kept", second)
+            try await execute("SELECT * FROM public.kept", second)
             #expect(try permissions(second.directory) == 0o700)
             await second.stop()
         }
@@ -27,14 +27,14 @@ struct LocalClusterTests {
     func crash() async throws {
         try await withDirectory { directory in
             let first = try await LocalCluster.start(at: directory + "/cluster")
-            try await execute("CREATE TABLE kept (n integer); CHECKPOINT", first)
+            try await execute("CREATE TABLE public.kept (n integer); CHECKPOINT", first)
             let process = try #require(
                 await line(1, of: "\(first.directory)/data/postmaster.pid").flatMap { pid_t($0) }
             )
             kill(process, SIGKILL)
             await first.stop()
             let second = try await LocalCluster.start(at: directory + "/cluster")
-            try await execute("SELECT * FROM kept", second)
+            try await execute("SELECT * FROM public.kept", second)
             await second.stop()
         }
     }
@@ -106,16 +106,16 @@ struct LocalClusterTests {
             try #require(mkdir(directory + "/private", 0o700) == 0)
             let first = try await LocalCluster.start(at: directory + "/private/cluster")
             #expect(first.directory.hasPrefix("/var/tmp/"))
-            try await execute("CREATE TABLE kept (n integer)", first)
+            try await execute("CREATE TABLE public.kept (n integer)", first)
             await first.stop()
             let second = try await LocalCluster.start(at: directory + "/private/cluster")
-            try await execute("SELECT * FROM kept", second)
+            try await execute("SELECT * FROM public.kept", second)
             await second.stop()
             #expect(second.directory == first.directory)
             _ = try await run(.name("rm"), arguments: ["-rf", directory + "/private/cluster"], output: .discarded)
             let anew = try await LocalCluster.start(at: directory + "/private/cluster")
             #expect(await postgresError(anew.conninfo()) == nil)
-            await #expect(throws: PostgresError.self) { try await execute("SELECT * FROM kept", anew) }
+            await #expect(throws: PostgresError.self) { try await execute("SELECT * FROM public.kept", anew) }
             await anew.stop()
             _ = try await run(
                 .name("rm"),

@@ -92,13 +92,13 @@ struct ConnectionPoolTests {
             let pool = database.pool(maximum: 1)
             let error = await postgresError {
                 try await pool.transaction { session throws(PostgresError) in
-                    try session.execute(script: "CREATE TABLE t ()")
+                    try session.execute(script: "CREATE TABLE public.t ()")
                 }
             }
             #expect(error?.sqlState == .readOnlyTransaction)
             try await administrator.script("\(setting) = off")
             try await pool.transaction { session throws(PostgresError) in
-                try session.execute(script: "CREATE TABLE t ()")
+                try session.execute(script: "CREATE TABLE public.t ()")
             }
             await administrator.close()
             await pool.close()

@@ -10,11 +10,11 @@ struct InterruptionTests {
     private static let ample = Duration.seconds(2)
     /// A table whose rows make COMMIT take longer than that.
     private static let slowCommit = """
-        CREATE TABLE t (n integer);
-        CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS
+        CREATE TABLE public.t (n integer);
+        CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS
             $$ BEGIN PERFORM pg_sleep(3); RETURN NULL; END $$;
-        CREATE CONSTRAINT TRIGGER dawdle AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED
-            FOR EACH ROW EXECUTE FUNCTION dawdle()
+        CREATE CONSTRAINT TRIGGER dawdle AFTER INSERT ON public.t DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION public.dawdle()
         """
 
     /// A table whose rows make COMMIT wait for an advisory lock.
@@ -73,31 +73,31 @@ struct InterruptionTests {
     @Test("A transaction is undone when the deadline passes.")
     func deadlineInTransaction() async throws {
         try await withConnection { connection in
-            try await connection.script("CREATE TABLE t (n integer)")
+            try await connection.script("CREATE TABLE public.t (n integer)")
             let error = await postgresError {
                 try await connection.transaction(deadline: .milliseconds(50)) { session throws(PostgresError) in
-                    _ = try session.execute(Statement(once: "INSERT INTO t VALUES (1)"))
+                    _ = try session.execute(Statement(once: "INSERT INTO public.t VALUES (1)"))
                     _ = try session.execute(Self.sleep)
                 }
             }
             #expect(error?.code == .timedOut)
-            #expect(try await connection.integer("SELECT count(*) FROM t") == 0)
+            #expect(try await connection.integer("SELECT count(*) FROM public.t") == 0)
         }
     }
 
     @Test("No statement begins after the deadline, not even COMMIT.")
     func deadlineBetween() async throws {
         try await withConnection { connection in
-            try await connection.script("CREATE TABLE t (n integer)")
+            try await connection.script("CREATE TABLE public.t (n integer)")
             let error = await postgresError {
                 try await connection.transaction(deadline: .milliseconds(20)) { session throws(PostgresError) in
-                    _ = try session.execute(Statement(once: "INSERT INTO t VALUES (1)"))
+                    _ = try session.execute(Statement(once: "INSERT INTO public.t VALUES (1)"))
                     let end = ContinuousClock.now + .milliseconds(25)
                     while ContinuousClock.now < end {}
                 }
             }
             #expect(error?.code == .timedOut)
-            #expect(try await connection.integer("SELECT count(*) FROM t") == 0)
+            #expect(try await connection.integer("SELECT count(*) FROM public.t") == 0)
         }
     }
 
@@ -106,9 +106,9 @@ struct InterruptionTests {
         try await withConnection { connection in
             try await connection.script(Self.slowCommit)
             try await connection.transaction(deadline: Self.ample) { session throws(PostgresError) in
-                _ = try session.execute(Statement(once: "INSERT INTO t VALUES (1)"))
+                _ = try session.execute(Statement(once: "INSERT INTO public.t VALUES (1)"))
             }
-            #expect(try await connection.integer("SELECT count(*) FROM t") == 1)
+            #expect(try await connection.integer("SELECT count(*) FROM public.t") == 1)
         }
     }
 
@@ -121,7 +121,7 @@ struct InterruptionTests {
             try await connection.script(Self.slowCommit)
             let error = await postgresError {
                 try await connection.transaction(deadline: Self.ample) { session throws(PostgresError) in
-                    _ = try session.execute(Statement(once: "INSERT INTO t VALUES (1)"))
+                    _ = try session.execute(Statement(once: "INSERT INTO public.t VALUES (1)"))
                 }
             }
             #expect(error?.code == .connectionLost)
@@ -167,14 +167,14 @@ struct InterruptionTests {
             _ = try await observer.text("SELECT pg_advisory_lock(1)::text")
             let task = Task {
                 try await connection.transaction { session throws(PostgresError) in
-                    _ = try session.execute(Statement(once: "INSERT INTO t VALUES (1)"))
+                    _ = try session.execute(Statement(once: "INSERT INTO public.t VALUES (1)"))
                 }
             }
             while try await observer.integer(Self.waitingCount) == 0 {}
             task.cancel()
             _ = try await observer.text("SELECT pg_advisory_unlock(1)::text")
             try await task.value
-            #expect(try await connection.integer("SELECT count(*) FROM t") == 1)
+            #expect(try await connection.integer("SELECT count(*) FROM public.t") == 1)
         }
     }
 

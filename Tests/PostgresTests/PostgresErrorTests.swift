@@ -7,8 +7,8 @@ struct PostgresErrorTests {
     @Test("What a server says of values is not in the description; what it says of names is.")
     func redaction() async throws {
         try await withConnection { connection in
-            try await connection.script("CREATE TABLE people (name text CONSTRAINT people_name_key UNIQUE)")
-            let insert = Statement("INSERT INTO people VALUES ($1)")
+            try await connection.script("CREATE TABLE public.people (name text CONSTRAINT people_name_key UNIQUE)")
+            let insert = Statement("INSERT INTO public.people VALUES ($1)")
             let unique = await postgresError {
                 try await connection.withSession { session throws(PostgresError) in
                     for _ in 1...2 { _ = try session.execute(insert, Binds { $0.append("secret@example.com") }) }

@@ -54,13 +54,13 @@ struct RowsTests {
     @Test("A command tells how many rows it touched.")
     func affectedRows() async throws {
         try await withConnection { connection in
-            try await connection.script("CREATE TABLE t (n integer)")
+            try await connection.script("CREATE TABLE public.t (n integer)")
             try await connection.withSession { session throws(PostgresError) in
-                let inserted = try session.execute(Statement(once: "INSERT INTO t SELECT generate_series(1, 7)"))
+                let inserted = try session.execute(Statement(once: "INSERT INTO public.t SELECT generate_series(1, 7)"))
                 let counts = (inserted.count, inserted.affectedRows)
                 #expect(counts == (0, 7))
-                #expect(try session.execute(Statement(once: "DELETE FROM t WHERE n > 4")).affectedRows == 3)
-                #expect(try session.execute(Statement(once: "CREATE TABLE u (n integer)")).affectedRows == 0)
+                #expect(try session.execute(Statement(once: "DELETE FROM public.t WHERE n > 4")).affectedRows == 3)
+                #expect(try session.execute(Statement(once: "CREATE TABLE public.u (n integer)")).affectedRows == 0)
             }
         }
     }

@@ -46,14 +46,14 @@ struct StatementTests {
 
     @Test("After its table has changed, a statement is prepared anew.")
     func changedTable() async throws {
-        let statement = Statement("SELECT * FROM t")
+        let statement = Statement("SELECT * FROM public.t")
         let execute: @Sendable (borrowing Session) throws(PostgresError) -> Int = { session throws(PostgresError) in
             try session.execute(statement).count
         }
         try await withConnection { connection in
-            try await connection.script("CREATE TABLE t (a integer); INSERT INTO t VALUES (1)")
+            try await connection.script("CREATE TABLE public.t (a integer); INSERT INTO public.t VALUES (1)")
             #expect(try await connection.withSession(execute) == 1)
-            try await connection.script("ALTER TABLE t ADD COLUMN b integer")
+            try await connection.script("ALTER TABLE public.t ADD COLUMN b integer")
             let error = await postgresError { try await connection.withSession(execute) }
             #expect(error?.sqlState == .featureNotSupported)
             #expect(try await connection.withSession(execute) == 1)
@@ -79,7 +79,7 @@ struct StatementTests {
     func script() async throws {
         try await withConnection { connection async throws in
             let error = await postgresError {
-                try await connection.script("CREATE TABLE t (a integer); SELECT 1 / 0; CREATE TABLE u (a integer)")
+                try await connection.script("CREATE TABLE public.t (a integer); SELECT 1 / 0; CREATE TABLE public.u (a integer)")
             }
             #expect(error?.sqlState == SQLState(rawValue: "22012"))
             #expect(try await connection.integer("SELECT count(*) FROM pg_tables WHERE tablename IN ('t', 'u')") == 0)

@@ -4,13 +4,13 @@ import Testing
 
 @Suite("Commits that wait for synchronous replication", .timeLimit(.minutes(5)))
 struct SynchronousReplicationTests {
-    private static let insert = Statement("INSERT INTO t VALUES ($1) RETURNING n")
+    private static let insert = Statement("INSERT INTO public.t VALUES ($1) RETURNING n")
 
     /// Runs a test with a connection whose commits wait for ever, in a database with a table.
     private func withoutStandby(_ body: (TestDatabase, PostgresConnection) async throws -> Void) async throws {
         try await TestDatabase.withServer { database in
             let connection = try await PostgresConnection.connect(database.settings)
-            try await connection.script("CREATE TABLE t (n bigint); SET synchronous_commit = on")
+            try await connection.script("CREATE TABLE public.t (n bigint); SET synchronous_commit = on")
             try await database.losePartner()
             try await body(database, connection)
             await connection.close()
@@ -36,7 +36,7 @@ struct SynchronousReplicationTests {
             expectUnknown(
                 await postgresError {
                     try await connection.withSession(deadline: .seconds(2)) { session throws(PostgresError) in
-                        try session.execute(script: "INSERT INTO t VALUES (2)")
+                        try session.execute(script: "INSERT INTO public.t VALUES (2)")
                     }
                 }
             )
@@ -58,7 +58,7 @@ struct SynchronousReplicationTests {
             }
             #expect(committed == 0)
             // All of them are on this server, and reading waits for nobody.
-            #expect(try await connection.integer("SELECT count(*) FROM t") == 4)
+            #expect(try await connection.integer("SELECT count(*) FROM public.t") == 4)
         }
     }
 
@@ -74,7 +74,7 @@ struct SynchronousReplicationTests {
             let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
             while try await administrator.integer(cancel) == 0 {}
             expectUnknown(await error)
-            #expect(try await connection.integer("SELECT count(*) FROM t") == 1)
+            #expect(try await connection.integer("SELECT count(*) FROM public.t") == 1)
             await administrator.close()
         }
     }
@@ -84,12 +84,12 @@ struct SynchronousReplicationTests {
         try await withoutStandby { database, connection in
             _ = await postgresError {
                 try await connection.withSession(deadline: .seconds(2)) { session throws(PostgresError) in
-                    try session.execute(script: "INSERT INTO t VALUES (1)")
+                    try session.execute(script: "INSERT INTO public.t VALUES (1)")
                 }
             }
             try await database.forgetPartner()
-            try await connection.script("INSERT INTO t VALUES (2)")
-            #expect(try await connection.integer("SELECT count(*) FROM t") == 2)
+            try await connection.script("INSERT INTO public.t VALUES (2)")
+            #expect(try await connection.integer("SELECT count(*) FROM public.t") == 2)
         }
     }
 }

@@ -5,9 +5,9 @@ import Testing
 @Suite("Transactions")
 struct TransactionTests {
     private struct Table {
-        static let make = "CREATE TABLE t (n integer UNIQUE DEFERRABLE INITIALLY DEFERRED, CHECK (n < 100))"
-        static let insert = Statement("INSERT INTO t VALUES ($1)")
-        static let count = "SELECT count(*) FROM t"
+        static let make = "CREATE TABLE public.t (n integer UNIQUE DEFERRABLE INITIALLY DEFERRED, CHECK (n < 100))"
+        static let insert = Statement("INSERT INTO public.t VALUES ($1)")
+        static let count = "SELECT count(*) FROM public.t"
     }
 
     private static func insert(_ n: Int32, _ session: borrowing Session) throws(PostgresError) {

@@ -4,8 +4,8 @@ import Testing
 
 @Suite("One execution after another")
 struct TurnTests {
-    private static let insert = Statement("INSERT INTO t VALUES ($1) RETURNING n")
-    private static let total = "SELECT coalesce(sum(n), 0)::bigint FROM t"
+    private static let insert = Statement("INSERT INTO public.t VALUES ($1) RETURNING n")
+    private static let total = "SELECT coalesce(sum(n), 0)::bigint FROM public.t"
 
     /// What was called, in order.
     private enum Step: Sendable, Equatable {
@@ -45,7 +45,7 @@ struct TurnTests {
 
     private func with(_ constraint: String = "", _ body: (PostgresConnection) async throws -> Void) async throws {
         try await withConnection { connection in
-            try await connection.script("CREATE TABLE t (n bigint \(constraint))")
+            try await connection.script("CREATE TABLE public.t (n bigint \(constraint))")
             try await body(connection)
         }
     }
@@ -53,7 +53,7 @@ struct TurnTests {
     @Test("One statement may follow on another, also one that was never executed before.")
     func severalStatements() async throws {
         try await with { connection async throws in
-            let negate = Statement("INSERT INTO t VALUES (-$1) RETURNING n")
+            let negate = Statement("INSERT INTO public.t VALUES (-$1) RETURNING n")
             let inserted = try await connection.withSession { session throws(PostgresError) in
                 var rest = [
                     Execution(negate, Binds { $0.append(Int64(2)) }),
@@ -78,7 +78,7 @@ struct TurnTests {
             let turn = try await insert([1, 2, 3], on: connection)
             #expect(turn.error == nil)
             #expect(turn.steps == [.asked, .committed(1), .asked, .committed(2), .asked, .committed(3), .asked])
-            #expect(try await connection.integer("SELECT count(DISTINCT xmin::text) FROM t") == 3)
+            #expect(try await connection.integer("SELECT count(DISTINCT xmin::text) FROM public.t") == 3)
             #expect(try await connection.integer(Self.total) == 6)
         }
     }
@@ -105,7 +105,7 @@ struct TurnTests {
     @Test("A commit that fails fails alone: what was sent after it is executed, and the connection goes on.")
     func failedCommit() async throws {
         try await with("UNIQUE DEFERRABLE INITIALLY DEFERRED") { connection async throws in
-            try await connection.script("INSERT INTO t VALUES (1)")
+            try await connection.script("INSERT INTO public.t VALUES (1)")
             let turn = try await insert([1, 2], on: connection)
             #expect(turn.error?.sqlState == .uniqueViolation)
             #expect(turn.steps == [.asked])

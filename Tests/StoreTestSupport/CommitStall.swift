@@ -2,10 +2,10 @@
 public enum CommitStall {
     /// From here on each commit that brings an account not known before waits, in this database.
     public static let begin = """
-        CREATE FUNCTION stall() RETURNS trigger LANGUAGE plpgsql AS $$
+        CREATE FUNCTION public.stall() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NULL; END $$;
         CREATE CONSTRAINT TRIGGER stall AFTER INSERT ON siwa.accounts DEFERRABLE INITIALLY DEFERRED
-            FOR EACH ROW EXECUTE FUNCTION stall();
+            FOR EACH ROW EXECUTE FUNCTION public.stall();
         SELECT pg_advisory_lock(4711);
         """
 

@@ -22,7 +22,7 @@ struct DecisionOutputTests {
                         )
                         SELECT now(), now(), 'expired', '', '', sha256(n::text::bytea), 'p', 'com.example.one', 'k', now()
                         FROM generate_series(1, 2001) AS n;
-                        CREATE FUNCTION enough() RETURNS trigger LANGUAGE plpgsql AS
+                        CREATE FUNCTION public.enough() RETURNS trigger LANGUAGE plpgsql AS
                         $$
                         BEGIN
                             IF (SELECT count(*) FROM siwa.dead_letters WHERE status = 'discarded') > 2000 THEN
@@ -32,7 +32,7 @@ struct DecisionOutputTests {
                             RETURN NULL;
                         END
                         $$;
-                        CREATE TRIGGER enough AFTER UPDATE ON siwa.dead_letters EXECUTE FUNCTION enough()
+                        CREATE TRIGGER enough AFTER UPDATE ON siwa.dead_letters EXECUTE FUNCTION public.enough()
                         """
                 )
             }
