@@ -26,6 +26,7 @@ extension Migrator {
         DO $$ BEGIN
             PERFORM pg_advisory_xact_lock(hashtextextended(\(Self.literal(Self.lockPrefix + schema)), 0));
         END $$;
+        \(Self.limitLockWaits);
 
         \(body)
         COMMIT;

@@ -61,16 +61,34 @@ public struct Migrator: Sendable {
         return result
     }
 
+    /// Why a migration has not been applied yet, and how long it has been tried.
+    public struct LockWait: Sendable {
+        /// The migration.
+        public let migration: Migration
+        /// The attempts that ended because another session held a lock; from 1.
+        public let attempts: Int
+        /// Since the first of them began.
+        public let elapsed: Duration
+    }
+
     /// Applies what is pending, in order, each in a transaction of its own.
     ///
-    /// - Parameter deadline: for each of them.
+    /// A migration that has to wait for a lock stops every statement that comes after it to the same table. So it waits
+    /// for two seconds at most, lets those statements pass, and tries again.
+    ///
+    /// - Parameters:
+    ///   - deadline: for each of them.
+    ///   - patience: how long a migration is tried again while other sessions hold locks.
+    ///   - onLockWait: called after each attempt that ended because of a lock.
     /// - Returns: those that this call applied.
-    /// - Throws: `migration` if the database has a migration that is unknown or has another text, or if one fails;
-    ///   those before it stay applied.
+    /// - Throws: `migration` if the database has a migration that is unknown or has another text, or if one fails, with
+    ///   SQLSTATE 55P03 if a lock was not to be had; those before it stay applied.
     @discardableResult
     public func up(
         on connection: PostgresConnection,
-        deadline: Duration = .seconds(3600)
+        deadline: Duration = .seconds(3600),
+        patience: Duration = .seconds(600),
+        onLockWait: (LockWait) -> Void = { _ in }
     ) async throws(PostgresError) -> [Migration] {
         try await connection.transaction(deadline: deadline) { session throws(PostgresError) in
             try lock(session)
@@ -78,15 +96,43 @@ public struct Migrator: Sendable {
         }
         var applied: [Migration] = []
         for migration in migrations {
-            let isDone = try await connection.transaction(deadline: deadline) { session throws(PostgresError) in
-                try lock(session)
-                guard try isPending(migration, session) else { return false }
-                try apply(migration, session)
-                return true
+            let begun = ContinuousClock.now
+            var attempts = 0
+            while true {
+                do throws(PostgresError) {
+                    if try await apply(migration, on: connection, deadline) { applied.append(migration) }
+                    break
+                } catch {
+                    let elapsed = begun.duration(to: .now)
+                    guard error.sqlState == .lockNotAvailable, elapsed < patience else { throw error }
+                    attempts += 1
+                    onLockWait(LockWait(migration: migration, attempts: attempts, elapsed: elapsed))
+                    do {
+                        try await Task.sleep(for: Self.pauseAfterLockTimeout)
+                    } catch {
+                        throw PostgresError(.cancelled, "interrupted while another session held a lock")
+                    }
+                }
             }
-            if isDone { applied.append(migration) }
         }
         return applied
+    }
+
+    /// Applies a migration unless it is there already.
+    ///
+    /// - Returns: whether it was pending.
+    private func apply(
+        _ migration: Migration,
+        on connection: PostgresConnection,
+        _ deadline: Duration
+    ) async throws(PostgresError) -> Bool {
+        try await connection.transaction(deadline: deadline) { session throws(PostgresError) in
+            try lock(session)
+            guard try isPending(migration, session) else { return false }
+            try session.execute(script: Self.limitLockWaits)
+            try apply(migration, session)
+            return true
+        }
     }
 }
 
@@ -118,9 +164,15 @@ extension Migrator {
 
     /// What is locked, before the quoted name of the schema.
     static let lockPrefix = "schema_migrations of "
+    /// How long other sessions have the tables to themselves before the next attempt.
+    private static let pauseAfterLockTimeout = Duration.seconds(1)
+    /// How long a migration waits for one lock: every statement that needs the table waits behind it for as long. The lock
+    /// among migrators, which stops nothing else, is waited for without a limit before this is set.
+    static let limitLockWaits = "SET LOCAL lock_timeout = '2s'"
     /// Waiting for another migrator, and the work itself, may take longer than a daemon's statements. How dates are
-    /// written and where days begin is the migrations' business, not the session's that they run in.
+    /// written, where days begin and which schemas are searched must not depend on the session.
     static let localSettings = """
+        SET LOCAL search_path = pg_catalog, pg_temp; \
         SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; \
         SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL TimeZone = 'UTC'
         """

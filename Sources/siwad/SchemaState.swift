@@ -28,10 +28,15 @@ struct SchemaState: Sendable {
     }
 
     /// Applies what is missing, over a connection of its own.
-    static func migrate(_ settings: ConnectionSettings) async throws(PostgresError) -> [Migration] {
+    ///
+    /// - Parameter onLockWait: called when a migration has to be tried again because another session holds a lock.
+    static func migrate(
+        _ settings: ConnectionSettings,
+        onLockWait: (Migrator.LockWait) -> Void = { _ in }
+    ) async throws(PostgresError) -> [Migration] {
         let connection = try await PostgresConnection.connect(settings)
         let migrator = try Migrator(Schema.migrations, schema: Schema.name)
-        let applied = try await migrator.up(on: connection)
+        let applied = try await migrator.up(on: connection, onLockWait: onLockWait)
         await connection.close()
         return applied
     }

@@ -1,4 +1,5 @@
 import Postgres
+import Synchronization
 import TestSupport
 import Testing
 
@@ -108,6 +109,72 @@ struct MigratorTests {
     func numbers(numbers: [Int]) {
         #expect(throws: PostgresError.self) {
             try Migrator(numbers.map { Migration(number: $0, name: "x", sql: "") }, schema: "app")
+        }
+    }
+
+    @Test("A migration that waits for a lock holds no query back for more than three seconds, and is tried again.")
+    func lockWait() async throws {
+        try await TestDatabase.with { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await Self.migrator(Array(Self.migrations.prefix(2))).up(on: connection)
+            let (waits, reported) = AsyncStream<Migrator.LockWait>.makeStream()
+            // A transaction that has read the table and does not end: `third` wants to alter that table.
+            let applied = try await database.whileOpen { session throws(PostgresError) in
+                try session.execute(script: "SELECT FROM app.a")
+            } _: {
+                let migrating = Task {
+                    try await Self.migrator().up(on: .connect(database.settings)) { reported.yield($0) }
+                }
+                let application = try await PostgresConnection.connect(database.settings)
+                var longest = Duration.zero
+                var attempts = 0
+                let watching = Task {
+                    for await wait in waits where wait.attempts == 2 { break }
+                }
+                let isDone = Atomic(false)
+                async let done: Void = { await watching.value; isDone.store(true, ordering: .releasing) }()
+                while !isDone.load(ordering: .acquiring) {
+                    let began = ContinuousClock.now
+                    _ = try await application.integer("SELECT count(*) FROM app.a")
+                    longest = max(longest, began.duration(to: .now))
+                    attempts += 1
+                }
+                await done
+                #expect(longest < .seconds(3))
+                #expect(longest > .milliseconds(500), "the queries did meet the waiting migration")
+                await application.close()
+                return migrating
+            }
+            #expect(try await applied.value == [Self.migrations[2]])
+            await connection.close()
+        }
+    }
+
+    @Test("A migration that never gets its lock gives up in the end, with its name, and leaves nothing.")
+    func noLock() async throws {
+        try await TestDatabase.with { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await Self.migrator(Array(Self.migrations.prefix(2))).up(on: connection)
+            let error = try await database.whileOpen { session throws(PostgresError) in
+                try session.execute(script: "SELECT FROM app.a")
+            } _: {
+                await postgresError { try await Self.migrator().up(on: connection, patience: .zero) }
+            }
+            #expect(error?.sqlState == .lockNotAvailable)
+            #expect(error?.description.contains("migration 3 (third)") == true)
+            #expect(try await Self.migrator().status(on: connection).last?.state == .pending)
+            await connection.close()
+        }
+    }
+
+    @Test("The script for psql limits its waits for locks too, and searches no schema of others.")
+    func scriptSettings() throws {
+        let script = try Self.migrator().script(checksum: { _ in "" })
+        let transactions = script.split(separator: "BEGIN;\n").dropFirst()
+        #expect(transactions.count == 4)
+        for transaction in transactions {
+            #expect(transaction.hasPrefix("SET LOCAL search_path = pg_catalog, pg_temp;"))
+            #expect(transaction.contains("SET LOCAL lock_timeout = '2s'"))
         }
     }
 

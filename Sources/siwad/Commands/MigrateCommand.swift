@@ -39,8 +39,17 @@ struct MigrateUpCommand: Command {
         let settings = try invocation.configuration.connectionSettings()
         let applied: [Migration]
         do throws(PostgresError) {
-            applied = try await SchemaState.migrate(settings)
+            applied = try await SchemaState.migrate(settings) { wait in
+                invocation.console.note(
+                    "migration \(wait.migration.number) (\(wait.migration.name)) waits for a lock of another session; "
+                        + "attempt \(wait.attempts + 1) follows, \(wait.elapsed.components.seconds) s so far"
+                )
+            }
         } catch {
+            if error.sqlState == .lockNotAvailable {
+                let step = "end the long transactions that pg_stat_activity shows, and run siwad migrate again"
+                throw CommandFailure(.unavailable, cause: "\(error)", nextStep: step)
+            }
             guard error.sqlState == .insufficientPrivilege else { throw error }
             let step = "migrate as the owner of the schema siwa, or GRANT CREATE ON DATABASE … TO this role"
             throw CommandFailure(.failed, cause: "\(error)", nextStep: step)
