@@ -10,19 +10,9 @@ public enum Schema {
         Migration(number: 1, name: "accounts", sql: text(PackageResources._001_accounts_sql)),
         Migration(number: 2, name: "sessions", sql: text(PackageResources._002_sessions_sql)),
         Migration(number: 3, name: "notifications", sql: text(PackageResources._003_notifications_sql)),
-        Migration(
-            number: 4,
-            name: "dead_letter_operations",
-            sql: text(PackageResources._004_dead_letter_operations_sql)
-        ),
-        Migration(number: 5, name: "maintenance", sql: text(PackageResources._005_maintenance_sql)),
+        Migration(number: 4, name: "operations", sql: text(PackageResources._004_operations_sql)),
+        Migration(number: 5, name: "functions", sql: text(PackageResources._005_functions_sql)),
         Migration(number: 6, name: "roles", sql: text(PackageResources._006_roles_sql)),
-        Migration(number: 7, name: "checks", sql: text(PackageResources._007_checks_sql)),
-        Migration(number: 8, name: "lookup", sql: text(PackageResources._008_lookup_sql)),
-        Migration(number: 9, name: "functions", sql: text(PackageResources._009_functions_sql)),
-        Migration(number: 10, name: "consent_lookup", sql: text(PackageResources._010_consent_lookup_sql)),
-        Migration(number: 11, name: "order", sql: text(PackageResources._011_order_sql)),
-        Migration(number: 12, name: "erasure", sql: text(PackageResources._012_erasure_sql)),
     ]
 
     /// Every object of the schema as the migrations make it, for `siwad doctor`: a line for each, of its kind, name and

@@ -1,7 +1,23 @@
--- What came in: notifications that were applied, dead letters that could not be, and who did what about them.
+-- Notifications, the history of what they and sign-ins changed, and the keys that verify them.
 --
--- Promise: a row of siwa.notifications or siwa.dead_letters is committed before Apple is answered 200. Notifications are
--- append-only and kept by month of issue, so that retention drops whole partitions.
+-- A row of siwa.notifications is committed before Apple is answered 200. Notifications are append-only and partitioned by month
+-- of issue, so that retention drops whole partitions.
+
+-- PostgreSQL parses and plans the CHECK constraints of a table for every statement that writes to it, but keeps those of a
+-- domain, and the body of a PL/pgSQL function, for as long as the connection lasts. So the tables that every notification
+-- writes to use domains and a function for their checks.
+CREATE DOMAIN siwa.event_type AS text COLLATE "C" CONSTRAINT event_type_is_known CHECK (
+    VALUE IN ('email-disabled', 'email-enabled', 'consent-revoked', 'account-delete', 'account-deleted')
+);
+COMMENT ON DOMAIN siwa.event_type IS 'The type of an event, in Apple''s spelling.';
+CREATE DOMAIN siwa.notification_outcome AS text COLLATE "C" CONSTRAINT notification_outcome_is_known CHECK (
+    VALUE IN ('applied', 'superseded', 'unchanged')
+);
+COMMENT ON DOMAIN siwa.notification_outcome IS 'What a notification did.';
+CREATE DOMAIN siwa.notification_source AS text COLLATE "C" CONSTRAINT notification_source_is_known CHECK (
+    VALUE IN ('endpoint', 'spool', 'replay')
+);
+COMMENT ON DOMAIN siwa.notification_source IS 'How a notification came to be recorded.';
 
 CREATE TABLE siwa.notifications (
     jti            text COLLATE "C" NOT NULL,
@@ -13,62 +29,92 @@ CREATE TABLE siwa.notifications (
     team_id        text COLLATE "C" NOT NULL,
     app_id         text COLLATE "C" NOT NULL,
     sub            text COLLATE "C" NOT NULL,
-    event_type     text COLLATE "C" NOT NULL,
-    outcome        text COLLATE "C" NOT NULL,
-    source         text COLLATE "C" NOT NULL,
+    event_type     siwa.event_type NOT NULL,
+    outcome        siwa.notification_outcome NOT NULL,
+    source         siwa.notification_source NOT NULL,
     verified_kid   text COLLATE "C" NOT NULL,
-    jws            text COLLATE "C",
-    CONSTRAINT notifications_event_type_is_known CHECK (
-        event_type IN ('email-disabled', 'email-enabled', 'consent-revoked', 'account-delete', 'account-deleted')
-    ),
-    CONSTRAINT notifications_outcome_is_known CHECK (outcome IN ('applied', 'superseded', 'unchanged')),
-    CONSTRAINT notifications_source_is_known CHECK (source IN ('endpoint', 'spool', 'replay'))
+    jws            text COLLATE "C"
 ) PARTITION BY RANGE (issued_at);
+-- Finds a person's notifications: to erase their tokens, and to show which notification set a register.
+CREATE INDEX notifications_sub ON siwa.notifications (sub);
 COMMENT ON TABLE siwa.notifications IS
     'Every verified notification, once per jti; append-only, one partition per month (UTC) of issued_at.';
 COMMENT ON COLUMN siwa.notifications.issued_at IS 'The token''s iat.';
 COMMENT ON COLUMN siwa.notifications.recorded_at IS 'When its transaction began, by the database''s clock.';
-COMMENT ON COLUMN siwa.notifications.event_type IS 'As Apple spelt it: a deletion is account-deleted, in older traffic account-delete.';
+COMMENT ON COLUMN siwa.notifications.event_type IS 'In Apple''s spelling: a deletion is account-deleted, in older traffic account-delete.';
 COMMENT ON COLUMN siwa.notifications.outcome IS
     'applied: changed a state, an address or sessions; superseded: a newer fact was known; unchanged: nothing new followed.';
-COMMENT ON COLUMN siwa.notifications.verified_kid IS 'The key that verified the token at receipt; it rotates away, this record stays.';
+COMMENT ON COLUMN siwa.notifications.verified_kid IS 'The key that verified the token at receipt. Apple rotates keys; this record stays.';
 COMMENT ON COLUMN siwa.notifications.jws IS 'The compact JWS as received; null once it was erased.';
 
 CREATE FUNCTION siwa.ensure_notification_partitions(from_time timestamptz, to_time timestamptz) RETURNS integer
     LANGUAGE plpgsql
-    -- The daemon's role has no right to create tables: this one thing is done with the owner's.
+    -- The daemon's role has no right to create tables: this function does so with the owner's.
     SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
+    -- A month's bounds pass through text, and other styles may write zones that cannot be read back.
+    SET DateStyle = 'ISO, YMD'
+    SET TimeZone = 'UTC'
 AS $$
 DECLARE
     month_start timestamp := date_trunc('month', from_time AT TIME ZONE 'UTC');
     last_month  timestamp := date_trunc('month', to_time AT TIME ZONE 'UTC');
     partition   text;
+    is_locked   boolean;
+    is_attached boolean;
     created     integer := 0;
 BEGIN
+    -- Every role may execute this function; one that may not write notifications needs no room for them.
+    IF NOT has_table_privilege(session_user, 'siwa.notifications', 'INSERT') THEN
+        RAISE EXCEPTION 'role % may not write notifications', quote_ident(session_user)
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it INSERT on siwa.notifications.';
+    END IF;
     IF from_time IS NULL OR to_time IS NULL OR last_month > month_start + interval '20 years' THEN
         RAISE EXCEPTION 'from_time and to_time span at most twenty years' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     WHILE month_start <= last_month LOOP
         partition := format('notifications_y%sm%s', to_char(month_start, 'YYYY'), to_char(month_start, 'MM'));
-        IF to_regclass(format('siwa.%I', partition)) IS NULL THEN
+        is_locked := false;
+        LOOP
+            -- Null: no table has the name. Only an attached table receives a month's notifications. By a query, because
+            -- to_regclass may remember from before the lock that there was none.
+            is_attached := (
+                SELECT i.inhrelid IS NOT NULL
+                FROM pg_class AS c
+                LEFT JOIN pg_inherits AS i
+                    ON i.inhrelid = c.oid AND i.inhparent = 'siwa.notifications'::regclass AND NOT i.inhdetachpending
+                WHERE c.relname = partition AND c.relnamespace = 'siwa'::regnamespace
+            );
+            EXIT WHEN is_attached OR is_locked;
             -- Two daemons may find the same month missing.
             PERFORM pg_advisory_xact_lock(hashtext('siwa.notifications'), hashtext(partition));
-            -- By a query, not to_regclass: that may still remember, from before the lock, that there was none.
-            PERFORM FROM pg_class AS c WHERE c.relname = partition AND c.relnamespace = 'siwa'::regnamespace;
-            IF NOT FOUND THEN
-                EXECUTE format('CREATE TABLE siwa.%I (LIKE siwa.notifications INCLUDING ALL)', partition);
-                -- The month bounds a jti's uniqueness: an index over all months would have to be searched in each.
-                EXECUTE format('ALTER TABLE siwa.%I ADD CONSTRAINT %I UNIQUE (jti)', partition, partition || '_jti_is_unique');
-                EXECUTE format('CREATE INDEX %I ON siwa.%I (received_at)', partition || '_received_at', partition);
-                -- Created apart and attached: that does not wait for, or stop, writers to the other months.
-                EXECUTE format(
-                    'ALTER TABLE siwa.notifications ATTACH PARTITION siwa.%I FOR VALUES FROM (%L) TO (%L)',
-                    partition,
-                    month_start AT TIME ZONE 'UTC',
-                    (month_start + interval '1 month') AT TIME ZONE 'UTC');
-                created := created + 1;
-            END IF;
+            is_locked := true;
+        END LOOP;
+        IF NOT is_attached THEN
+            -- Not attached here: that would bring back what an operator detached on purpose.
+            RAISE EXCEPTION 'siwa.% exists but is not attached to siwa.notifications', quote_ident(partition)
+                USING ERRCODE = 'object_not_in_prerequisite_state',
+                    -- Renaming would not be enough: its indexes keep their names, which the table of the month needs.
+                    HINT = format(
+                        'Attach it again, ALTER TABLE siwa.notifications ATTACH PARTITION siwa.%1$I FOR VALUES FROM (%2$L) TO '
+                            || '(%3$L), or move it away, ALTER TABLE siwa.%1$I SET SCHEMA to another one.',
+                        partition,
+                        month_start AT TIME ZONE 'UTC',
+                        (month_start + interval '1 month') AT TIME ZONE 'UTC');
+        ELSIF is_attached IS NULL THEN
+            EXECUTE format('CREATE TABLE siwa.%I (LIKE siwa.notifications INCLUDING ALL)', partition);
+            -- jti is unique within a month: an index over all months would have to be searched in each of them.
+            EXECUTE format('ALTER TABLE siwa.%I ADD CONSTRAINT %I UNIQUE (jti)', partition, partition || '_jti_is_unique');
+            -- Without it every UPDATE fails, and so erasure does, as soon as a publication covers the table.
+            EXECUTE format('ALTER TABLE siwa.%I REPLICA IDENTITY USING INDEX %I', partition, partition || '_jti_is_unique');
+            EXECUTE format('CREATE INDEX %I ON siwa.%I (received_at)', partition || '_received_at', partition);
+            -- Created detached and then attached, which neither waits for nor blocks writers to the other months.
+            EXECUTE format(
+                'ALTER TABLE siwa.notifications ATTACH PARTITION siwa.%I FOR VALUES FROM (%L) TO (%L)',
+                partition,
+                month_start AT TIME ZONE 'UTC',
+                (month_start + interval '1 month') AT TIME ZONE 'UTC');
+            created := created + 1;
         END IF;
         month_start := month_start + interval '1 month';
     END LOOP;
@@ -76,12 +122,55 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.ensure_notification_partitions IS
-    'Creates the missing monthly partitions of siwa.notifications between two times; returns how many.';
+    'Creates the missing monthly partitions of siwa.notifications between two times; returns how many. Raises
+object_not_in_prerequisite_state for a month whose table was detached and kept its name.';
 
 SELECT siwa.ensure_notification_partitions(now() - interval '1 month', now() + interval '2 months');
 
+CREATE FUNCTION siwa.drop_notification_partition(older_than timestamptz) RETURNS text
+    LANGUAGE plpgsql
+    -- The daemon's role has no right to drop tables: this function does so with the owner's.
+    SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    -- Detaching waits for every reader and writer of notifications, and all that follow wait behind it.
+    SET lock_timeout = '200ms'
+AS $$
+DECLARE
+    partition text;
+BEGIN
+    -- Every role may execute this function; it does no more than a DELETE could, and requires the right to that.
+    IF NOT has_table_privilege(session_user, 'siwa.notifications', 'DELETE') THEN
+        RAISE EXCEPTION 'role % may not delete notifications', quote_ident(session_user)
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it DELETE on siwa.notifications.';
+    END IF;
+    IF older_than IS NULL OR older_than > now() - interval '1 day' THEN
+        RAISE EXCEPTION 'older_than is less than a day ago' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT c.relname INTO partition
+    FROM pg_inherits AS i
+    JOIN pg_class AS c ON c.oid = i.inhrelid
+    -- Without a backslash, which means something else if the caller's standard_conforming_strings is off.
+    CROSS JOIN LATERAL regexp_match(c.relname, '^notifications_y([0-9]{4,})m([0-9][0-9])$') AS m (parts)
+    CROSS JOIN LATERAL make_timestamp(m.parts[1]::integer, m.parts[2]::integer, 1, 0, 0, 0) AS s (month_start)
+    WHERE i.inhparent = 'siwa.notifications'::regclass
+        AND s.month_start + interval '1 month' <= older_than AT TIME ZONE 'UTC'
+    ORDER BY s.month_start
+    LIMIT 1;
+    IF partition IS NOT NULL THEN
+        -- In one transaction, so that no detached table is left behind. Its files are removed after the commit.
+        EXECUTE format('ALTER TABLE siwa.notifications DETACH PARTITION siwa.%I', partition);
+        EXECUTE format('DROP TABLE siwa.%I', partition);
+    END IF;
+    RETURN partition;
+END
+$$;
+COMMENT ON FUNCTION siwa.drop_notification_partition IS
+    'Drops the oldest monthly partition of siwa.notifications that ends at or before a time; returns its name, null if there is
+none. Fails with lock_not_available rather than make writers wait for more than a fifth of a second.';
+
 CREATE FUNCTION siwa.refuse_stale_snapshot() RETURNS boolean
     LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RAISE EXCEPTION 'a row changed after the snapshot of this statement was taken'
@@ -89,94 +178,82 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.refuse_stale_snapshot IS
-    'Ends the ingest statement when another writer changed a row that it had read, so that history tells what really changed.';
+    'Fails the ingest statement when another writer changed a row that it had read, so that history records what really changed.';
 
-CREATE TABLE siwa.dead_letters (
-    id               bigint GENERATED ALWAYS AS IDENTITY,
-    received_at      timestamptz NOT NULL,
-    last_received_at timestamptz NOT NULL,
-    deliveries       integer NOT NULL DEFAULT 1,
-    reason           text COLLATE "C" NOT NULL,
-    detail           text NOT NULL,
-    status           text COLLATE "C" NOT NULL DEFAULT 'open',
-    attempts         integer NOT NULL DEFAULT 1,
-    body             bytea NOT NULL,
-    token_digest     bytea NOT NULL,
-    jti              text COLLATE "C",
-    aud              text COLLATE "C",
-    sub              text COLLATE "C",
-    event_type       text COLLATE "C",
-    verified_kid     text COLLATE "C",
-    verified_at      timestamptz,
-    resolved_at      timestamptz,
-    resolved_by      text,
-    note             text,
-    CONSTRAINT dead_letters_pkey PRIMARY KEY (id),
-    CONSTRAINT dead_letters_reason_is_known CHECK (
-        reason IN (
-            'unknown-audience', 'unknown-event-type', 'malformed-claims', 'expired', 'not-yet-valid', 'store-rejected',
-            'keys-unavailable'
-        )
-    ),
-    CONSTRAINT dead_letters_status_is_known CHECK (status IN ('open', 'replayed', 'discarded')),
-    CONSTRAINT dead_letters_resolved_by_someone CHECK (
-        (status = 'open') = (resolved_at IS NULL) AND (status = 'open') = (resolved_by IS NULL)
-    ),
-    CONSTRAINT dead_letters_verified_by_a_key CHECK ((verified_kid IS NULL) = (verified_at IS NULL)),
-    CONSTRAINT dead_letters_only_unverified_lack_a_key CHECK (verified_kid IS NOT NULL OR reason = 'keys-unavailable'),
-    CONSTRAINT dead_letters_counts_are_positive CHECK (deliveries > 0 AND attempts > 0),
-    CONSTRAINT dead_letters_token_digest_is_sha256 CHECK (octet_length(token_digest) = 32)
-);
-CREATE UNIQUE INDEX dead_letters_open_token ON siwa.dead_letters (token_digest) WHERE status = 'open';
-CREATE INDEX dead_letters_open_reason ON siwa.dead_letters (reason, id) WHERE status = 'open';
-CREATE INDEX dead_letters_sub ON siwa.dead_letters (sub) WHERE sub IS NOT NULL;
-COMMENT ON TABLE siwa.dead_letters IS
-    'Notifications that Apple signed but that could not be processed, and those whose key could not be fetched. Apple does not
-send them again: an operator replays or discards them.';
-COMMENT ON COLUMN siwa.dead_letters.body IS 'The request body as received.';
-COMMENT ON COLUMN siwa.dead_letters.token_digest IS 'SHA-256 of the compact JWS: one open letter per token, however often it comes.';
-COMMENT ON COLUMN siwa.dead_letters.deliveries IS 'How often the token was received while the letter was open.';
-COMMENT ON COLUMN siwa.dead_letters.attempts IS 'How often processing was tried: at receipt, and once per replay.';
-COMMENT ON COLUMN siwa.dead_letters.verified_kid IS 'The key that verified the token at receipt; null for keys-unavailable: never verified.';
-
-CREATE TABLE siwa.operator_actions (
-    action_id   bigint GENERATED ALWAYS AS IDENTITY,
-    recorded_at timestamptz NOT NULL DEFAULT now(),
-    operator    text NOT NULL,
-    action      text NOT NULL,
-    target      text NOT NULL,
-    note        text,
-    affected    bigint NOT NULL,
-    CONSTRAINT operator_actions_pkey PRIMARY KEY (action_id),
-    CONSTRAINT operator_actions_operator_is_not_empty CHECK (operator <> ''),
-    CONSTRAINT operator_actions_action_is_not_empty CHECK (action <> ''),
-    CONSTRAINT operator_actions_affected_is_a_count CHECK (affected >= 0)
-);
-COMMENT ON TABLE siwa.operator_actions IS 'Who did what, when, why and to how many. Insert-only.';
-COMMENT ON COLUMN siwa.operator_actions.target IS 'What the action was aimed at: an id, or the filter as given.';
-
-CREATE FUNCTION siwa.refuse_change_of_audit() RETURNS trigger
-    LANGUAGE plpgsql
+CREATE FUNCTION siwa.is_change(facet text, from_state text, to_state text, sessions_ended integer) RETURNS boolean
+    -- Not LANGUAGE sql: PostgreSQL would inline such a function and plan it for every statement.
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RAISE EXCEPTION 'siwa.operator_actions is insert-only: % is refused', TG_OP
-        USING ERRCODE = 'insufficient_privilege', HINT = 'Record a further action instead.';
+    RETURN CASE facet
+        WHEN 'consent' THEN from_state IN ('unknown', 'authorized', 'revoked') AND to_state IN ('authorized', 'revoked')
+        WHEN 'account' THEN from_state = 'active' AND to_state = 'deleted'
+        WHEN 'email' THEN from_state IN ('deliverable', 'undeliverable') AND to_state IN ('deliverable', 'undeliverable')
+        ELSE false
+    END
+    AND CASE WHEN from_state = to_state THEN sessions_ended > 0 ELSE sessions_ended >= 0 END;
 END
 $$;
-COMMENT ON FUNCTION siwa.refuse_change_of_audit IS 'Keeps siwa.operator_actions insert-only.';
+COMMENT ON FUNCTION siwa.is_change IS
+    'Whether siwa.account_changes may hold a row: the facet has these states, and something changed.';
 
-CREATE TRIGGER operator_actions_are_insert_only
-    BEFORE UPDATE OR DELETE OR TRUNCATE ON siwa.operator_actions
-    FOR EACH STATEMENT EXECUTE FUNCTION siwa.refuse_change_of_audit();
+CREATE TABLE siwa.account_changes (
+    change_id      bigint GENERATED ALWAYS AS IDENTITY,
+    account_id     bigint NOT NULL,
+    app_id         text COLLATE "C" NOT NULL,
+    facet          text NOT NULL,
+    from_state     text NOT NULL,
+    to_state       text NOT NULL,
+    event_time     timestamptz NOT NULL,
+    recorded_at    timestamptz NOT NULL DEFAULT now(),
+    jti            text COLLATE "C",
+    sessions_ended integer NOT NULL DEFAULT 0,
+    CONSTRAINT account_changes_pkey PRIMARY KEY (change_id),
+    CONSTRAINT account_changes_are_changes CHECK (siwa.is_change(facet, from_state, to_state, sessions_ended))
+);
+-- No foreign key to accounts: every writer has just read the account, accounts are never removed, and the check would cost more
+-- than the row.
+CREATE INDEX account_changes_account ON siwa.account_changes (account_id, change_id);
+COMMENT ON TABLE siwa.account_changes IS
+    'One row per change of state, written in the transaction that made it. Read it through siwa.account_history.';
+COMMENT ON COLUMN siwa.account_changes.app_id IS 'The app group that the cause came from.';
+COMMENT ON COLUMN siwa.account_changes.jti IS 'The notification that caused the change; null if a sign-in did.';
+COMMENT ON COLUMN siwa.account_changes.sessions_ended IS
+    'Live sessions that the change ended. A late revocation may end old sessions while a newer sign-in keeps the consent.';
+
+CREATE VIEW siwa.account_history AS
+SELECT
+    a.team_id,
+    a.sub,
+    h.app_id,
+    h.facet,
+    h.from_state,
+    h.to_state,
+    h.event_time,
+    h.recorded_at,
+    h.jti,
+    h.sessions_ended,
+    h.account_id,
+    h.change_id
+FROM siwa.account_changes AS h
+JOIN siwa.accounts AS a USING (account_id);
+COMMENT ON VIEW siwa.account_history IS
+    'One row per change of state. facet: consent, account or email. Ordered by change_id, it is the order of commit for each facet
+of a person, and for each consent. A smaller change_id may be committed later, so a reader must not use it as a cursor.';
 
 CREATE TABLE siwa.signing_keys (
+    url        text COLLATE "C" NOT NULL,
     kid        text COLLATE "C" NOT NULL,
     jwk        jsonb NOT NULL,
     first_seen timestamptz NOT NULL DEFAULT now(),
     last_seen  timestamptz NOT NULL DEFAULT now(),
-    CONSTRAINT signing_keys_pkey PRIMARY KEY (kid),
+    CONSTRAINT signing_keys_pkey PRIMARY KEY (url, kid),
+    CONSTRAINT signing_keys_url_is_not_empty CHECK (url <> ''),
     CONSTRAINT signing_keys_kid_is_the_keys CHECK (jwk ->> 'kid' = kid)
 );
 COMMENT ON TABLE siwa.signing_keys IS
-    'Every key ever seen in Apple''s key set: lets the daemon start while Apple can''t be reached, and verifies what was kept unverified.';
+    'Every key seen in a key set: lets the daemon start while Apple cannot be reached, and verifies what was kept unverified. Only
+keys of the SIWAD_KEYS_URL in force that were confirmed within SIWAD_KEYS_MAXIMUM_AGE are trusted.';
+COMMENT ON COLUMN siwa.signing_keys.url IS 'The URL that the key set was fetched from.';
 COMMENT ON COLUMN siwa.signing_keys.last_seen IS 'When a fetched key set last held the key.';

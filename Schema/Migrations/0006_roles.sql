@@ -1,19 +1,28 @@
--- Roles: the daemon gets what it does and nothing else, and who only looks can change nothing.
+-- Roles: each gets what it does and nothing else.
 --
--- Promise: neither can create, alter, drop or truncate anything, change what was recorded of a notification, a change of
--- state or an operator's action, or grant its rights to others.
+-- No role can create, alter, drop or truncate anything, change what was recorded of a notification, a change of state or an
+-- operator's action, or grant its rights to others. A role that has DML on the tables can run the daemon too: PUBLIC may execute
+-- the functions that derive states or check the caller's rights themselves, but none of those that applications call.
 
 CREATE FUNCTION siwa.grant_roles() RETURNS text[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    wanted  text[] := ARRAY['siwad_daemon', 'siwad_reader'];
+    -- No reader of tables sees these: each token is a credential of a kind, and names a person.
+    secrets constant text[] := ARRAY['notifications.jws', 'dead_letters.body'];
+    wanted  constant text[] := ARRAY['siwad_daemon', 'siwad_reader', 'siwad_application'];
     role    text;
     granted text[] := '{}';
+    target  record;
 BEGIN
+    REVOKE ALL ON FUNCTION
+        siwa.app_group, siwa.check_identifier, siwa.check_time, siwa.session_expiry, siwa.check_session_end_reason,
+        siwa.record_sign_in, siwa.open_session, siwa.rotate_session, siwa.extend_session, siwa.end_session,
+        siwa.end_sessions, siwa.sessions_of, siwa.session_is_live, siwa.grant_roles
+        FROM PUBLIC;
     FOREACH role IN ARRAY wanted LOOP
-        -- Roles belong to the whole cluster: another database may have made them, and this one may not be allowed to.
+        -- Roles belong to the whole cluster: another database may have created them, and this role may lack the right to.
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', role);
@@ -22,72 +31,67 @@ BEGIN
             END;
         END IF;
         CONTINUE WHEN NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role);
+        EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA siwa FROM %I', role);
+        EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA siwa FROM %I', role);
         EXECUTE format('GRANT USAGE ON SCHEMA siwa TO %I', role);
-        EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA siwa TO %I', role);
+        -- PostgreSQL checks the functions inside a view against the role that reads the view.
+        EXECUTE format(
+            'GRANT EXECUTE ON FUNCTION siwa.consent_state, siwa.email_state TO %I', role);
         granted := granted || role;
     END LOOP;
+
     IF 'siwad_daemon' = ANY (granted) THEN
-        GRANT INSERT, UPDATE ON siwa.accounts, siwa.consents, siwa.account_sessions TO siwad_daemon;
-        GRANT INSERT, UPDATE ON siwa.signing_keys, siwa.maintenance TO siwad_daemon;
-        GRANT INSERT, UPDATE, DELETE ON siwa.clients, siwa.dead_letters TO siwad_daemon;
-        GRANT INSERT ON siwa.account_changes, siwa.dead_letter_attempts, siwa.operator_actions TO siwad_daemon;
-        -- DELETE lets siwa.drop_notification_partition go by the retention; the token is all that an erasure takes.
+        GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA siwa TO siwad_daemon;
+        REVOKE EXECUTE ON FUNCTION siwa.grant_roles FROM siwad_daemon;
+        GRANT INSERT, UPDATE ON siwa.accounts, siwa.consents, siwa.signing_keys, siwa.maintenance TO siwad_daemon;
+        GRANT INSERT, UPDATE, DELETE ON siwa.account_sessions, siwa.clients, siwa.dead_letters TO siwad_daemon;
+        GRANT INSERT ON siwa.account_changes, siwa.dead_letter_attempts TO siwad_daemon;
+        -- The database sets the other columns: when, and which role.
+        GRANT INSERT (operator, action, target, note, affected) ON siwa.operator_actions TO siwad_daemon;
+        -- DELETE allows siwa.drop_notification_partition; erasure updates the token and nothing else.
         GRANT INSERT, DELETE, UPDATE (jws) ON siwa.notifications TO siwad_daemon;
     END IF;
+    IF 'siwad_application' = ANY (granted) THEN
+        GRANT SELECT ON
+            siwa.account_states, siwa.account_history, siwa.sessions, siwa.live_sessions, siwa.undeliverable_addresses
+            TO siwad_application;
+        GRANT EXECUTE ON FUNCTION
+            siwa.record_sign_in, siwa.open_session, siwa.rotate_session, siwa.extend_session, siwa.end_session,
+            siwa.end_sessions, siwa.sessions_of, siwa.session_is_live
+            TO siwad_application;
+    END IF;
+
+    -- By column, and without the partitions, which would show what their parent hides.
+    FOR target IN
+        SELECT
+            c.relname AS name,
+            string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) AS all_columns,
+            string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum)
+                FILTER (WHERE c.relname || '.' || a.attname <> ALL (secrets)) AS open_columns
+        FROM pg_class AS c
+        JOIN pg_attribute AS a ON a.attrelid = c.oid
+        WHERE c.relnamespace = 'siwa'::regnamespace
+            AND c.relkind IN ('r', 'p', 'v')
+            AND NOT c.relispartition
+            AND a.attnum > 0
+            AND NOT a.attisdropped
+        GROUP BY c.relname
+    LOOP
+        IF 'siwad_daemon' = ANY (granted) THEN
+            EXECUTE format('GRANT SELECT ON siwa.%I TO siwad_daemon', target.name);
+        END IF;
+        IF 'siwad_reader' = ANY (granted) AND target.open_columns = target.all_columns THEN
+            EXECUTE format('GRANT SELECT ON siwa.%I TO siwad_reader', target.name);
+        ELSIF 'siwad_reader' = ANY (granted) THEN
+            EXECUTE format('GRANT SELECT (%s) ON siwa.%I TO siwad_reader', target.open_columns, target.name);
+        END IF;
+    END LOOP;
     RETURN granted;
 END
 $$;
 COMMENT ON FUNCTION siwa.grant_roles IS
-    'Makes the roles siwad_daemon and siwad_reader where that is allowed, and grants them their rights in this schema as far as
-they exist; returns those. For the owner of the schema; harmless to repeat.';
-REVOKE EXECUTE ON FUNCTION siwa.grant_roles FROM PUBLIC;
+    'Creates the roles siwad_daemon, siwad_reader and siwad_application where that is allowed, and gives those that exist exactly
+their rights in this schema; returns them. For the owner of the schema; may be repeated.';
 
-CREATE OR REPLACE FUNCTION siwa.ensure_notification_partitions(from_time timestamptz, to_time timestamptz) RETURNS integer
-    LANGUAGE plpgsql
-    -- The daemon's role has no right to create tables: this one thing is done with the owner's.
-    SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    month_start timestamp := date_trunc('month', from_time AT TIME ZONE 'UTC');
-    last_month  timestamp := date_trunc('month', to_time AT TIME ZONE 'UTC');
-    partition   text;
-    created     integer := 0;
-BEGIN
-    -- Everybody may execute a function; whoever may not write notifications needs no room for them.
-    IF NOT has_table_privilege(session_user, 'siwa.notifications', 'INSERT') THEN
-        RAISE EXCEPTION 'role % may not write notifications', quote_ident(session_user)
-            USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it INSERT on siwa.notifications.';
-    END IF;
-    IF from_time IS NULL OR to_time IS NULL OR last_month > month_start + interval '20 years' THEN
-        RAISE EXCEPTION 'from_time and to_time span at most twenty years' USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    WHILE month_start <= last_month LOOP
-        partition := format('notifications_y%sm%s', to_char(month_start, 'YYYY'), to_char(month_start, 'MM'));
-        IF to_regclass(format('siwa.%I', partition)) IS NULL THEN
-            -- Two daemons may find the same month missing.
-            PERFORM pg_advisory_xact_lock(hashtext('siwa.notifications'), hashtext(partition));
-            -- By a query, not to_regclass: that may still remember, from before the lock, that there was none.
-            PERFORM FROM pg_class AS c WHERE c.relname = partition AND c.relnamespace = 'siwa'::regnamespace;
-            IF NOT FOUND THEN
-                EXECUTE format('CREATE TABLE siwa.%I (LIKE siwa.notifications INCLUDING ALL)', partition);
-                -- The month bounds a jti's uniqueness: an index over all months would have to be searched in each.
-                EXECUTE format('ALTER TABLE siwa.%I ADD CONSTRAINT %I UNIQUE (jti)', partition, partition || '_jti_is_unique');
-                EXECUTE format('CREATE INDEX %I ON siwa.%I (received_at)', partition || '_received_at', partition);
-                -- Created apart and attached: that does not wait for, or stop, writers to the other months.
-                EXECUTE format(
-                    'ALTER TABLE siwa.notifications ATTACH PARTITION siwa.%I FOR VALUES FROM (%L) TO (%L)',
-                    partition,
-                    month_start AT TIME ZONE 'UTC',
-                    (month_start + interval '1 month') AT TIME ZONE 'UTC');
-                created := created + 1;
-            END IF;
-        END IF;
-        month_start := month_start + interval '1 month';
-    END LOOP;
-    RETURN created;
-END
-$$;
-
--- A table that a later migration makes has no rights yet: such a migration replaces siwa.grant_roles and calls it again.
+-- A migration that adds a table or a function replaces siwa.grant_roles if it has to, and calls it.
 SELECT siwa.grant_roles();

@@ -6,7 +6,7 @@ public enum Applications {
     /// Records a sign-in (`siwa.record_sign_in`).
     ///
     /// - Returns: the account's id.
-    /// - Throws: SQLSTATE 23503 for an unknown client id, 55000 for a deleted account, 22023 for a time ahead.
+    /// - Throws: SQLSTATE SW001 for an unknown client id, SW002 for a deleted account, SW006 for a time ahead.
     @discardableResult
     public static func recordSignIn(
         client: ClientID,
@@ -32,6 +32,8 @@ public enum Applications {
     /// Opens a session (`siwa.open_session`).
     ///
     /// - Returns: whether it is live.
+    /// - Throws: SQLSTATE SW001 for an unknown client id, SW003 if no sign-in is recorded, SW004 if another person has the
+    ///   id, SW005 for an expiry that is not after the opening.
     @discardableResult
     public static func openSession(
         client: ClientID,

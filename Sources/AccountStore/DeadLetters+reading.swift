@@ -98,7 +98,8 @@ extension DeadLetters {
 
     /// Everything about one letter; nil if there is none of that number.
     public static func find(id: Int64, in session: borrowing Session) throws(PostgresError) -> DeadLetterRecord? {
-        let rows = try session.execute(find, Binds { $0.append(id) })
+        let isBodyHidden = try !session.execute(mayReadBodies).bool(0, 0)
+        let rows = try session.execute(isBodyHidden ? findHidden : find, Binds { $0.append(id) })
         guard !rows.isEmpty else { return nil }
         let attempts = try session.execute(attempts, Binds { $0.append(id) })
             .map { (rows, row) throws(PostgresError) in
@@ -106,13 +107,15 @@ extension DeadLetters {
                     number: Int(try rows.int32(row, 0)),
                     attemptedAt: try rows.time(row, 1),
                     operatorName: try rows.optionalString(row, 2),
-                    reason: try rows.string(row, 3),
-                    detail: try rows.string(row, 4)
+                    databaseRole: try rows.optionalString(row, 3),
+                    reason: try rows.string(row, 4),
+                    detail: try rows.string(row, 5)
                 )
             }
         return DeadLetterRecord(
             letter: try KeptDeadLetter(rows, 0),
             body: try rows.bytes(0, bodyColumn),
+            isBodyHidden: isBodyHidden,
             earlierAttempts: attempts
         )
     }
@@ -180,15 +183,21 @@ extension DeadLetters {
         return counts.isEmpty ? nil : DeadLetterSelection(counts: counts, firstID: firstID, lastID: lastID)
     }
 
-    private static let bodyColumn = 20
+    private static let bodyColumn = 22
 
+    private static let mayReadBodies = Statement(
+        once: "SELECT has_column_privilege('siwa.dead_letters', 'body', 'SELECT')"
+    )
     private static let find = Statement(
         once: "SELECT \(KeptDeadLetter.columns), body FROM siwa.dead_letters WHERE id = $1"
+    )
+    private static let findHidden = Statement(
+        once: "SELECT \(KeptDeadLetter.columns), ''::bytea FROM siwa.dead_letters WHERE id = $1"
     )
 
     private static let attempts = Statement(
         once: """
-            SELECT attempt, attempted_at, operator, reason, detail FROM siwa.dead_letter_attempts
+            SELECT attempt, attempted_at, operator, database_role, reason, detail FROM siwa.dead_letter_attempts
             WHERE letter_id = $1
             ORDER BY attempt
             """

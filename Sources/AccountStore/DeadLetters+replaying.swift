@@ -155,8 +155,10 @@ extension DeadLetters {
     private static let fail = Statement(
         """
         WITH earlier AS (
-            INSERT INTO siwa.dead_letter_attempts (letter_id, attempt, attempted_at, operator, reason, detail)
-            SELECT id, attempts, coalesce(last_failed_at, received_at), last_failed_by, reason, detail
+            INSERT INTO siwa.dead_letter_attempts
+                (letter_id, attempt, attempted_at, operator, database_role, reason, detail)
+            SELECT
+                id, attempts, coalesce(last_failed_at, received_at), last_failed_by, last_failed_by_role, reason, detail
             FROM siwa.dead_letters
             WHERE id = ANY ($1)
         )

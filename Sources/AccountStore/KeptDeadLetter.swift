@@ -37,10 +37,14 @@ public struct KeptDeadLetter: Sendable, Equatable {
     public let lastFailedAt: WallTime?
     /// Who did.
     public let lastFailedBy: String?
+    /// The database role of that replay.
+    public let lastFailedByRole: String?
     /// When it was replayed for good or discarded.
     public let resolvedAt: WallTime?
     /// Who did that.
     public let resolvedBy: String?
+    /// The database role that did.
+    public let resolvedByRole: String?
     /// Why, in the operator's words.
     public let note: String?
     /// What the replay did: `applied`, `superseded`, `unchanged` or `duplicate`.
@@ -55,6 +59,8 @@ public struct DeadLetterAttempt: Sendable, Equatable {
     public let attemptedAt: WallTime
     /// Who replayed it; nil at receipt.
     public let operatorName: String?
+    /// The database role of the replay; nil at receipt.
+    public let databaseRole: String?
     /// What was found.
     public let reason: String
     /// The same in a sentence.
@@ -67,6 +73,8 @@ public struct DeadLetterRecord: Sendable, Equatable {
     public let letter: KeptDeadLetter
     /// The body of its request; empty once it was erased.
     public let body: [UInt8]
+    /// Whether the database role has no right to see ``body``; then that is empty.
+    public let isBodyHidden: Bool
     /// The attempts in vain before the last of them, the first first.
     public let earlierAttempts: [DeadLetterAttempt]
 }
@@ -75,7 +83,8 @@ extension KeptDeadLetter {
     /// The columns that ``init(_:_:)`` reads.
     static let columns = """
         id, received_at, last_received_at, deliveries, reason, detail, status, attempts, jti, aud, sub, event_type,
-        verified_kid, verified_at, last_failed_at, last_failed_by, resolved_at, resolved_by, note, outcome
+        verified_kid, verified_at, last_failed_at, last_failed_by, resolved_at, resolved_by, note, outcome,
+        last_failed_by_role, resolved_by_role
         """
 
     /// Reads a row.
@@ -108,5 +117,7 @@ extension KeptDeadLetter {
         resolvedBy = try rows.optionalString(row, 17)
         note = try rows.optionalString(row, 18)
         outcome = try rows.optionalString(row, 19)
+        lastFailedByRole = try rows.optionalString(row, 20)
+        resolvedByRole = try rows.optionalString(row, 21)
     }
 }

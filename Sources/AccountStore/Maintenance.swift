@@ -6,8 +6,10 @@ public import Postgres
 public enum Maintenance {
     /// Accounts whose data are erased in one transaction.
     static let accountsAtOnce: Int64 = 100
-    /// Pages of accounts that are looked through in one transaction: 16 MiB, less than a hundred thousand people.
+    /// Pages of accounts that are scanned in one transaction: 16 MiB, less than a hundred thousand people.
     static let pagesAtOnce: Int64 = 2_048
+    /// Pages of sessions that are scanned in one transaction: 2 MiB, less than twenty thousand sessions.
+    static let sessionPagesAtOnce: Int64 = 256
     /// Dead letters that are deleted or erased in one transaction.
     static let lettersAtOnce: Int64 = 500
 
@@ -47,6 +49,7 @@ public enum Maintenance {
             switch task {
             case .partitions: try partitions(now, in: transaction)
             case .retention: try retention(now - policy.retention, in: transaction)
+            case .sessions: try sessions(now - policy.sessionRetention, from: previous?.nextPage ?? 0, in: transaction)
             case .erasure: try erasure(now - policy.eraseAfter, now, from: previous?.nextPage ?? 0, in: transaction)
             }
         if step.isLast {
@@ -122,6 +125,62 @@ extension Maintenance {
         effects.lettersDeleted = deleted.affectedRows
         return MaintenanceStep(effects: effects, isLast: effects.lettersDeleted < Int(lettersAtOnce))
     }
+
+    /// Deletes the sessions of a stretch of pages that ended or expired before `cutoff`. Whether a session has ended
+    /// follows from its account and consent, so no index finds them; one that is younger than the cutoff can't have ended
+    /// before it, and is not looked at any further.
+    private static func sessions(
+        _ cutoff: WallTime,
+        from page: Int64,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceStep {
+        // Each session's account and consent are looked up by index, even before the tables are first analysed.
+        try transaction.execute(
+            script: "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+        )
+        let rows = try transaction.execute(
+            deleteSessions,
+            Binds {
+                $0.append(Timestamp(cutoff))
+                $0.append(page)
+                $0.append(sessionPagesAtOnce)
+            }
+        )
+        var effects = MaintenanceEffects()
+        effects.sessionsDeleted = Int(try rows.int64(0, 0))
+        let next = page + sessionPagesAtOnce
+        return MaintenanceStep(effects: effects, isLast: next >= (try rows.int64(0, 1)), nextPage: next)
+    }
+
+    /// A session that has ended or expired never becomes live again, so none is locked before it is found to be due. One
+    /// that an application's transaction holds is left to the next time, rather than waited for.
+    private static let deleteSessions = Statement(
+        """
+        WITH due AS MATERIALIZED (
+            SELECT v.session_id
+            FROM siwa.account_sessions AS c
+            CROSS JOIN LATERAL (
+                SELECT * FROM siwa.sessions AS s WHERE s.session_id = c.session_id OFFSET 0
+            ) AS v
+            WHERE c.ctid >= ('(' || $2::bigint || ',0)')::tid
+                AND c.ctid < ('(' || $2::bigint + $3::bigint || ',0)')::tid
+                AND c.created_at < $1
+                AND (v.ended_at < $1 OR v.expires_at < $1)
+        ),
+        deleted AS (
+            DELETE FROM siwa.account_sessions
+            WHERE session_id = ANY (ARRAY(
+                SELECT session_id FROM siwa.account_sessions
+                WHERE session_id = ANY (ARRAY(SELECT session_id FROM due))
+                FOR UPDATE SKIP LOCKED
+            ))
+            RETURNING true
+        )
+        SELECT
+            (SELECT count(*) FROM deleted),
+            pg_relation_size('siwa.account_sessions') / current_setting('block_size')::bigint
+        """
+    )
 
     private static let createAhead = Statement(
         "SELECT siwa.ensure_notification_partitions($1, $1 + interval '2 months')"

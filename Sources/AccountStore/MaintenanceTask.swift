@@ -6,20 +6,29 @@ public enum MaintenanceTask: String, Sendable, CaseIterable {
     case partitions
     /// Notifications and resolved dead letters that are older than the retention go.
     case retention
+    /// Sessions that ended or expired long ago go.
+    case sessions
     /// What is personal about people whose Apple Account was deleted goes.
     case erasure
+
+    /// How many intervals pass between two times that the task is done. The scan of the sessions reads the account and the
+    /// consent of each old session, so it is done less often.
+    public var intervals: Int { self == .sessions ? 24 : 1 }
 }
 
 /// How long things are kept.
 public struct MaintenancePolicy: Sendable, Equatable {
     /// For how long notifications and resolved dead letters are kept; at least a day.
     public var retention: Duration
+    /// For how long sessions are kept after they ended or expired.
+    public var sessionRetention: Duration
     /// For how long after the deletion of an account its personal data are kept.
     public var eraseAfter: Duration
 
     /// A policy of these times.
-    public init(retention: Duration, eraseAfter: Duration) {
+    public init(retention: Duration, sessionRetention: Duration, eraseAfter: Duration) {
         self.retention = retention
+        self.sessionRetention = sessionRetention
         self.eraseAfter = eraseAfter
     }
 }
@@ -42,6 +51,8 @@ public struct MaintenanceEffects: Sendable, Equatable {
     public var partitionsDropped: [String] = []
     /// Resolved dead letters that were deleted.
     public var lettersDeleted = 0
+    /// Sessions that were deleted.
+    public var sessionsDeleted = 0
     /// Accounts that became tombstones.
     public var accountsErased = 0
     /// Notifications whose token was erased.
@@ -58,6 +69,7 @@ public struct MaintenanceEffects: Sendable, Equatable {
         sum.partitionsCreated += other.partitionsCreated
         sum.partitionsDropped += other.partitionsDropped
         sum.lettersDeleted += other.lettersDeleted
+        sum.sessionsDeleted += other.sessionsDeleted
         sum.accountsErased += other.accountsErased
         sum.tokensErased += other.tokensErased
         sum.lettersErased += other.lettersErased
@@ -71,7 +83,7 @@ public struct MaintenanceStep: Sendable, Equatable {
     public let effects: MaintenanceEffects
     /// Whether nothing is left to do.
     public let isLast: Bool
-    /// Where the next piece of an erasure goes on, in pages of accounts.
+    /// The page of the table at which the next step of a scan continues.
     let nextPage: Int64
 
     init(effects: MaintenanceEffects, isLast: Bool, nextPage: Int64 = 0) {

@@ -31,6 +31,8 @@ public struct LoggedNotification: Sendable, Equatable {
     public let verifiedKeyID: String
     /// The compact JWS; nil once it was erased, and in lists.
     public let token: String?
+    /// Whether the database role has no right to see ``token``; then that is nil.
+    public var isTokenHidden = false
 }
 
 /// Which notifications are looked for; nil matches everything.
@@ -109,7 +111,13 @@ public enum NotificationLog {
 
     /// The notifications of a `jti`: one, but for a `jti` that was used again in another month.
     public static func find(id: String, in session: borrowing Session) throws(PostgresError) -> [LoggedNotification] {
-        try session.execute(find, Binds { $0.append(id) }).map(read)
+        let isHidden = try !session.execute(mayReadTokens).bool(0, 0)
+        return try session.execute(isHidden ? findHidden : find, Binds { $0.append(id) })
+            .map { (rows, row) throws(PostgresError) in
+                var notification = try read(rows, row)
+                notification.isTokenHidden = isHidden
+                return notification
+            }
     }
 
     private static func read(_ rows: borrowing Rows, _ row: Int) throws(PostgresError) -> LoggedNotification {
@@ -153,14 +161,20 @@ public enum NotificationLog {
             """
     )
 
-    private static let find = Statement(
-        once: """
-            SELECT
-                jti, issued_at, received_at, recorded_at, team_id, app_id, sub, event_type, event_time, outcome, source,
-                sessions_ended, verified_kid, jws
-            FROM siwa.notifications
-            WHERE jti = $1
-            ORDER BY received_at DESC
-            """
+    private static let mayReadTokens = Statement(
+        once: "SELECT has_column_privilege('siwa.notifications', 'jws', 'SELECT')"
     )
+    private static let find = Statement(once: find(token: "jws"))
+    private static let findHidden = Statement(once: find(token: "NULL::text"))
+
+    private static func find(token: String) -> String {
+        """
+        SELECT
+            jti, issued_at, received_at, recorded_at, team_id, app_id, sub, event_type, event_time, outcome, source,
+            sessions_ended, verified_kid, \(token)
+        FROM siwa.notifications
+        WHERE jti = $1
+        ORDER BY received_at DESC
+        """
+    }
 }

@@ -60,17 +60,15 @@ extension Notifications {
                 CASE WHEN b.readdresses THEN b.observed_at ELSE b.was_observed_at END AS observed_at,
                 CASE WHEN b.readdresses THEN b.email ELSE b.was_email END AS email,
                 CASE WHEN b.readdresses THEN b.email_is_private ELSE b.was_email_is_private END AS email_is_private,
-                b.revoked_at, b.was_revoked_at, b.authorized_at, b.is_erased, b.sessions_ended,
+                b.revoked_at, b.was_revoked_at, b.authorized_at, b.is_erased, b.sessions_ended, b.email_was, b.email_is,
                 b.jti, b.issued_at, b.received_at, b.event_time, b.event_type, b.verified_kid,
                 b.leads AND CASE b.event_type
+                    -- Of the two events that lead a register of forwarding, the one that says what became true. The other
+                    -- one only if it is alone: its address may change the state too.
                     WHEN 'email-enabled' THEN
-                        b.deleted_at IS NULL
-                        AND siwa.forwarding_state(b.was_disabled_at, b.was_enabled_at) = 'undeliverable'
-                        AND siwa.forwarding_state(b.disabled_at, b.enabled_at) = 'deliverable'
+                        b.deleted_at IS NULL AND b.email_was <> b.email_is AND (b.email_is = 'deliverable' OR b.is_lone)
                     WHEN 'email-disabled' THEN
-                        b.deleted_at IS NULL
-                        AND siwa.forwarding_state(b.was_disabled_at, b.was_enabled_at) = 'deliverable'
-                        AND siwa.forwarding_state(b.disabled_at, b.enabled_at) = 'undeliverable'
+                        b.deleted_at IS NULL AND b.email_was <> b.email_is AND (b.email_is = 'undeliverable' OR b.is_lone)
                     WHEN 'consent-revoked' THEN
                         b.deleted_at IS NULL
                         AND (
@@ -86,13 +84,9 @@ extension Notifications {
                     AND b.email IS DISTINCT FROM b.was_email AS readdresses,
                 CASE b.event_type
                     WHEN 'email-enabled' THEN
-                        b.deleted_at IS NOT NULL
-                        OR siwa.forwarding_state(b.disabled_at, b.enabled_at) <> 'deliverable'
-                        OR b.event_time < b.enabled_at
+                        b.deleted_at IS NOT NULL OR b.email_is <> 'deliverable' OR b.event_time < b.enabled_at
                     WHEN 'email-disabled' THEN
-                        b.deleted_at IS NOT NULL
-                        OR siwa.forwarding_state(b.disabled_at, b.enabled_at) <> 'undeliverable'
-                        OR b.event_time < b.disabled_at
+                        b.deleted_at IS NOT NULL OR b.email_is <> 'undeliverable' OR b.event_time < b.disabled_at
                     WHEN 'consent-revoked' THEN
                         b.deleted_at IS NOT NULL
                         OR siwa.consent_state(b.authorized_at, b.revoked_at) = 'authorized'
@@ -101,82 +95,92 @@ extension Notifications {
                 END AS is_superseded
             FROM (
                 SELECT
-                    f.position, f.sub, f.team_id, f.app_id, f.opens_person, f.opens_consent, f.leads, f.names_address,
-                    f.jti, f.issued_at, f.received_at, f.event_type, f.event_time, f.verified_kid,
-                    a.place, a.version, a.account_id, c.place AS consent_place, c.version AS consent_version,
-                    least(a.deleted_at, f.deleted_at) AS deleted_at, a.deleted_at AS was_deleted_at,
-                    greatest(a.forwarding_disabled_at, f.disabled_at) AS disabled_at,
-                    a.forwarding_disabled_at AS was_disabled_at,
-                    greatest(a.forwarding_enabled_at, f.enabled_at) AS enabled_at,
-                    a.forwarding_enabled_at AS was_enabled_at,
-                    greatest(c.revoked_at, f.revoked_at) AS revoked_at, c.revoked_at AS was_revoked_at, c.authorized_at,
-                    siwa.observation_wins(
-                        f.observed_at, f.email, f.email_is_private, a.email_observed_at, a.email, a.email_is_private
-                    ) AS readdresses,
-                    f.observed_at, a.email_observed_at AS was_observed_at, f.email, a.email AS was_email,
-                    f.email_is_private, a.email_is_private AS was_email_is_private,
-                    a.erased_at IS NOT NULL AS is_erased, e.sessions_ended
+                    w.*,
+                    siwa.email_state(w.was_disabled_at, w.was_enabled_at, w.was_email_is_private) AS email_was,
+                    siwa.email_state(
+                        w.disabled_at, w.enabled_at,
+                        CASE WHEN w.readdresses THEN w.email_is_private ELSE w.was_email_is_private END
+                    ) AS email_is
                 FROM (
                     SELECT
-                        generate_subscripts($1::text[], 1) AS position,
-                        unnest($1::text[]) COLLATE "C" AS sub, unnest($2::text[]) COLLATE "C" AS team_id,
-                        unnest($3::text[]) COLLATE "C" AS app_id,
-                        unnest($4::boolean[]) AS opens_person, unnest($5::boolean[]) AS opens_consent,
-                        unnest($6::timestamptz[]) AS deleted_at, unnest($7::timestamptz[]) AS disabled_at,
-                        unnest($8::timestamptz[]) AS enabled_at, unnest($9::timestamptz[]) AS observed_at,
-                        unnest($10::text[]) AS email, unnest($11::boolean[]) AS email_is_private,
-                        unnest($12::timestamptz[]) AS revoked_at,
-                        unnest($13::text[]) AS jti, unnest($14::timestamptz[]) AS issued_at,
-                        unnest($15::timestamptz[]) AS received_at, unnest($16::text[]) AS event_type,
-                        unnest($17::timestamptz[]) AS event_time, unnest($18::boolean[]) AS leads,
-                        unnest($19::boolean[]) AS names_address, unnest($20::text[]) AS verified_kid
-                ) AS f
-                LEFT JOIN LATERAL (
-                    SELECT
-                        k.ctid AS place, k.xmin AS version, k.account_id, k.deleted_at,
-                        k.forwarding_disabled_at, k.forwarding_enabled_at,
-                        k.email_observed_at, k.email, k.email_is_private, k.erased_at
-                    FROM siwa.accounts AS k
-                    WHERE k.sub = f.sub COLLATE "C" AND k.team_id = f.team_id COLLATE "C"
+                        f.position, f.sub, f.team_id, f.app_id, f.opens_person, f.opens_consent, f.leads, f.names_address,
+                        f.jti, f.issued_at, f.received_at, f.event_type, f.event_time, f.verified_kid,
+                        a.place, a.version, a.account_id, c.place AS consent_place, c.version AS consent_version,
+                        least(a.deleted_at, f.deleted_at) AS deleted_at, a.deleted_at AS was_deleted_at,
+                        greatest(a.forwarding_disabled_at, f.disabled_at) AS disabled_at,
+                        a.forwarding_disabled_at AS was_disabled_at,
+                        greatest(a.forwarding_enabled_at, f.enabled_at) AS enabled_at,
+                        a.forwarding_enabled_at AS was_enabled_at,
+                        greatest(c.revoked_at, f.revoked_at) AS revoked_at, c.revoked_at AS was_revoked_at, c.authorized_at,
+                        siwa.observation_wins(
+                            f.observed_at, f.email, f.email_is_private, a.email_observed_at, a.email, a.email_is_private
+                        ) AS readdresses,
+                        f.observed_at, a.email_observed_at AS was_observed_at, f.email, a.email AS was_email,
+                        f.email_is_private, a.email_is_private AS was_email_is_private,
+                        a.erased_at IS NOT NULL AS is_erased, e.sessions_ended,
+                        CASE f.event_type WHEN 'email-enabled' THEN f.disabled_at IS NULL ELSE f.enabled_at IS NULL END AS is_lone
+                    FROM (
+                        SELECT
+                            generate_subscripts($1::text[], 1) AS position,
+                            unnest($1::text[]) COLLATE "C" AS sub, unnest($2::text[]) COLLATE "C" AS team_id,
+                            unnest($3::text[]) COLLATE "C" AS app_id,
+                            unnest($4::boolean[]) AS opens_person, unnest($5::boolean[]) AS opens_consent,
+                            unnest($6::timestamptz[]) AS deleted_at, unnest($7::timestamptz[]) AS disabled_at,
+                            unnest($8::timestamptz[]) AS enabled_at, unnest($9::timestamptz[]) AS observed_at,
+                            unnest($10::text[]) AS email, unnest($11::boolean[]) AS email_is_private,
+                            unnest($12::timestamptz[]) AS revoked_at,
+                            unnest($13::text[]) AS jti, unnest($14::timestamptz[]) AS issued_at,
+                            unnest($15::timestamptz[]) AS received_at, unnest($16::text[]) AS event_type,
+                            unnest($17::timestamptz[]) AS event_time, unnest($18::boolean[]) AS leads,
+                            unnest($19::boolean[]) AS names_address, unnest($20::text[]) AS verified_kid
+                    ) AS f
+                    LEFT JOIN LATERAL (
+                        SELECT
+                            k.ctid AS place, k.xmin AS version, k.account_id, k.deleted_at,
+                            k.forwarding_disabled_at, k.forwarding_enabled_at,
+                            k.email_observed_at, k.email, k.email_is_private, k.erased_at
+                        FROM siwa.accounts AS k
+                        WHERE k.sub = f.sub COLLATE "C" AND k.team_id = f.team_id COLLATE "C"
+                        OFFSET 0
+                    ) AS a ON true
+                    LEFT JOIN LATERAL (
+                        SELECT k.ctid AS place, k.xmin AS version, k.authorized_at, k.revoked_at
+                        FROM siwa.consents AS k
+                        WHERE k.account_id = a.account_id AND k.app_id = f.app_id COLLATE "C"
+                        OFFSET 0
+                    ) AS c ON true
+                    CROSS JOIN LATERAL (
+                        -- The live sessions that end now: all of an account, and of a consent those whose sign-in is not later.
+                        SELECT CASE
+                            WHEN f.leads AND a.deleted_at IS NULL AND CASE f.event_type
+                                WHEN 'email-enabled' THEN false
+                                WHEN 'email-disabled' THEN false
+                                WHEN 'consent-revoked' THEN
+                                    f.deleted_at IS NULL AND (c.revoked_at IS NULL OR f.revoked_at > c.revoked_at)
+                                ELSE true
+                            END
+                            THEN cardinality(ARRAY(
+                                SELECT true
+                                FROM siwa.consents AS k
+                                CROSS JOIN LATERAL (
+                                    SELECT
+                                    FROM siwa.account_sessions AS s
+                                    WHERE s.account_id = k.account_id
+                                        AND s.app_id = k.app_id
+                                        AND s.closed_at IS NULL
+                                        AND (s.expires_at IS NULL OR s.expires_at > now())
+                                        AND (k.revoked_at IS NULL OR s.signed_in_at > k.revoked_at)
+                                        AND (f.event_type <> 'consent-revoked' OR s.signed_in_at <= f.revoked_at)
+                                    OFFSET 0
+                                ) AS s
+                                WHERE k.account_id = a.account_id
+                                    AND (f.event_type <> 'consent-revoked' OR k.app_id = f.app_id COLLATE "C")
+                            ))
+                            ELSE 0
+                        END AS sessions_ended
+                    ) AS e
                     OFFSET 0
-                ) AS a ON true
-                LEFT JOIN LATERAL (
-                    SELECT k.ctid AS place, k.xmin AS version, k.authorized_at, k.revoked_at
-                    FROM siwa.consents AS k
-                    WHERE k.account_id = a.account_id AND k.app_id = f.app_id COLLATE "C"
-                    OFFSET 0
-                ) AS c ON true
-                CROSS JOIN LATERAL (
-                    -- Those that live, and end now: with an account all, with a consent those that began before.
-                    SELECT CASE
-                        WHEN f.leads AND a.deleted_at IS NULL AND CASE f.event_type
-                            WHEN 'email-enabled' THEN false
-                            WHEN 'email-disabled' THEN false
-                            WHEN 'consent-revoked' THEN
-                                f.deleted_at IS NULL AND (c.revoked_at IS NULL OR f.revoked_at > c.revoked_at)
-                            ELSE true
-                        END
-                        THEN cardinality(ARRAY(
-                            SELECT true
-                            FROM siwa.consents AS k
-                            CROSS JOIN LATERAL (
-                                SELECT
-                                FROM siwa.account_sessions AS s
-                                WHERE s.account_id = k.account_id
-                                    AND s.app_id = k.app_id
-                                    AND s.closed_at IS NULL
-                                    AND (s.expires_at IS NULL OR s.expires_at > now())
-                                    AND (k.revoked_at IS NULL OR s.created_at > k.revoked_at)
-                                    AND (f.event_type <> 'consent-revoked' OR s.created_at <= f.revoked_at)
-                                OFFSET 0
-                            ) AS s
-                            WHERE k.account_id = a.account_id
-                                AND (f.event_type <> 'consent-revoked' OR k.app_id = f.app_id COLLATE "C")
-                        ))
-                        ELSE 0
-                    END AS sessions_ended
-                ) AS e
-                OFFSET 0
+                ) AS w
             ) AS b
         ),
         moved_account AS (
@@ -233,14 +237,14 @@ extension Notifications {
                     ELSE 'account'
                 END,
                 CASE j.event_type
-                    WHEN 'email-enabled' THEN 'undeliverable'
-                    WHEN 'email-disabled' THEN 'deliverable'
+                    WHEN 'email-enabled' THEN j.email_was
+                    WHEN 'email-disabled' THEN j.email_was
                     WHEN 'consent-revoked' THEN siwa.consent_state(j.authorized_at, j.was_revoked_at)
                     ELSE 'active'
                 END,
                 CASE j.event_type
-                    WHEN 'email-enabled' THEN 'deliverable'
-                    WHEN 'email-disabled' THEN 'undeliverable'
+                    WHEN 'email-enabled' THEN j.email_is
+                    WHEN 'email-disabled' THEN j.email_is
                     WHEN 'consent-revoked' THEN siwa.consent_state(j.authorized_at, j.revoked_at)
                     ELSE 'deleted'
                 END,

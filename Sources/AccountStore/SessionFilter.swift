@@ -11,7 +11,7 @@ public struct SessionFilter: Sendable {
     }
 
     /// Why sessions end.
-    public static let endReasons = ["consent-revoked", "account-deleted", "signed-out", "operator", expired]
+    public static let endReasons = ["consent-revoked", "account-deleted", "signed-out", "rotated", "operator", expired]
     /// The end that comes by itself.
     static let expired = "expired"
 

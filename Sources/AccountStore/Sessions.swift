@@ -13,11 +13,13 @@ public struct AccountSession: Sendable, Equatable {
     public let app: AppID
     /// When it was opened.
     public let createdAt: WallTime
+    /// The sign-in that it rests on: a revocation at or after this time ends it.
+    public let signedInAt: WallTime
     /// When it ends by itself.
     public let expiresAt: WallTime?
     /// When it ended; nil while it lives or after it expired.
     public let endedAt: WallTime?
-    /// `consent-revoked`, `account-deleted`, `signed-out` or `operator`.
+    /// `consent-revoked`, `account-deleted`, `signed-out`, `rotated` or `operator`.
     public let endReason: String?
     /// Whether it is live now, by the database's clock.
     public let isLive: Bool
@@ -52,10 +54,11 @@ public enum Sessions {
                 subject: Subject(try rows.string(row, 2)),
                 app: AppID(try rows.string(row, 3)),
                 createdAt: try rows.time(row, 4),
-                expiresAt: try rows.optionalTime(row, 5),
-                endedAt: try rows.optionalTime(row, 6),
-                endReason: try rows.optionalString(row, 7),
-                isLive: try rows.bool(row, 8)
+                signedInAt: try rows.time(row, 5),
+                expiresAt: try rows.optionalTime(row, 6),
+                endedAt: try rows.optionalTime(row, 7),
+                endReason: try rows.optionalString(row, 8),
+                isLive: try rows.bool(row, 9)
             )
         }
     }
@@ -109,7 +112,7 @@ public enum Sessions {
     }
 
     private static let columns = """
-        session_id, team_id, sub, app_id, created_at, expires_at, ended_at, end_reason,
+        session_id, team_id, sub, app_id, created_at, signed_in_at, expires_at, ended_at, end_reason,
         ended_at IS NULL AND (expires_at IS NULL OR expires_at > now())
         """
 

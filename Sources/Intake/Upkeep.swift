@@ -121,7 +121,7 @@ public struct Upkeep: Sendable {
         _ task: MaintenanceTask,
         after previous: MaintenanceStep?
     ) async throws(PostgresError) -> Progress {
-        let (policy, interval) = (policy, schedule.interval)
+        let (policy, interval) = (policy, schedule.interval * task.intervals)
         return try await pool.transaction { session throws(PostgresError) in
             switch try Maintenance.turn(for: task, every: interval, in: session) {
             case .taken: return .taken
@@ -169,6 +169,9 @@ public struct Upkeep: Sendable {
                 ["dead_letters": "\(effects.lettersDeleted)"]
             )
         }
+        if effects.sessionsDeleted > 0 {
+            log.notice("ended and expired sessions deleted", ["sessions": "\(effects.sessionsDeleted)"])
+        }
         if effects.accountsErased + effects.tokensErased + effects.lettersErased > 0 {
             log.notice(
                 "personal data of deleted accounts erased",
@@ -186,8 +189,9 @@ extension MaintenanceEffects {
     fileprivate var counts: [(String, Int)] {
         [
             ("partitions-created", partitionsCreated), ("partitions-dropped", partitionsDropped.count),
-            ("dead-letters-deleted", lettersDeleted), ("accounts-erased", accountsErased),
-            ("tokens-erased", tokensErased), ("dead-letters-erased", lettersErased),
+            ("dead-letters-deleted", lettersDeleted), ("sessions-deleted", sessionsDeleted),
+            ("accounts-erased", accountsErased), ("tokens-erased", tokensErased),
+            ("dead-letters-erased", lettersErased),
         ]
     }
 }

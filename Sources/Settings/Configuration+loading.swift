@@ -84,6 +84,7 @@ extension Configuration {
             (.keysRefreshFloor, \.keysRefreshFloor, .zero...day),
             (.clockLeeway, \.clockLeeway, .zero...day),
             (.retention, \.retention, day...(day * 36_500)),
+            (.sessionRetention, \.sessionRetention, .zero...(day * 36_500)),
             (.eraseAfter, \.eraseAfter, .zero...(day * 36_500)),
             (.shutdownGrace, \.shutdownGrace, .zero...day),
         ]

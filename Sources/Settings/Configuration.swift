@@ -77,6 +77,8 @@ public struct Configuration: Sendable {
     public internal(set) var deadLetterLimit = 100_000
     /// `retention`
     public internal(set) var retention = Duration.seconds(400 * 86_400)
+    /// `session_retention`
+    public internal(set) var sessionRetention = Duration.seconds(30 * 86_400)
     /// `erase_after`
     public internal(set) var eraseAfter = Duration.seconds(30 * 86_400)
     /// `log_level`

@@ -19,6 +19,7 @@ public enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case queueLimit = "queue_limit"
     case deadLetterLimit = "dead_letter_limit"
     case retention
+    case sessionRetention = "session_retention"
     case eraseAfter = "erase_after"
     case logLevel = "log_level"
     case logFormat = "log_format"
@@ -76,6 +77,7 @@ extension SettingKey {
         case .queueLimit: "notifications waiting for a transaction; above it 503"
         case .deadLetterLimit: "open dead letters per reason; above it 503"
         case .retention: "notifications older than this go, a partition at a time"
+        case .sessionRetention: "sessions that ended or expired are deleted after this"
         case .eraseAfter: "so long after the deletion of an Apple Account its address and tokens go"
         case .logLevel: "trace, debug, info, notice, warning, error or critical"
         case .logFormat: "text or json; by default text on a terminal, else json"
@@ -101,6 +103,7 @@ extension SettingKey {
         case .queueLimit: "8192"
         case .deadLetterLimit: "100000"
         case .retention: "400d"
+        case .sessionRetention: "30d"
         case .eraseAfter: "30d"
         case .logLevel: "info"
         case .shutdownGrace: "30s"

@@ -1,15 +1,15 @@
 /// The metrics of what a daemon does for the database from time to time.
 public struct MaintenanceMetrics: Sendable {
     /// `task`
-    public static let tasks = ["partitions", "retention", "erasure"]
+    public static let tasks = ["partitions", "retention", "sessions", "erasure"]
 
     /// `result`: `elsewhere` when another daemon was at it.
     public static let results = ["done", "failed", "elsewhere"]
 
     /// `item`
     public static let items = [
-        "partitions-created", "partitions-dropped", "dead-letters-deleted", "accounts-erased", "tokens-erased",
-        "dead-letters-erased",
+        "partitions-created", "partitions-dropped", "dead-letters-deleted", "sessions-deleted", "accounts-erased",
+        "tokens-erased", "dead-letters-erased",
     ]
 
     /// By task and result: attempts to bring a task to its end.

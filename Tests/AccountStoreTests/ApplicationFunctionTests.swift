@@ -23,7 +23,7 @@ struct ApplicationFunctionTests {
             let error = await #expect(throws: PostgresError.self) {
                 try await store.signIn("p", at: .at(0), client: "com.example.nobody")
             }
-            #expect(error?.sqlState == .foreignKeyViolation)
+            #expect(error?.sqlState?.rawValue == "SW001")
             #expect(error?.hint?.contains("SIWAD_APPS") == true)
             #expect(error?.hint?.contains("reload siwad (SIGHUP)") == true)
         }
@@ -32,9 +32,10 @@ struct ApplicationFunctionTests {
     @Test("A sign-in for a deleted account is refused, and a session for it is born ended.")
     func deletedAccount() async throws {
         try await Store.with { store in
+            try await store.signIn("p", at: .at(0))
             try await store.record(.sample("account-deleted", sub: "p", at: .at(0), id: "a"))
             let error = await #expect(throws: PostgresError.self) { try await store.signIn("p", at: .at(9)) }
-            #expect(error?.sqlState?.rawValue == "55000")
+            #expect(error?.sqlState?.rawValue == "SW002")
             #expect(try await store.openSession("s", of: "p", at: .at(9)) == false)
             #expect(try await store.session("s")?.endReason == "account-deleted")
         }
@@ -45,7 +46,7 @@ struct ApplicationFunctionTests {
         try await Store.with { store in
             let ahead = WallTime.now() + .seconds(600)
             let signIn = await #expect(throws: PostgresError.self) { try await store.signIn("p", at: ahead) }
-            #expect(signIn?.sqlState?.rawValue == "22023")
+            #expect(signIn?.sqlState?.rawValue == "SW006")
             await #expect(throws: PostgresError.self) { try await store.openSession("s", of: "p", at: ahead) }
         }
     }
@@ -72,9 +73,10 @@ struct ApplicationFunctionTests {
     @Test("A session that expires at infinity doesn't expire; one that expires at minus infinity is refused.")
     func infiniteExpiry() async throws {
         try await Store.with { store in
+            try await store.signIn("p", at: .at(0))
             let open = "SELECT siwa.open_session('com.example.one', 'p', 's', expires_at => "
             let refusal = await #expect(throws: PostgresError.self) { try await store.run(open + "'-infinity')") }
-            #expect(refusal?.sqlState?.rawValue == "22023")
+            #expect(refusal?.sqlState?.rawValue == "SW005")
             try await store.run(open + "'infinity')")
             let session = try #require(try await store.session("s"))
             #expect(session.isLive)
@@ -85,13 +87,15 @@ struct ApplicationFunctionTests {
     @Test("A session id belongs to one person: opening it again is idempotent, for another it is refused.")
     func sessionIdentity() async throws {
         try await Store.with { store in
+            try await store.signIn("p", at: .at(0))
+            try await store.signIn("q", at: .at(0))
             let first = try await store.openSession("s", of: "p", at: .at(0))
             let again = try await store.openSession("s", of: "p", at: .at(0))
             #expect(first && again)
             let error = await #expect(throws: PostgresError.self) {
                 try await store.openSession("s", of: "q", at: .at(0))
             }
-            #expect(error?.sqlState == .uniqueViolation)
+            #expect(error?.sqlState?.rawValue == "SW004")
         }
     }
 
@@ -102,6 +106,7 @@ struct ApplicationFunctionTests {
     func signOutAndRevocations(signsOutFirst: Bool) async throws {
         try await Store.with { store in
             let revoke = "UPDATE siwa.consents SET revoked_at = now() "
+            try await store.signIn("p", at: WallTime.now() - .seconds(600))
             try await store.openSession("s", of: "p", at: WallTime.now() - .seconds(600))
             if signsOutFirst {
                 #expect(try await store.texts("SELECT siwa.end_session('s')::text") == ["true"])
@@ -119,6 +124,7 @@ struct ApplicationFunctionTests {
     @Test("A session ends once, for the reason given, and an expired one is not live.")
     func endSession() async throws {
         try await Store.with { store in
+            try await store.signIn("p", at: .at(0))
             try await store.openSession("s", of: "p", at: .at(0))
             #expect(try await store.texts("SELECT siwa.end_session('s')::text") == ["true"])
             #expect(try await store.texts("SELECT siwa.end_session('s')::text") == ["false"])
@@ -163,6 +169,7 @@ struct ApplicationFunctionTests {
     @Test("Ending sessions as an operator is written down, and the audit refuses every change.")
     func audit() async throws {
         try await Store.with { store in
+            try await store.signIn("p", at: .at(0))
             try await store.openSession("s", of: "p", at: .at(0))
             let ended = try await store.connection.transaction { transaction throws(PostgresError) in
                 try Sessions.end(
@@ -175,9 +182,9 @@ struct ApplicationFunctionTests {
             #expect(ended == ["s"])
             #expect(try await store.session("s")?.endReason == "operator")
             #expect(
-                try await store.texts("SELECT operator || ' ' || target FROM siwa.operator_actions") == [
-                    "alice --sub p"
-                ]
+                try await store.texts(
+                    "SELECT concat_ws(' ', operator, target, database_role = session_user) FROM siwa.operator_actions"
+                ) == ["alice --sub p t"]
             )
             for change in [
                 "UPDATE siwa.operator_actions SET note = ''", "DELETE FROM siwa.operator_actions",

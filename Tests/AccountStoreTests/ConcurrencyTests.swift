@@ -32,14 +32,25 @@ struct ConcurrencyTests {
                 group.addTask {
                     let connection = try await PostgresConnection.connect(database.settings)
                     for person in people {
-                        _ = try await connection.withSession { session throws(PostgresError) in
-                            try Applications.openSession(
-                                client: ClientID("com.example.one"),
-                                subject: Subject(person),
-                                session: person,
-                                createdAt: .at(20),
-                                in: session
-                            )
+                        try await connection.withSession { session throws(PostgresError) in
+                            let (client, subject) = (ClientID("com.example.one"), Subject(person))
+                            do throws(PostgresError) {
+                                try Applications.recordSignIn(
+                                    client: client,
+                                    subject: subject,
+                                    signedInAt: .at(20),
+                                    in: session
+                                )
+                                try Applications.openSession(
+                                    client: client,
+                                    subject: subject,
+                                    session: person,
+                                    createdAt: .at(20),
+                                    in: session
+                                )
+                            } catch let error where error.sqlState?.rawValue == "SW002" {
+                                // The deletion came first.
+                            }
                         }
                     }
                     await connection.close()

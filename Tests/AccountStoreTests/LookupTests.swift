@@ -78,8 +78,8 @@ extension Store {
             INSERT INTO siwa.accounts (team_id, sub) SELECT 'AAAAAAAAAA', 'person ' || i FROM generate_series(1, \(people)) AS i;
             INSERT INTO siwa.consents (account_id, app_id, authorized_at)
                 SELECT account_id, 'com.example.one', '2026-01-01' FROM siwa.accounts;
-            INSERT INTO siwa.account_sessions (session_id, account_id, app_id, created_at)
-                SELECT 'session ' || account_id, account_id, 'com.example.one', '2026-01-01' FROM siwa.accounts;
+            INSERT INTO siwa.account_sessions (session_id, account_id, app_id, created_at, signed_in_at)
+                SELECT 'session ' || account_id, account_id, 'com.example.one', '2026-01-01', '2026-01-01' FROM siwa.accounts;
             ANALYZE siwa.accounts, siwa.consents, siwa.account_sessions
             """
         )

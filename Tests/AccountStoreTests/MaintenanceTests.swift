@@ -7,7 +7,11 @@ import Testing
 
 extension Store {
     /// Keeps notifications for 400 days and deleted people's data for 30.
-    static let policy = MaintenancePolicy(retention: .days(400), eraseAfter: .days(30))
+    static let policy = MaintenancePolicy(
+        retention: .days(400),
+        sessionRetention: .days(30),
+        eraseAfter: .days(30)
+    )
 
     /// Does a task to its end, as a daemon that looks at it at `now`.
     @discardableResult
@@ -165,11 +169,12 @@ struct MaintenanceTests {
                 """
                 INSERT INTO siwa.dead_letters (
                     received_at, last_received_at, reason, detail, status, body, token_digest, verified_kid, verified_at,
-                    resolved_at, resolved_by
+                    resolved_at, resolved_by, resolved_by_role
                 )
                 SELECT
                     t, t, 'expired', n::text, s, 'b', sha256(n::text::bytea), 'k', t,
-                    CASE WHEN s <> 'open' THEN t END, CASE WHEN s <> 'open' THEN 'kim' END
+                    CASE WHEN s <> 'open' THEN t END, CASE WHEN s <> 'open' THEN 'kim' END,
+                    CASE WHEN s <> 'open' THEN 'ops' END
                 FROM generate_series(1, 1200) AS n,
                     LATERAL (SELECT CASE n % 3 WHEN 0 THEN 'open' WHEN 1 THEN 'replayed' ELSE 'discarded' END) AS x (s),
                     LATERAL (SELECT to_timestamp(1790000000) - CASE WHEN n <= 900 THEN 401 ELSE 399 END * interval '1 day') AS y (t)

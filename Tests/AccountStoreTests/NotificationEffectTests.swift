@@ -26,6 +26,7 @@ struct NotificationEffectTests {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
             try await store.openSession("s", of: "p", at: .at(1))
+            try await store.signIn("p", at: .at(1), client: "com.example.two")
             try await store.openSession("other app", of: "p", at: .at(1), client: "com.example.two")
             #expect(try await store.record(.sample("consent-revoked", sub: "p", at: .at(2), id: "a")) == [.applied])
             #expect(try await store.state("p")?.state == "revoked")
@@ -74,6 +75,7 @@ struct NotificationEffectTests {
                 .sample("email-enabled", sub: "p", at: .at(40), id: "b", email: "x@privaterelay.appleid.com"),
             ]
             try await store.signIn("p", at: .at(0))
+            try await store.signIn("p", at: .at(50), client: "com.example.two")
             try await store.openSession("s", of: "p", at: .at(50), client: "com.example.two")
             batch.insert(.sample("account-delete", sub: "p", at: .at(10), id: "c"), at: place)
             for notification in batch { try await store.record(notification) }
@@ -117,13 +119,15 @@ struct NotificationEffectTests {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
             try await store.openSession("revoked", of: "p", at: .at(0))
+            try await store.signIn("p", at: .at(1), client: "com.example.two")
             try await store.openSession("live two", of: "p", at: .at(1), client: "com.example.two")
             try await store.openSession("closed", of: "p", at: .at(1), client: "com.example.two")
             try await store.openSession("expired", of: "p", at: .at(1), client: "com.example.two")
             try await store.run(
                 """
                 UPDATE siwa.account_sessions SET closed_at = now(), close_reason = 'signed-out' WHERE session_id = 'closed';
-                UPDATE siwa.account_sessions SET created_at = '2020-01-01', expires_at = '2020-01-02'
+                UPDATE siwa.account_sessions
+                SET created_at = '2020-01-01', signed_in_at = '2020-01-01', expires_at = '2020-01-02'
                 WHERE session_id = 'expired'
                 """
             )

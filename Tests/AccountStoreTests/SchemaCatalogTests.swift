@@ -112,7 +112,7 @@ struct SchemaCatalogTests {
         let view = try await drift(
             after: """
                 CREATE OR REPLACE VIEW siwa.live_sessions AS
-                SELECT session_id, team_id, sub, app_id, created_at, expires_at, account_id FROM siwa.sessions
+                SELECT session_id, team_id, sub, app_id, created_at, signed_in_at, expires_at, account_id FROM siwa.sessions
                 """
         )
         let isSameVersion = try await catalog().postgresVersion == SchemaCatalog.expected.postgresVersion

@@ -37,7 +37,7 @@ struct TableCheckTests {
                 try await store.texts("UPDATE siwa.account_changes SET \(assignment) RETURNING jti")
             }
             #expect(error?.sqlState == .checkViolation)
-            #expect(error?.constraintName == "account_changes_tell_a_change")
+            #expect(error?.constraintName == "account_changes_are_changes")
         }
     }
 }

@@ -47,11 +47,125 @@ struct RoleTests {
     private static func readmeGrants(to role: String) throws -> String {
         let root = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../..")
         let text = try String(contentsOf: root.appending(path: "README.md"), encoding: .utf8)
-        let start = try #require(text.firstRange(of: "CREATE ROLE shop LOGIN;"))
+        let start = try #require(text.firstRange(of: "CREATE ROLE shop LOGIN;\nGRANT siwad_application TO shop;"))
         return String(text[start.lowerBound...].prefix { $0 != "`" }).replacing("shop", with: role)
     }
 
-    @Test("With the rights that README gives it, an application can do what it has to, and not rewrite the history.")
+    /// Every privilege that each role holds in the schema, as the catalogue tells it, but for what PUBLIC holds.
+    private static let privileges = """
+        SELECT concat_ws(' ', role, privilege, what)
+        FROM unnest('{siwad_daemon,siwad_reader,siwad_application}'::text[]) AS role
+        CROSS JOIN LATERAL (
+            SELECT p AS privilege, c.relname AS what
+            FROM pg_class AS c, unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) AS p
+            WHERE c.relnamespace = 'siwa'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
+                AND has_table_privilege(role, c.oid, p)
+            UNION ALL
+            SELECT p, c.relname || '.' || a.attname
+            FROM pg_class AS c
+            JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+            CROSS JOIN unnest('{SELECT,INSERT,UPDATE,REFERENCES}'::text[]) AS p
+            WHERE c.relnamespace = 'siwa'::regnamespace AND c.relkind IN ('r', 'p', 'v')
+                AND has_column_privilege(role, c.oid, a.attnum, p) AND NOT has_table_privilege(role, c.oid, p)
+            UNION ALL
+            SELECT 'EXECUTE', f.proname
+            FROM pg_proc AS f
+            WHERE f.pronamespace = 'siwa'::regnamespace AND has_function_privilege(role, f.oid, 'EXECUTE')
+                AND NOT has_function_privilege('public', f.oid, 'EXECUTE')
+            UNION ALL
+            SELECT 'CREATE', 'schema' WHERE has_schema_privilege(role, 'siwa', 'CREATE')
+        ) AS held
+        ORDER BY 1
+        """
+
+    private static let views = [
+        "account_history", "account_states", "live_sessions", "sessions", "undeliverable_addresses",
+    ]
+    private static let tables = [
+        "account_changes", "account_sessions", "accounts", "clients", "consents", "dead_letter_attempts",
+        "dead_letters",
+        "maintenance", "notifications", "operator_actions", "schema_migrations", "signing_keys",
+    ]
+    private static let applicationFunctions = [
+        "end_session", "end_sessions", "extend_session", "open_session", "record_sign_in", "rotate_session",
+        "session_is_live", "sessions_of",
+    ]
+
+    /// What siwad_daemon holds.
+    private static var daemonRights: Set<String> {
+        let helpers = ["app_group", "check_identifier", "check_session_end_reason", "check_time", "session_expiry"]
+        var rights = (views + tables).map { "SELECT \($0)" }
+        rights += (applicationFunctions + helpers).map { "EXECUTE \($0)" }
+        for table in ["accounts", "consents", "signing_keys", "maintenance"] {
+            rights += ["INSERT \(table)", "UPDATE \(table)"]
+        }
+        for table in ["account_sessions", "clients", "dead_letters"] {
+            rights += ["INSERT \(table)", "UPDATE \(table)", "DELETE \(table)"]
+        }
+        rights += ["account_changes", "dead_letter_attempts", "notifications"].map { "INSERT \($0)" }
+        rights += ["DELETE notifications", "UPDATE notifications.jws"]
+        rights += ["operator", "action", "target", "note", "affected"].map { "INSERT operator_actions.\($0)" }
+        return Set(rights)
+    }
+
+    /// What every role holds, by role.
+    private func privileges(_ query: String) async throws -> [String] {
+        try await Scene.with { scene in try await scene.texts(query) }
+    }
+
+    @Test("No role holds a right on any table, column or function beyond those that are listed here.")
+    func catalogue() async throws {
+        var held: [String: Set<String>] = [:]
+        for line in try await privileges(Self.privileges) {
+            let words = line.split(separator: " ", maxSplits: 1).map(String.init)
+            held[words[0], default: []].insert(words[1])
+        }
+        let application =
+            Self.views.map { "SELECT \($0)" } + Self.applicationFunctions.map { "EXECUTE \($0)" }
+        #expect(held["siwad_application"] == Set(application))
+        #expect(held["siwad_daemon"] == Self.daemonRights)
+
+        let secrets = ["dead_letters": "body", "notifications": "jws"]
+        let reader = held["siwad_reader", default: []]
+        let open = Set((Self.views + Self.tables.filter { secrets[$0] == nil }).map { "SELECT \($0)" })
+        #expect(reader.isSuperset(of: open))
+        let columns = reader.subtracting(open)
+        #expect(columns.allSatisfy { $0.hasPrefix("SELECT dead_letters.") || $0.hasPrefix("SELECT notifications.") })
+        #expect(!columns.contains("SELECT dead_letters.body") && !columns.contains("SELECT notifications.jws"))
+    }
+
+    @Test("PUBLIC may execute nothing but what derives a state, checks the caller's rights, or serves a trigger.")
+    func publicFunctions() async throws {
+        let executable = try await privileges(
+            """
+            SELECT proname FROM pg_proc
+            WHERE pronamespace = 'siwa'::regnamespace AND has_function_privilege('public', oid, 'EXECUTE')
+            ORDER BY 1
+            """
+        )
+        #expect(
+            executable == [
+                "consent_state", "drop_notification_partition", "email_state", "ensure_notification_partitions",
+                "is_change", "observation_wins", "record_database_role", "refuse_change_of_audit",
+                "refuse_stale_snapshot",
+            ]
+        )
+    }
+
+    @Test("No function looks names up in the schemas of its caller.")
+    func pinnedFunctions() async throws {
+        // The bodies of the others were resolved when they were created.
+        let unpinned = try await privileges(
+            """
+            SELECT proname FROM pg_proc
+            WHERE pronamespace = 'siwa'::regnamespace AND prosqlbody IS NULL
+                AND NOT 'search_path=pg_catalog, pg_temp' = ANY (coalesce(proconfig, '{}'))
+            """
+        )
+        #expect(unpinned.isEmpty)
+    }
+
+    @Test("With the one role that README gives it, an application does all it has to, and can't undo a deletion.")
     func application() async throws {
         try await Scene.withDaemon { scene, _, _ in
             let role = "shop_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
@@ -59,14 +173,19 @@ struct RoleTests {
             let allowed = [
                 "SELECT siwa.record_sign_in('com.example.one', 'p', 'a@b.example', true)",
                 "SELECT siwa.open_session('com.example.one', 'p', 's')", "SELECT siwa.session_is_live('s')",
-                "SELECT siwa.end_session('s')", "SELECT FROM siwa.account_states", "SELECT FROM siwa.account_history",
+                "SELECT siwa.rotate_session('s', 't')", "SELECT siwa.extend_session('t', NULL)",
+                "SELECT * FROM siwa.sessions_of('com.example.one', 'p')", "SELECT siwa.end_session('t')",
+                "SELECT siwa.end_sessions('com.example.one', 'p')", "SELECT FROM siwa.account_states",
+                "SELECT FROM siwa.account_history",
                 "SELECT FROM siwa.sessions", "SELECT FROM siwa.live_sessions",
                 "SELECT FROM siwa.undeliverable_addresses",
             ]
             let refused = [
+                "UPDATE siwa.accounts SET deleted_at = NULL", "UPDATE siwa.consents SET revoked_at = NULL",
+                "SELECT FROM siwa.accounts", "SELECT FROM siwa.account_sessions", "SELECT siwa.grant_roles()",
                 "UPDATE siwa.account_changes SET event_time = now()", "DELETE FROM siwa.account_changes",
                 "SELECT FROM siwa.notifications", "SELECT FROM siwa.dead_letters",
-                "INSERT INTO siwa.signing_keys (kid, jwk) VALUES ('k', '{\"kid\":\"k\"}')",
+                "INSERT INTO siwa.signing_keys (url, kid, jwk) VALUES ('u', 'k', '{\"kid\":\"k\"}')",
             ]
             let refusals = try await refusals(allowed + refused, as: "\(scene.conninfo) user=\(role)")
             #expect(allowed.allSatisfy { refusals[$0] == .some(nil) }, "\(refusals)")
@@ -107,7 +226,7 @@ struct RoleTests {
                     try await post(scene.event("consent-revoked", id: "first"))
                     try await post(scene.event(app: "com.example.unheard"))
                     try await eventually("maintenance") {
-                        try await scene.texts("SELECT task FROM siwa.maintenance").count == 3
+                        try await scene.texts("SELECT task FROM siwa.maintenance").count == 4
                     }
                     #expect(
                         try await scene.texts("SELECT to_regclass('siwa.notifications_y2020m01')::text") == ["NULL"]
@@ -142,6 +261,10 @@ struct RoleTests {
                 let statements =
                     Self.changesOfStructure + [
                         "UPDATE siwa.operator_actions SET note = ''", "DELETE FROM siwa.operator_actions",
+                        """
+                        INSERT INTO siwa.operator_actions (operator, database_role, action, target, affected)
+                        VALUES ('kim', 'another', 'x', 'y', 0)
+                        """,
                         "UPDATE siwa.notifications SET sub = 'other'",
                         "UPDATE siwa.account_changes SET to_state = 'deleted'",
                         "DELETE FROM siwa.account_changes", "DELETE FROM siwa.accounts", "DELETE FROM siwa.consents",
@@ -179,11 +302,11 @@ struct RoleTests {
         }
     }
 
-    @Test("siwad_reader lists and shows everything, and can change nothing at all.")
+    @Test("siwad_reader lists and shows everything but tokens, and can change nothing at all.")
     func reader() async throws {
         try await Scene.with { scene in
             try await scene.withDaemon { _, addresses async throws in
-                for event in [scene.event(), scene.event(app: "com.example.unheard")] {
+                for event in [scene.event(id: "known"), scene.event(app: "com.example.unheard")] {
                     #expect(try await Web.post(scene.body(event), to: addresses.notifications).status == 200)
                 }
             }
@@ -191,12 +314,14 @@ struct RoleTests {
                 let environment = scene.environment(["SIWAD_DATABASE_URL": conninfo])
                 for arguments in [
                     ["migrate", "status"], ["dead-letters", "list"], ["dead-letters", "stats"],
-                    ["dead-letters", "show", "1"], ["notifications", "list"], ["accounts", "list"],
+                    ["dead-letters", "show", "1"], ["notifications", "list"], ["notifications", "show", "known"],
+                    ["accounts", "list"],
                     ["accounts", "show", "person"], ["accounts", "history", "person"],
                 ] {
                     let run = try await siwad(arguments, environment: environment)
                     #expect(run.status == 0, "\(arguments): \(run.errors)")
                     #expect(!run.output.isEmpty, "\(arguments)")
+                    #expect(!run.output.contains("eyJ"), "\(arguments): a token")
                 }
                 let change = try await siwad(
                     ["dead-letters", "discard", "--id", "1", "--note", "x"],
@@ -206,12 +331,13 @@ struct RoleTests {
                 #expect(change.errorLines.count == 1, "\(change.errors)")
                 let statements =
                     Self.changesOfStructure + [
+                        "SELECT jws FROM siwa.notifications", "SELECT body FROM siwa.dead_letters",
+                        "SELECT * FROM siwa.notifications",
                         "SELECT siwa.ensure_notification_partitions(now() + interval '1 year', now() + interval '1 year')",
                         "SELECT siwa.drop_notification_partition(now() - interval '2 days')",
                         "SELECT siwa.record_sign_in('com.example.one', 'person')", "SELECT siwa.end_session('x')",
                     ]
-                for (statement, state) in try await refusals(statements, as: conninfo)
-                where !statement.contains("end_s") {
+                for (statement, state) in try await refusals(statements, as: conninfo) {
                     #expect(state == "42501", "\(statement)")
                 }
                 let writable = try await scene.texts(
@@ -247,9 +373,9 @@ struct RoleTests {
                 }
             }
             #expect(try await granted() == "{}")
-            try await run("CREATE ROLE siwad_daemon; CREATE ROLE siwad_reader")
-            #expect(try await granted() == "{siwad_daemon,siwad_reader}")
-            #expect(try await granted() == "{siwad_daemon,siwad_reader}")
+            try await run("CREATE ROLE siwad_daemon; CREATE ROLE siwad_reader; CREATE ROLE siwad_application")
+            #expect(try await granted() == "{siwad_daemon,siwad_reader,siwad_application}")
+            #expect(try await granted() == "{siwad_daemon,siwad_reader,siwad_application}")
             await owner.close()
             await superuser.close()
         }

@@ -25,7 +25,11 @@ struct UpkeepTests {
             let lines = lines
             upkeep = Upkeep(
                 pool: pool,
-                policy: MaintenancePolicy(retention: retention, eraseAfter: .seconds(30 * 86_400)),
+                policy: MaintenancePolicy(
+                    retention: retention,
+                    sessionRetention: .seconds(30 * 86_400),
+                    eraseAfter: .seconds(30 * 86_400)
+                ),
                 schedule: schedule,
                 metrics: MaintenanceMetrics(registry: registry),
                 log: Log(label: "test", level: .info, format: .text) {

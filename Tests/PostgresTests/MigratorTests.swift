@@ -132,7 +132,9 @@ struct MigratorTests {
                     for await wait in waits where wait.attempts == 2 { break }
                 }
                 let isDone = Atomic(false)
-                async let done: Void = { await watching.value; isDone.store(true, ordering: .releasing) }()
+                async let done: Void = {
+                    await watching.value; isDone.store(true, ordering: .releasing)
+                }()
                 while !isDone.load(ordering: .acquiring) {
                     let began = ContinuousClock.now
                     _ = try await application.integer("SELECT count(*) FROM app.a")

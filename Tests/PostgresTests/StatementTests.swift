@@ -79,7 +79,9 @@ struct StatementTests {
     func script() async throws {
         try await withConnection { connection async throws in
             let error = await postgresError {
-                try await connection.script("CREATE TABLE public.t (a integer); SELECT 1 / 0; CREATE TABLE public.u (a integer)")
+                try await connection.script(
+                    "CREATE TABLE public.t (a integer); SELECT 1 / 0; CREATE TABLE public.u (a integer)"
+                )
             }
             #expect(error?.sqlState == SQLState(rawValue: "22012"))
             #expect(try await connection.integer("SELECT count(*) FROM pg_tables WHERE tablename IN ('t', 'u')") == 0)

@@ -22,7 +22,7 @@ extension DatabaseTemplate {
         let connection = try await PostgresConnection.connect(settings)
         try await Migrator(Schema.migrations, schema: Schema.name).up(on: connection)
         try await connection.withSession { session throws(PostgresError) in
-            try Clients.synchronize(with: siwaAudiences, in: session)
+            try Clients.add(siwaAudiences, in: session)
         }
         await connection.close()
     }

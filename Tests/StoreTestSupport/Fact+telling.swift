@@ -55,28 +55,43 @@ extension Fact {
         let subject = Subject(prefix + sub)
         switch what {
         case .signedIn(let email, let isPrivate):
+            try signIn(subject, email: email, isPrivate: isPrivate, since: start, in: session)
+        case .sessionOpened(let name):
+            try signIn(subject, email: nil, isPrivate: nil, since: start, in: session)
             do throws(PostgresError) {
-                try Applications.recordSignIn(
+                try Applications.openSession(
                     client: ClientID(app),
                     subject: subject,
-                    email: email,
-                    emailIsPrivate: isPrivate,
-                    signedInAt: time(since: start),
+                    session: prefix + name,
+                    createdAt: time(since: start),
                     in: session
                 )
-            } catch let error where error.sqlState?.rawValue == "55000" {
-                // A deleted account: the application is told so, and there is nothing to record.
+            } catch let error where error.sqlState?.rawValue == "SW003" {
+                // The account was deleted before any sign-in was recorded.
             }
-        case .sessionOpened(let name):
-            try Applications.openSession(
-                client: ClientID(app),
-                subject: subject,
-                session: prefix + name,
-                createdAt: time(since: start),
-                in: session
-            )
         case .emailDisabled, .emailEnabled, .consentRevoked, .accountDeleted:
             preconditionFailure("a notification")
+        }
+    }
+
+    private func signIn(
+        _ subject: Subject,
+        email: String?,
+        isPrivate: Bool?,
+        since start: WallTime,
+        in session: borrowing Session
+    ) throws(PostgresError) {
+        do throws(PostgresError) {
+            try Applications.recordSignIn(
+                client: ClientID(app),
+                subject: subject,
+                email: email,
+                emailIsPrivate: isPrivate,
+                signedInAt: time(since: start),
+                in: session
+            )
+        } catch let error where error.sqlState?.rawValue == "SW002" {
+            // A deleted account: the application is told so, and there is nothing to record.
         }
     }
 }

@@ -4,7 +4,7 @@ public struct Fact: Equatable, Sendable {
     public enum What: Equatable, Sendable {
         /// Told by the application.
         case signedIn(email: String?, isPrivate: Bool?)
-        /// Told by the application; the session's name.
+        /// The person signs in and a session is opened; told by the application. The session's name.
         case sessionOpened(String)
         /// Told by Apple.
         case emailDisabled(email: String?, isPrivate: Bool?)

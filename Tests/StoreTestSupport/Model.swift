@@ -22,6 +22,9 @@ public struct Model {
         var forwards = true
         var email: String?
         var emailIsPrivate: Bool?
+
+        /// Forwarding concerns a relay address, and one that may be one.
+        var receivesMail: Bool { forwards || emailIsPrivate == false }
     }
 
     struct SessionState: Equatable {
@@ -32,12 +35,12 @@ public struct Model {
     private(set) var people: [Person: PersonState] = [:]
     private(set) var consents: [Consent: ConsentState] = [:]
     private(set) var sessions: [String: SessionState] = [:]
-    /// Consents that only a sign-in speaks of: such a sign-in is refused once the account is deleted.
+    /// Consents that only sign-ins speak of: a sign-in is refused once the account is deleted.
     private(set) var onlySignedIn: Set<Consent> = []
 
     /// Lives through these facts.
     public init(_ facts: [Fact]) {
-        let told = Set(facts.filter { if case .signedIn = $0.what { false } else { true } }.map(Self.consent))
+        let told = Set(facts.filter(\.isNotification).map(Self.consent))
         onlySignedIn = Set(facts.map(Self.consent)).subtracting(told)
         for fact in facts {
             people[Self.consent(fact).person] = people[Self.consent(fact).person] ?? PersonState()
@@ -71,6 +74,8 @@ public struct Model {
             consents[consent]?.state = "authorized"
             consents[consent]?.authorizedAt = fact.minute
         case .sessionOpened(let name):
+            consents[consent]?.state = "authorized"
+            consents[consent]?.authorizedAt = fact.minute
             sessions[name] = SessionState()
             openIn[name] = consent
             openedAt[name] = fact.minute
@@ -88,6 +93,11 @@ public struct Model {
             let known = people[consent.person]?.deletedAt
             people[consent.person]?.deletedAt = known ?? fact.minute
         }
+    }
+
+    /// Whether the person of a session is deleted.
+    func isAccountDeleted(ofSession name: String) -> Bool {
+        openIn[name].flatMap { people[$0.person]?.deletedAt } != nil
     }
 
     /// Where and when each session was opened.

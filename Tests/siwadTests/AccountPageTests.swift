@@ -68,6 +68,7 @@ private func page(
                 subject: person,
                 app: app,
                 createdAt: signedIn,
+                signedInAt: signedIn,
                 expiresAt: endReason == nil ? revoked : nil,
                 endedAt: endReason == nil ? nil : revoked,
                 endReason: endReason,

@@ -78,8 +78,10 @@ private func letter(_ reason: DeadLetterReason, _ status: DeadLetterStatus) -> K
         verifiedAt: nil,
         lastFailedAt: nil,
         lastFailedBy: nil,
+        lastFailedByRole: nil,
         resolvedAt: nil,
         resolvedBy: nil,
+        resolvedByRole: nil,
         note: nil,
         outcome: nil
     )
@@ -100,6 +102,7 @@ private let session = AccountSession(
     subject: person,
     app: app,
     createdAt: time("2026-01-02T03:04:05Z"),
+    signedInAt: time("2026-01-02T03:04:05Z"),
     expiresAt: nil,
     endedAt: time("2026-02-03T04:05:06Z"),
     endReason: "consent-revoked",

@@ -36,7 +36,10 @@ struct SessionsListCommand: Command {
     var ended = false
     @Option(
         name: .long,
-        help: ArgumentHelp("consent-revoked, account-deleted, signed-out, operator or expired.", valueName: "reason")
+        help: ArgumentHelp(
+            "consent-revoked, account-deleted, signed-out, rotated, operator or expired.",
+            valueName: "reason"
+        )
     )
     var reason: String?
     @Option(name: .long, help: TimeArgument.help("Opened at or after"), transform: TimeArgument.init(parsing:))

@@ -60,7 +60,11 @@ struct Daemon: Sendable {
         loops = EventLoops.start()
         upkeep = Upkeep(
             pool: pool,
-            policy: MaintenancePolicy(retention: configuration.retention, eraseAfter: configuration.eraseAfter),
+            policy: MaintenancePolicy(
+                retention: configuration.retention,
+                sessionRetention: configuration.sessionRetention,
+                eraseAfter: configuration.eraseAfter
+            ),
             metrics: MaintenanceMetrics(registry: metrics.registry),
             log: log
         )
@@ -150,7 +154,7 @@ struct Daemon: Sendable {
     private static func synchronizeClients(_ pool: ConnectionPool, _ intake: Intake) async throws(PostgresError) {
         let audiences = intake.policy.audiences
         try await pool.transaction { session throws(PostgresError) in
-            try Clients.synchronize(with: audiences, in: session)
+            try Clients.add(audiences, in: session)
         }
     }
 

@@ -41,6 +41,8 @@ struct DaemonOptions: ParsableArguments {
     var deadLetterLimit: String?
     @Option(name: .customLong("retention"), help: Self.help(.retention))
     var retention: String?
+    @Option(name: .customLong("session-retention"), help: Self.help(.sessionRetention))
+    var sessionRetention: String?
     @Option(name: .customLong("erase-after"), help: Self.help(.eraseAfter))
     var eraseAfter: String?
     @Option(name: .customLong("log-format"), help: Self.help(.logFormat))
@@ -57,8 +59,8 @@ struct DaemonOptions: ParsableArguments {
             (.keysRefresh, keysRefresh), (.keysRefreshFloor, keysRefreshFloor), (.issuer, issuer),
             (.clockLeeway, clockLeeway), (.spoolDirectory, spoolDirectory), (.spoolLimit, spoolLimit),
             (.batchLimit, batchLimit), (.queueLimit, queueLimit), (.deadLetterLimit, deadLetterLimit),
-            (.retention, retention), (.eraseAfter, eraseAfter), (.logFormat, logFormat),
-            (.shutdownGrace, shutdownGrace),
+            (.retention, retention), (.sessionRetention, sessionRetention), (.eraseAfter, eraseAfter),
+            (.logFormat, logFormat), (.shutdownGrace, shutdownGrace),
         ]
         return Dictionary(uniqueKeysWithValues: all.compactMap { key, text in text.map { (key, $0) } })
     }

@@ -43,6 +43,7 @@ extension AccountListings {
             .init("sub", .string(row.subject.rawValue)),
             .init("app_id", .string(row.app.rawValue)),
             .init("created_at", row.createdAt.json),
+            .init("signed_in_at", row.signedInAt.json),
             .init("expires_at", row.expiresAt.json),
             .init("ended_at", row.endedAt.json),
             .init("end_reason", JSONText(row.endReason)),

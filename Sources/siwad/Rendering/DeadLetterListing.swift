@@ -89,6 +89,7 @@ enum DeadLetterListing {
             .init("last_failed_by", JSONText(row.lastFailedBy)),
             .init("resolved_at", row.resolvedAt.json),
             .init("resolved_by", JSONText(row.resolvedBy)),
+            .init("resolved_by_role", JSONText(row.resolvedByRole)),
             .init("note", JSONText(row.note)),
             .init("outcome", JSONText(row.outcome)),
         ]

@@ -66,7 +66,9 @@ struct DeadLetterPage {
         lines += ["", style.painted("ATTEMPTS", .bold)]
         lines += attemptTable.lines(style: style, indentation: 2)
         lines += ["", style.painted("CHECKS", .bold)]
-        lines += explanation.map { $0.lines(style: style).map { "  " + $0 } } ?? ["  the body holds no token"]
+        lines +=
+            explanation.map { $0.lines(style: style).map { "  " + $0 } }
+            ?? [record.isBodyHidden ? "  the token is hidden from this database role" : "  the body holds no token"]
         if let decoded { lines += ["", style.painted("TOKEN", .bold)] + decoded.lines(style: style).map { "  " + $0 } }
         return lines
     }
@@ -86,6 +88,7 @@ struct DeadLetterPage {
                                 .init("attempt", .integer(Int64(attempt.number))),
                                 .init("attempted_at", attempt.attemptedAt.json),
                                 .init("operator", JSONText(attempt.operatorName)),
+                                .init("database_role", JSONText(attempt.databaseRole)),
                                 .init("reason", .string(attempt.reason)), .init("detail", .string(attempt.detail)),
                             ])
                         }
@@ -112,7 +115,8 @@ struct DeadLetterPage {
         facts.append(("verified", verified ?? "not yet: nothing in it may be believed"))
         if let resolvedAt = letter.resolvedAt, let by = letter.resolvedBy {
             let outcome = letter.outcome.map { ": \($0)" } ?? ""
-            facts.append((letter.status.rawValue, "\(resolvedAt.column) UTC by \(by)\(outcome)"))
+            let role = letter.resolvedByRole.map { " (database role \($0))" } ?? ""
+            facts.append((letter.status.rawValue, "\(resolvedAt.column) UTC by \(by)\(role)\(outcome)"))
         }
         if let note = letter.note { facts.append(("note", note)) }
         return facts

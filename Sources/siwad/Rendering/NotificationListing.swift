@@ -40,7 +40,7 @@ enum NotificationListing {
             ("app", row.app.rawValue), ("happened", "\(row.eventTime.column) UTC"),
             ("issued", "\(row.issuedAt.column) UTC"), ("received", "\(row.receivedAt.column) UTC, by \(row.source)"),
             ("outcome", outcome), ("sessions", "\(row.sessionsEnded) ended"), ("key", row.verifiedKeyID),
-            ("claims", claims(row.token) ?? "erased"), ("jws", row.token ?? "erased"),
+            ("claims", claims(row.token) ?? absent(row)), ("jws", row.token ?? absent(row)),
         ]
         return facts.map { name, text in name.padding(to: 10) + VisibleText.visible(text) }
     }
@@ -67,6 +67,10 @@ enum NotificationListing {
             .init("sessions_ended", .integer(Int64(row.sessionsEnded))),
             .init("verified_kid", .string(row.verifiedKeyID)),
         ]
+    }
+
+    private static func absent(_ row: LoggedNotification) -> String {
+        row.isTokenHidden ? "hidden from this database role" : "erased"
     }
 
     private static func claims(_ token: String?) -> String? {

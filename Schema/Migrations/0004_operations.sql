@@ -1,0 +1,165 @@
+-- Dead letters, the audit of operators' actions, and what maintenance remembers.
+--
+-- A dead letter is committed before Apple is answered 200. It leaves the status open in the transaction of its effects, and it
+-- never loses why it was kept: the letter holds what its last failed attempt found, siwa.dead_letter_attempts the earlier ones.
+
+CREATE TABLE siwa.dead_letters (
+    id                  bigint GENERATED ALWAYS AS IDENTITY,
+    received_at         timestamptz NOT NULL,
+    last_received_at    timestamptz NOT NULL,
+    deliveries          integer NOT NULL DEFAULT 1,
+    reason              text COLLATE "C" NOT NULL,
+    detail              text NOT NULL,
+    status              text COLLATE "C" NOT NULL DEFAULT 'open',
+    attempts            integer NOT NULL DEFAULT 1,
+    body                bytea NOT NULL,
+    token_digest        bytea NOT NULL,
+    jti                 text COLLATE "C",
+    aud                 text COLLATE "C",
+    sub                 text COLLATE "C",
+    event_type          text COLLATE "C",
+    verified_kid        text COLLATE "C",
+    verified_at         timestamptz,
+    last_failed_at      timestamptz,
+    last_failed_by      text,
+    last_failed_by_role text,
+    resolved_at         timestamptz,
+    resolved_by         text,
+    resolved_by_role    text,
+    outcome             text COLLATE "C",
+    note                text,
+    CONSTRAINT dead_letters_pkey PRIMARY KEY (id),
+    CONSTRAINT dead_letters_reason_is_known CHECK (
+        reason IN (
+            'unknown-audience', 'unknown-event-type', 'malformed-claims', 'expired', 'not-yet-valid', 'store-rejected',
+            'keys-unavailable'
+        )
+    ),
+    CONSTRAINT dead_letters_status_is_known CHECK (status IN ('open', 'replayed', 'discarded')),
+    CONSTRAINT dead_letters_resolved_by_someone CHECK (
+        (status = 'open') = (resolved_at IS NULL)
+        AND (status = 'open') = (resolved_by IS NULL)
+        AND (status = 'open') = (resolved_by_role IS NULL)
+    ),
+    CONSTRAINT dead_letters_outcome_is_known CHECK (outcome IN ('applied', 'superseded', 'unchanged', 'duplicate')),
+    CONSTRAINT dead_letters_only_replayed_have_an_outcome CHECK (outcome IS NULL OR status = 'replayed'),
+    CONSTRAINT dead_letters_verified_by_a_key CHECK ((verified_kid IS NULL) = (verified_at IS NULL)),
+    CONSTRAINT dead_letters_only_unverified_lack_a_key CHECK (verified_kid IS NOT NULL OR reason = 'keys-unavailable'),
+    CONSTRAINT dead_letters_counts_are_positive CHECK (deliveries > 0 AND attempts > 0),
+    CONSTRAINT dead_letters_token_digest_is_sha256 CHECK (octet_length(token_digest) = 32)
+);
+CREATE UNIQUE INDEX dead_letters_open_token ON siwa.dead_letters (token_digest) WHERE status = 'open';
+CREATE INDEX dead_letters_open_reason ON siwa.dead_letters (reason, id) WHERE status = 'open';
+CREATE INDEX dead_letters_sub ON siwa.dead_letters (sub) WHERE sub IS NOT NULL;
+CREATE INDEX dead_letters_resolved_at ON siwa.dead_letters (resolved_at) WHERE resolved_at IS NOT NULL;
+-- Letters are scanned in the order of their ids. This index holds the columns that a filter or a count reads, in a twelfth of the
+-- space of the table with its tokens, so that a scan of a million letters stays quick whatever the filter.
+CREATE INDEX dead_letters_facts ON siwa.dead_letters (id) INCLUDE (status, reason, aud, event_type, received_at);
+COMMENT ON TABLE siwa.dead_letters IS
+    'Notifications that Apple signed but that could not be processed, and those whose key could not be fetched. Apple does not
+send them again: an operator replays or discards them.';
+COMMENT ON COLUMN siwa.dead_letters.reason IS 'What the last failed attempt found.';
+COMMENT ON COLUMN siwa.dead_letters.body IS
+    'The compact JWS as received; empty once it was erased with the account of its person.';
+COMMENT ON COLUMN siwa.dead_letters.token_digest IS 'SHA-256 of the compact JWS: one open letter per token, however often it arrives.';
+COMMENT ON COLUMN siwa.dead_letters.deliveries IS 'How often the token was received while the letter was open.';
+COMMENT ON COLUMN siwa.dead_letters.attempts IS 'How often processing was tried: at receipt, and once per replay.';
+COMMENT ON COLUMN siwa.dead_letters.verified_kid IS 'The key that verified the token at receipt; null for keys-unavailable: never verified.';
+COMMENT ON COLUMN siwa.dead_letters.last_failed_at IS 'When its last failed replay was; null: never.';
+COMMENT ON COLUMN siwa.dead_letters.last_failed_by IS 'The operator of that replay, as the command was told.';
+COMMENT ON COLUMN siwa.dead_letters.last_failed_by_role IS 'The database role of that replay (session_user).';
+COMMENT ON COLUMN siwa.dead_letters.resolved_by IS 'The operator who replayed or discarded it, as the command was told.';
+COMMENT ON COLUMN siwa.dead_letters.resolved_by_role IS 'The database role that did (session_user); set by the database.';
+COMMENT ON COLUMN siwa.dead_letters.outcome IS
+    'What the replay did, as siwa.notifications.outcome; duplicate: the notification had been recorded before.';
+COMMENT ON COLUMN siwa.dead_letters.note IS 'Why it was resolved or reopened, in the operator''s words.';
+
+CREATE FUNCTION siwa.record_database_role() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    NEW.resolved_by_role := CASE
+        WHEN NEW.resolved_by IS NULL THEN NULL
+        WHEN NEW.resolved_at IS DISTINCT FROM OLD.resolved_at THEN session_user
+        ELSE OLD.resolved_by_role
+    END;
+    NEW.last_failed_by_role := CASE
+        WHEN NEW.last_failed_by IS NULL THEN NULL
+        WHEN NEW.last_failed_at IS DISTINCT FROM OLD.last_failed_at THEN session_user
+        ELSE OLD.last_failed_by_role
+    END;
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION siwa.record_database_role IS
+    'Records the database role beside the name of the operator, which the command only repeats.';
+
+CREATE TRIGGER dead_letters_record_the_database_role
+    BEFORE UPDATE ON siwa.dead_letters
+    FOR EACH ROW EXECUTE FUNCTION siwa.record_database_role();
+
+CREATE TABLE siwa.dead_letter_attempts (
+    letter_id     bigint NOT NULL,
+    attempt       integer NOT NULL,
+    attempted_at  timestamptz NOT NULL,
+    operator      text,
+    database_role text,
+    reason        text COLLATE "C" NOT NULL,
+    detail        text NOT NULL,
+    CONSTRAINT dead_letter_attempts_pkey PRIMARY KEY (letter_id, attempt),
+    CONSTRAINT dead_letter_attempts_letter_exists
+        FOREIGN KEY (letter_id) REFERENCES siwa.dead_letters (id) ON DELETE CASCADE,
+    CONSTRAINT dead_letter_attempts_attempt_is_counted_from_one CHECK (attempt > 0)
+);
+COMMENT ON TABLE siwa.dead_letter_attempts IS
+    'What the failed attempts at a letter found, except the last one, which siwa.dead_letters holds.';
+COMMENT ON COLUMN siwa.dead_letter_attempts.operator IS 'The operator of the replay; null for the attempt at receipt.';
+COMMENT ON COLUMN siwa.dead_letter_attempts.database_role IS 'The database role of the replay; null for the attempt at receipt.';
+
+CREATE TABLE siwa.operator_actions (
+    action_id     bigint GENERATED ALWAYS AS IDENTITY,
+    recorded_at   timestamptz NOT NULL DEFAULT now(),
+    operator      text NOT NULL,
+    database_role text NOT NULL DEFAULT session_user,
+    action        text NOT NULL,
+    target        text NOT NULL,
+    note          text,
+    affected      bigint NOT NULL,
+    CONSTRAINT operator_actions_pkey PRIMARY KEY (action_id),
+    CONSTRAINT operator_actions_operator_is_not_empty CHECK (operator <> ''),
+    CONSTRAINT operator_actions_action_is_not_empty CHECK (action <> ''),
+    CONSTRAINT operator_actions_affected_is_a_count CHECK (affected >= 0)
+);
+COMMENT ON TABLE siwa.operator_actions IS 'Who did what, when, why and to how many. Insert-only.';
+COMMENT ON COLUMN siwa.operator_actions.operator IS 'The operator''s name, as the command was told.';
+COMMENT ON COLUMN siwa.operator_actions.database_role IS
+    'The database role that did it (session_user). siwad_daemon may not set this column.';
+COMMENT ON COLUMN siwa.operator_actions.target IS 'What the action applied to: an id, or the filter as given.';
+COMMENT ON COLUMN siwa.operator_actions.affected IS
+    'How many rows it changed. For dead letters: how many it was about to change, so that an interrupted run has its row too;
+siwa.dead_letters shows which of them were changed.';
+
+CREATE FUNCTION siwa.refuse_change_of_audit() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE EXCEPTION 'siwa.operator_actions is insert-only: % is refused', TG_OP
+        USING ERRCODE = 'insufficient_privilege', HINT = 'Record a further action instead.';
+END
+$$;
+COMMENT ON FUNCTION siwa.refuse_change_of_audit IS 'Keeps siwa.operator_actions insert-only.';
+
+CREATE TRIGGER operator_actions_are_insert_only
+    BEFORE UPDATE OR DELETE OR TRUNCATE ON siwa.operator_actions
+    FOR EACH STATEMENT EXECUTE FUNCTION siwa.refuse_change_of_audit();
+
+CREATE TABLE siwa.maintenance (
+    task        text COLLATE "C" NOT NULL,
+    finished_at timestamptz NOT NULL,
+    CONSTRAINT maintenance_pkey PRIMARY KEY (task),
+    CONSTRAINT maintenance_task_is_known CHECK (task IN ('partitions', 'retention', 'sessions', 'erasure'))
+);
+COMMENT ON TABLE siwa.maintenance IS
+    'When a daemon last completed each task; no daemon repeats it before it is due again.';

@@ -1,0 +1,145 @@
+import AppleSimulator
+import Postgres
+import TestSupport
+import Testing
+
+@Suite("A schema public that others may write to", .timeLimit(.minutes(10)))
+struct HostileSchemaTests {
+    private static let types = [
+        "email-disabled", "email-enabled", "consent-revoked", "account-delete", "account-deleted",
+    ]
+
+    /// Runs a test with a database whose `public` holds overloads of what siwad's SQL uses, not migrated yet.
+    private func withHostileDatabase(_ body: (TestDatabase, PostgresConnection) async throws -> Void) async throws {
+        try await TestDatabase.with { database in
+            let connection = try await Scene.connect(database.conninfo)
+            let script = try HostileObjects.script(database: database.name)
+            try await connection.withSession(deadline: .seconds(120)) { session throws(PostgresError) in
+                try session.execute(script: script)
+            }
+            await connection.close()
+            let observer = try await Scene.connect(database.conninfo)
+            try await body(database, observer)
+            await observer.close()
+        }
+    }
+
+    private func calls(_ connection: PostgresConnection) async throws -> String? {
+        try await connection.withSession { session throws(PostgresError) in
+            try session.execute(Statement(once: HostileObjects.calls)).optionalString(0, 0)
+        }
+    }
+
+    @Test("The traps are found by a session that does not pin its search_path, so that the other tests mean something.")
+    func traps() async throws {
+        try await withHostileDatabase { _, connection in
+            let path = "SET search_path = public, pg_catalog;"
+            let statements = [
+                "SELECT convert_to('a', 'UTF8')", "SELECT to_regclass('x')", "SELECT 'a'::text = 'b'::text",
+                "SELECT now() + interval '1 day'", "SELECT greatest(1, 2) < 3", "SELECT unnest(ARRAY[1])",
+                "SELECT hashtextextended('a', 0)", "SELECT format('%s', 1)", "SELECT 'a' || 'b'",
+            ]
+            for statement in statements {
+                let error = await #expect(throws: PostgresError.self, "\(statement)") {
+                    try await connection.withSession { session throws(PostgresError) in
+                        try session.execute(script: path + statement)
+                    }
+                }
+                #expect(error?.message.contains("hostile") == true, "\(statement): \(String(describing: error))")
+            }
+            let counted = try await calls(connection)
+            #expect(counted != nil)
+        }
+    }
+
+    @Test("Migrating, serving and every command call nothing of it, nor do the functions that an application calls.")
+    func everything() async throws {
+        try await withHostileDatabase { database, observer in
+            let migrated = try await siwad(["migrate", "up"], environment: ["SIWAD_DATABASE_URL": database.conninfo])
+            #expect(migrated.status == 0, "\(migrated.errors)")
+            #expect(try await calls(observer) == nil)
+            try await Scene.with(database.conninfo) { scene in
+                try await scene.withDaemon { _, addresses in
+                    for (index, type) in Self.types.enumerated() {
+                        let body = try scene.body(scene.event(type, sub: "person\(index)", id: "id\(index)"))
+                        #expect(try await Web.post(body, to: addresses.notifications).status == 200)
+                    }
+                    for _ in 0..<2 {
+                        let foreign = try scene.body(scene.event(app: "com.example.unheard"))
+                        #expect(try await Web.post(foreign, to: addresses.notifications).status == 200)
+                    }
+                    try await callFunctions(as: database)
+                    try await eventually("maintenance") {
+                        try await scene.texts("SELECT task FROM siwa.maintenance").count == 4
+                    }
+                    try await runCommands(in: scene, addresses)
+                }
+            }
+            #expect(try await calls(observer) == nil)
+        }
+    }
+
+    /// As an application whose sessions find the traps first.
+    private func callFunctions(as database: TestDatabase) async throws {
+        let application = try await Scene.connect(database.conninfo)
+        try await application.withSession { session throws(PostgresError) in
+            try session.execute(script: "SET ROLE siwad_application; SET search_path = public, pg_catalog")
+            for call in [
+                "record_sign_in('com.example.one', 'shopper', 'a@privaterelay.appleid.com', true)",
+                "open_session('com.example.one', 'shopper', 's1', expires_at => 'tomorrow')",
+                "rotate_session('s1', 's2')", "extend_session('s2', 'infinity')", "session_is_live('s2')",
+                "sessions_of('com.example.one', 'shopper')", "end_session('s2')",
+                "end_sessions('com.example.one', 'shopper')",
+                "open_session('com.example.one', 'shopper', 's3')",
+            ] {
+                try session.execute(script: "SELECT siwa.\(call)")
+            }
+            for view in [
+                "account_states", "account_history", "sessions", "live_sessions", "undeliverable_addresses",
+            ] {
+                try session.execute(script: "SELECT * FROM siwa.\(view)")
+            }
+        }
+        await application.close()
+    }
+
+    private func runCommands(in scene: Scene, _ addresses: DaemonProcess.Addresses) async throws {
+        let environment = scene.environment()
+        let commands = [
+            ["migrate", "status"], ["accounts", "list"], ["accounts", "show", "person0"],
+            ["accounts", "history", "person0"], ["sessions", "list"], ["sessions", "list", "--sub", "shopper"],
+            ["sessions", "end", "s3", "--note", "x"], ["notifications", "list"], ["notifications", "show", "id0"],
+            ["dead-letters", "list"], ["dead-letters", "stats"], ["dead-letters", "show", "1"],
+            ["dead-letters", "replay", "--all", "--dry-run"], ["dead-letters", "replay", "--id", "1", "--note", "x"],
+            ["dead-letters", "discard", "--id", "1", "--note", "x"],
+            ["dead-letters", "reopen", "--id", "1", "--note", "x"], ["clients", "list"],
+            ["clients", "remove", "com.example.other", "--note", "x"],
+        ]
+        for arguments in commands {
+            let run = try await siwad(arguments, environment: environment)
+            // A replay of a letter for an app that is still unknown leaves it as it was.
+            #expect(
+                run.status == (arguments.contains("replay") && arguments.contains("--id") ? 2 : 0),
+                "\(arguments): \(run.errors)"
+            )
+        }
+        let checkup = try await siwad(["doctor"], environment: environment)
+        #expect(!checkup.output.contains("hostile") && !checkup.errors.contains("hostile"), "\(checkup.output)")
+    }
+
+    @Test("The output of migrate sql calls nothing of it, run by a role whose search_path is left as it is.")
+    func script() async throws {
+        try await withHostileDatabase { database, observer in
+            let script = try await siwad(["migrate", "sql"]).output
+            let administrator = try await Scene.connect(database.conninfo)
+            try await administrator.withSession { session throws(PostgresError) in
+                try session.execute(script: "SET search_path = public, pg_catalog")
+                try session.execute(script: script)
+            }
+            await administrator.close()
+            #expect(try await calls(observer) == nil)
+            let status = try await siwad(["migrate", "status"], environment: ["SIWAD_DATABASE_URL": database.conninfo])
+            #expect(status.status == 0, "\(status.output)")
+        }
+    }
+}
