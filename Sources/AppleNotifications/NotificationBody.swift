@@ -110,39 +110,64 @@ extension NotificationBody {
 // MARK: - Forms
 
 extension NotificationBody {
-    /// Reads `application/x-www-form-urlencoded` (WHATWG URL §5.1), strictly: a field that stands there twice or an escape
-    /// that is none makes the form unreadable.
+    /// A form around a token has one field. Without a limit a body of separators costs milliseconds.
+    private static let maximumFields = 16
+
+    private static let payload = Array("payload".utf8)
+    private static let signedPayload = Array("signedPayload".utf8)
+
+    /// Reads `application/x-www-form-urlencoded` (WHATWG URL §5.1), strictly: a second payload, a malformed escape in it or
+    /// in a name, or too many fields make the form unreadable.
     private static func token(form: ArraySlice<UInt8>) throws(Rejection) -> [UInt8] {
         var finding = Finding.nothing
-        for field in form.split(separator: UInt8(ascii: "&")) {
-            let equals = field.firstIndex(of: UInt8(ascii: "=")) ?? field.endIndex
-            let name = try decoded(field[..<equals])
-            if name.elementsEqual("payload".utf8) {
+        var rest = form
+        for _ in 0..<maximumFields {
+            let field = rest.prefix { $0 != UInt8(ascii: "&") }
+            let name = field.prefix { $0 != UInt8(ascii: "=") }
+            if try spells(name, payload) {
                 if case .token = finding { throw .malformedBody }
-                finding = .token(try decoded(field[equals...].dropFirst()))
-            } else if name.elementsEqual("signedPayload".utf8), case .nothing = finding {
+                finding = .token(try decoded(field[name.endIndex...].dropFirst()))
+            } else if try spells(name, signedPayload), case .nothing = finding {
                 finding = .appStore
             }
+            rest = rest[field.endIndex...]
+            guard rest.popFirst() != nil else { return try token(from: finding) }
         }
-        return try token(from: finding)
+        throw .malformedBody
+    }
+
+    /// Whether a text with escapes is `word`. It is compared while it is decoded, without an allocation for each name.
+    private static func spells(_ text: ArraySlice<UInt8>, _ word: [UInt8]) throws(Rejection) -> Bool {
+        var rest = text
+        var length = 0
+        var isSame = true
+        while let byte = try nextByte(of: &rest) {
+            isSame = isSame && length < word.count && byte == word[length]
+            length += 1
+        }
+        return isSame && length == word.count
     }
 
     private static func decoded(_ text: ArraySlice<UInt8>) throws(Rejection) -> [UInt8] {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(text.count)
         var rest = text
-        while let byte = rest.popFirst() {
-            switch byte {
-            case UInt8(ascii: "+"): bytes.append(UInt8(ascii: " "))
-            case UInt8(ascii: "%"):
-                guard let high = rest.popFirst().flatMap(digit), let low = rest.popFirst().flatMap(digit) else {
-                    throw .malformedBody
-                }
-                bytes.append(high << 4 | low)
-            default: bytes.append(byte)
-            }
-        }
+        while let byte = try nextByte(of: &rest) { bytes.append(byte) }
         return bytes
+    }
+
+    /// Takes a byte and undoes its escape; nil at the end.
+    private static func nextByte(of rest: inout ArraySlice<UInt8>) throws(Rejection) -> UInt8? {
+        guard let byte = rest.popFirst() else { return nil }
+        switch byte {
+        case UInt8(ascii: "+"): return UInt8(ascii: " ")
+        case UInt8(ascii: "%"):
+            guard let high = rest.popFirst().flatMap(digit), let low = rest.popFirst().flatMap(digit) else {
+                throw .malformedBody
+            }
+            return high << 4 | low
+        default: return byte
+        }
     }
 
     private static func digit(_ byte: UInt8) -> UInt8? {

@@ -57,6 +57,32 @@ import Testing
         #expect(throws: Rejection.malformedBody) { try found(body) }
     }
 
+    @Test("No form with more than 16 fields is read, empty ones counted, wherever the token is.")
+    func fields() throws {
+        let others = String(repeating: "a=b&", count: 15)
+        #expect(try found(others + "payload=\(token)") == token)
+        #expect(try found("payload=\(token)" + String(repeating: "&", count: 15)) == token)
+        for body in [
+            "a&" + others + "payload=\(token)", "payload=\(token)&" + others + "a",
+            "payload=\(token)" + String(repeating: "&", count: 16), String(repeating: "a&", count: 32_768),
+            String(repeating: "&", count: 65_536),
+        ] {
+            #expect(throws: Rejection.malformedBody) { try found(body) }
+        }
+    }
+
+    @Test("A name in a form counts only as a whole, its escapes undone, and each escape in a name has to be one.")
+    func names() throws {
+        for name in ["payloa", "payloads", "payload+", "%00payload", "payloa%64%64"] {
+            #expect(throws: Rejection.malformedBody) { try found("\(name)=\(token)") }
+        }
+        #expect(try found("%70%61%79%6c%6F%61%64=\(token)") == token)
+        for name in ["%", "a%2", "a%g0", "payload%"] {
+            #expect(throws: Rejection.malformedBody) { try found("payload=\(token)&\(name)=x") }
+        }
+        #expect(throws: Rejection.appStoreNotification) { try found("signed%50ayload=\(token)") }
+    }
+
     @Test("JSON nested deeper than 32 levels is refused beside a token too.")
     func nesting() {
         let deep = String(repeating: "[", count: 40) + String(repeating: "]", count: 40)
