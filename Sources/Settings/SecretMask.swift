@@ -1,19 +1,24 @@
-/// Masks what must not be seen of a libpq connection string.
+/// Masks what must not be seen of a libpq connection string: everything that is not known to be harmless.
 enum SecretMask {
-    private static let mask = "****"
-    /// libpq's keywords that tell no secret (libpq, "Parameter Key Words"). What stands behind another word may be one.
+    private static let mask = Unshown.mask
+    /// libpq's keywords that hold no secret (libpq, "Parameter Key Words").
     private static let harmless: Set<String> = [
         "application_name", "channel_binding", "client_encoding", "connect_timeout", "dbname",
-        "fallback_application_name", "gssencmode", "gsslib", "host", "hostaddr", "keepalives", "keepalives_count",
-        "keepalives_idle", "keepalives_interval", "krbsrvname", "options", "passfile", "port", "replication",
-        "requirepeer", "requiressl", "service", "ssl_max_protocol_version", "ssl_min_protocol_version", "sslcert",
-        "sslcompression", "sslcrl", "sslcrldir", "sslkey", "sslmode", "sslrootcert", "sslsni",
+        "fallback_application_name", "gssdelegation", "gssencmode", "gsslib", "host", "hostaddr", "keepalives",
+        "keepalives_count", "keepalives_idle", "keepalives_interval", "krbsrvname", "load_balance_hosts",
+        "max_protocol_version", "min_protocol_version", "oauth_client_id", "oauth_issuer", "oauth_scope",
+        "passfile", "port", "replication", "require_auth", "requirepeer", "requiressl", "service", "servicefile",
+        "ssl_max_protocol_version", "ssl_min_protocol_version", "sslcert", "sslcertmode", "sslcompression", "sslcrl",
+        "sslcrldir", "sslkey", "sslkeylogfile", "sslmode", "sslnegotiation", "sslrootcert", "sslsni",
         "target_session_attrs", "tcp_user_timeout", "user",
     ]
+    /// Those that hold one, or may: `options` can set whatever an extension keeps in a setting.
+    private static let secret: Set<String> = [
+        "oauth_client_secret", "options", "password", "scram_client_key", "scram_server_key", "sslpassword",
+    ]
 
-    /// The text with every password replaced; one that can't be read is masked whole.
-    ///
-    /// What could be part of a password is taken for one: whoever forgot to encode it is not to find it in a terminal.
+    /// The text with everything masked that may be a secret, or a piece of one: a password that was not encoded is found
+    /// in any part. A text that can't be read is masked as a whole.
     static func masked(conninfo text: String) -> String {
         guard let scheme = text.firstRange(of: "://"), !text[..<scheme.lowerBound].contains("=") else {
             return maskedKeywords(text)
@@ -21,43 +26,78 @@ enum SecretMask {
         return String(text[..<scheme.upperBound]) + maskedURI(text[scheme.upperBound...])
     }
 
+    /// One keyword with its value. After a masked one, an unknown keyword may be the rest of that secret.
+    private static func shown(
+        _ name: Substring,
+        _ text: some StringProtocol,
+        value: some StringProtocol,
+        _ isMasked: inout Bool
+    ) -> String {
+        let keyword = percentDecoded(name)
+        if harmless.contains(keyword), isPlain(value) { return String(text) }
+        let isKnown = harmless.contains(keyword) || secret.contains(keyword)
+        let isNameShown = isKnown || !isMasked && isWord(keyword)
+        isMasked = true
+        return isNameShown ? "\(name)=\(mask)" : mask
+    }
+
+    /// Whether a value holds nothing that looks like another parameter, or like an address behind a password.
+    private static func isPlain(_ value: some StringProtocol) -> Bool {
+        !value.contains("=") && !value.contains("?") && !value.dropFirst().contains("@")
+    }
+
+    /// Whether a text can be the name of a parameter.
+    private static func isWord(_ text: String) -> Bool {
+        !text.isEmpty && text.utf8.allSatisfy { UInt8(ascii: "a")...UInt8(ascii: "z") ~= $0 || $0 == UInt8(ascii: "_") }
+    }
+}
+
+// MARK: - URIs
+
+extension SecretMask {
     private static func maskedURI(_ rest: Substring) -> String {
-        // Whatever is between them: a password that was not encoded may hold @, / and ?.
-        guard let at = rest.lastIndex(of: "@"), let colon = rest[..<at].firstIndex(of: ":") else {
-            return maskedParameters(rest)
-        }
-        return maskedParameters(rest[..<colon]) + ":" + mask + maskedParameters(rest[at...])
-    }
-
-    /// Masks the parameters wherever they begin.
-    private static func maskedParameters(_ text: Substring) -> String {
+        let query = queryStart(in: rest) ?? rest.endIndex
+        guard let place = maskedPlace(rest[..<query]) else { return mask }
+        guard query < rest.endIndex else { return place }
         var isMasked = false
-        let fields = text.split(separator: "&", omittingEmptySubsequences: false).map { field -> String in
-            if let value = secretValue(in: field) {
-                isMasked = true
-                return field[..<value] + mask
+        let fields = rest[query...].dropFirst().split(separator: "&", omittingEmptySubsequences: false).map { field in
+            let name = field.prefix { $0 != "=" }
+            return shown(name, field, value: field[name.endIndex...].dropFirst(), &isMasked)
+        }
+        return place + "?" + fields.joined(separator: "&")
+    }
+
+    /// Where the parameters begin. Before an @ a question mark may be a password's, unless a known keyword follows it.
+    private static func queryStart(in rest: Substring) -> Substring.Index? {
+        rest.indices.first { index in
+            guard rest[index] == "?" else { return false }
+            let tail = rest[index...].dropFirst()
+            let keyword = percentDecoded(tail.prefix { $0 != "=" })
+            return !tail.contains("@") || harmless.contains(keyword) || secret.contains(keyword)
+        }
+    }
+
+    /// User, hosts and database, the password masked; nil if a part of them may be one of the password.
+    private static func maskedPlace(_ text: Substring) -> String? {
+        // The last one: a password that was not encoded may hold @, / and ?.
+        guard let at = text.lastIndex(of: "@") else { return isPlace(text) ? String(text) : nil }
+        let login = text[..<at]
+        let user = login.prefix { $0 != ":" }
+        guard user.allSatisfy({ !"/?@&=".contains($0) }), isPlace(text[at...].dropFirst()) else { return nil }
+        return user + (user.endIndex < login.endIndex ? ":" + mask : "") + text[at...]
+    }
+
+    /// Whether a text is hosts with ports and a database, and nothing else.
+    private static func isPlace(_ text: Substring) -> Bool {
+        let hosts = text.prefix { $0 != "/" }
+        let database = text[hosts.endIndex...].dropFirst()
+        return database.allSatisfy { !"/?@&:".contains($0) }
+            && hosts.split(separator: ",").allSatisfy { element in
+                let name = element.first == "[" ? element.prefix { $0 != "]" } : element.prefix { $0 != ":" }
+                let port = element[name.endIndex...].drop { $0 == "]" }
+                return !name.contains { "?@&=".contains($0) }
+                    && (port.isEmpty || port.first == ":" && port.dropFirst().allSatisfy(\.isNumber))
             }
-            // What has no name belongs to a password that was not encoded.
-            isMasked = isMasked && !field.contains("=")
-            return isMasked ? mask : String(field)
-        }
-        return fields.joined(separator: "&")
-    }
-
-    /// Where the value begins of a secret parameter in a field, of which only the last part may be one.
-    private static func secretValue(in field: Substring) -> Substring.Index? {
-        for equals in field.indices where field[equals] == "=" {
-            let name = field[..<equals]
-            let start = name.lastIndex(of: "?").map(name.index(after:)) ?? name.startIndex
-            if isSecret(percentDecoded(name[start...])) { return field.index(after: equals) }
-        }
-        return nil
-    }
-
-    /// Whether a parameter of a URI is a password, its name misspelt perhaps.
-    private static func isSecret(_ name: String) -> Bool {
-        let name = name.filter { !$0.isWhitespace }.lowercased()
-        return name.contains("pass") && !harmless.contains(name)
     }
 
     /// Undoes escapes as libpq does before it looks a name up; what is no escape stays.
@@ -75,9 +115,14 @@ enum SecretMask {
         }
         return String(decoding: bytes, as: UTF8.self)
     }
+}
 
+// MARK: - Keywords
+
+extension SecretMask {
     private static func maskedKeywords(_ text: String) -> String {
-        var shown: [String] = []
+        var fields: [String] = []
+        var isMasked = false
         var rest = text[...].drop(while: \.isWhitespace)
         while !rest.isEmpty {
             guard let equals = rest.firstIndex(of: "=") else { return mask }
@@ -86,10 +131,10 @@ enum SecretMask {
             guard words.count == 1, let name = words.first else { return mask }
             rest = rest[rest.index(after: equals)...].drop(while: \.isWhitespace)
             let value = takeValue(from: &rest)
-            shown.append("\(name)=\(harmless.contains(String(name)) ? value : mask)")
+            fields.append(shown(name, "\(name)=\(value)", value: value, &isMasked))
             rest = rest.drop(while: \.isWhitespace)
         }
-        return shown.joined(separator: " ")
+        return fields.joined(separator: " ")
     }
 
     private static func takeValue(from rest: inout Substring) -> String {

@@ -29,11 +29,11 @@ struct SecretMaskTests {
             ("postgres://u@h:5432/db", "postgres://u@h:5432/db"),
             ("postgres://h/db?%70assword=sekret", "postgres://h/db?%70assword=****"),
             ("postgres://h/db?pass%77ord=x", "postgres://h/db?pass%77ord=****"),
-            ("postgres://h/db?a=b&SSL%70ASSWORD=x&c=%zz%4", "postgres://h/db?a=b&SSL%70ASSWORD=****&c=%zz%4"),
-            ("postgres://h/db?password=x&y?z&a=b", "postgres://h/db?password=****&****&a=b"),
+            ("postgres://h/db?a=b&SSL%70ASSWORD=x&c=%zz%4", "postgres://h/db?a=****&****&****"),
+            ("postgres://h/db?password=x&y?z&a=b", "postgres://h/db?password=****&****&****"),
             ("postgres://h/d=b?password=x=y?z", "postgres://h/d=b?password=****"),
-            ("postgres://u@h/db?password=x:y@z", "postgres://u@h/db?password=****:****@z"),
-            ("postgres://u@h/db?a=b:c@d&password=x", "postgres://u@h/db?a=b:****@d&password=****"),
+            ("postgres://u@h/db?password=x:y@z", "postgres://u@h/db?password=****"),
+            ("postgres://u@h/db?a=b:c@d&password=x", "postgres://****"),
             ("host=/tmp dbname=siwa", "host=/tmp dbname=siwa"),
             ("host=h password=a://b?c@d dbname=x", "host=h password=**** dbname=x"),
             ("host=a password='it\\'s a' dbname=b", "host=a password=**** dbname=b"),
@@ -46,5 +46,55 @@ struct SecretMaskTests {
     func masked(text: String, shown: String) {
         let masked = SecretMask.masked(conninfo: text)
         #expect(masked == shown || (shown == "****" && !masked.contains("secret")))
+    }
+
+    @Test(
+        "shows no value of a keyword that is not known to be harmless, in either form.",
+        arguments: [
+            "password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key", "options",
+            "some_later_token", "PASSWORD",
+        ]
+    )
+    func unknownKeywords(keyword: String) {
+        for text in [
+            "host=h \(keyword)=sekret user=u", "\(keyword) = 'sek ret sekret' host=h", "\(keyword)=sekret",
+            "postgresql://u@h/db?\(keyword)=sekret", "postgresql://h?sslmode=require&\(keyword)=sekret",
+            "postgresql:///?\(keyword)=sekret&host=h", "postgresql://u@h/db?\(keyword)=x@sekret&sekret=y",
+            "postgresql://h/db?%\(String(keyword.utf8.first ?? 0, radix: 16))\(keyword.dropFirst())=sekret",
+        ] {
+            let masked = SecretMask.masked(conninfo: text)
+            #expect(!masked.contains("sek"), "\(masked)")
+            #expect(masked.contains("****"))
+        }
+    }
+
+    @Test(
+        "shows no password of a URI without a host, or of one that lacks a part.",
+        arguments: [
+            ("postgresql://:sekret@/db", "postgresql://:****@/db"),
+            ("postgresql://u:sekret@/db", "postgresql://u:****@/db"),
+            ("postgresql://u:sekret@", "postgresql://u:****@"),
+            ("postgresql://u:sekret@?user=x", "postgresql://u:****@?user=x"),
+            ("postgresql://u:sekret", "postgresql://****"), ("postgresql://u:sekret/db", "postgresql://****"),
+            ("postgresql://?password=sekret", "postgresql://?password=****"),
+            ("postgresql:///db?user=u&password=sekret", "postgresql:///db?user=u&password=****"),
+            ("postgresql:///db:sekret", "postgresql://****"), ("postgresql://u/sekret@h/db", "postgresql://****"),
+            ("postgresql://u:1234", "postgresql://u:1234"),
+        ]
+    )
+    func withoutHost(text: String, shown: String) {
+        #expect(SecretMask.masked(conninfo: text) == shown)
+    }
+
+    @Test(
+        "is shown as it is where it holds nothing but what is known to be harmless.",
+        arguments: [
+            "postgresql://u@h1:5432,h2:5433/db?target_session_attrs=read-write&sslmode=verify-full&sslrootcert=/a/b.pem",
+            "postgresql://u@[2001:db8::1]:5432/db", "postgresql://%2Fvar%2Frun/db", "postgresql:///db?host=/var/run",
+            "host=/var/run dbname=app user=u sslmode=verify-full channel_binding=require require_auth=scram-sha-256",
+        ]
+    )
+    func harmless(text: String) {
+        #expect(SecretMask.masked(conninfo: text) == text)
     }
 }
