@@ -44,7 +44,8 @@ public indirect enum JSONText: Sendable, Equatable, ExpressibleByStringLiteral, 
     /// A whole number, or null.
     public init(_ value: Int64?) { self = value.map { .integer($0) } ?? .null }
 
-    /// The text on one line (RFC 8259). Control characters are escaped, those of C1 and DEL too.
+    /// The text on one line (RFC 8259). What can't be seen, or changes how other characters are seen, is escaped: control
+    /// and format characters, of which some turn the direction of writing.
     public var line: String {
         var text = ""
         write(to: &text)
@@ -85,12 +86,20 @@ public indirect enum JSONText: Sendable, Equatable, ExpressibleByStringLiteral, 
             case 0x0a: text += "\\n"
             case 0x0d: text += "\\r"
             case 0x09: text += "\\t"
-            case 0..<0x20, 0x7f..<0xa0, 0x2028, 0x2029:
-                let digits = String(scalar.value, radix: 16)
-                text += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-            default: text.unicodeScalars.append(scalar)
+            case 0x20..<0x7f: text.unicodeScalars.append(scalar)
+            default:
+                if VisibleText.isHidden(scalar) {
+                    for unit in String(scalar).utf16 { writeEscape(unit, to: &text) }
+                } else {
+                    text.unicodeScalars.append(scalar)
+                }
             }
         }
         text += "\""
+    }
+
+    private static func writeEscape(_ unit: UInt16, to text: inout String) {
+        let digits = String(unit, radix: 16)
+        text += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
     }
 }

@@ -16,4 +16,22 @@ struct JSONTextTests {
     func escapes() {
         #expect(JSONText.string("a\"\\\n\r\t\u{1b}\u{0}\u{9b}é😀").line == #""a\"\\\n\r\t\u001b\u0000\u009bé😀""#)
     }
+
+    @Test("lets no character through that is not seen or changes the order in which others are seen.")
+    func hidden() {
+        let hidden: [Unicode.Scalar] = [
+            "\u{ad}", "\u{61c}", "\u{200b}", "\u{200e}", "\u{200f}", "\u{202a}", "\u{202e}", "\u{2066}", "\u{2069}",
+            "\u{2060}",
+            "\u{feff}", "\u{2028}", "\u{e000}", "\u{fff9}",
+        ]
+        for scalar in hidden {
+            let digits = String(scalar.value, radix: 16)
+            let escape = "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+            #expect(JSONText.string("a\(scalar)b").line == "\"a\(escape)b\"")
+            #expect(JSONText.object([.init("\(scalar)", 1)]).line == "{\"\(escape)\":1}")
+        }
+        // Beyond the basic plane an escape is a pair of surrogates: RFC 8259 §7.
+        #expect(JSONText.string("\u{e0041}\u{1d173}").line == #""\udb40\udc41\ud834\udd73""#)
+        #expect(JSONText.string("أنا 😀 ü").line == #""أنا 😀 ü""#)
+    }
 }
