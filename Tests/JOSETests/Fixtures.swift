@@ -71,9 +71,13 @@ enum Vectors {
     static func read(_ name: String) -> [UInt8]? {
         guard let file = fopen("\(folder)/\(name)", "r") else { return nil }
         defer { fclose(file) }
-        var bytes = [UInt8](repeating: 0, count: 65536)
-        let count = fread(&bytes, 1, bytes.count, file)
-        return Array(bytes[..<count])
+        var content: [UInt8] = []
+        var block = [UInt8](repeating: 0, count: 65536)
+        while true {
+            let count = fread(&block, 1, block.count, file)
+            guard count > 0 else { return content }
+            content += block[..<count]
+        }
     }
 }
 
