@@ -154,7 +154,7 @@ func tests(of target: String, with dependencies: [Target.Dependency] = []) -> Ta
 package.targets += [
     .target(
         name: "TestSupport",
-        dependencies: ["LocalPostgres", "Postgres"],
+        dependencies: ["LocalPostgres", "Postgres", .product(name: "Subprocess", package: "swift-subprocess")],
         path: "Tests/TestSupport",
         swiftSettings: house
     ),
@@ -165,7 +165,7 @@ package.targets += [
         swiftSettings: house
     ),
     tests(of: "AccountStore", with: ["AppleNotifications", "Postgres", "StoreTestSupport", "TestSupport"]),
-    tests(of: "AppleClient", with: nio),
+    tests(of: "AppleClient", with: ["TestSupport"] + nio),
     tests(of: "AppleNotifications", with: ["AppleSimulator", "JOSE"]),
     tests(of: "AppleSimulator", with: ["JOSE"]),
     tests(

@@ -2,6 +2,7 @@ import AsyncHTTPClient
 import Glibc
 public import NIOCore
 import NIOHTTP1
+import NIOSSL
 
 /// Fetches a key set. What comes back is checked for its size only: whether it is one is for the reader to say.
 public struct KeySetFetcher: Sendable {
@@ -54,6 +55,9 @@ public struct KeySetFetcher: Sendable {
     /// idle in memory all that time.
     private func fetch(_ address: String) async throws(AppleClientError) -> (bytes: [UInt8], date: String?) {
         var configuration = HTTPClient.Configuration()
+        var tls = TLSConfiguration.makeClientConfiguration()
+        tls.minimumTLSVersion = .tlsv12
+        configuration.tlsConfiguration = tls
         configuration.redirectConfiguration = .disallow
         configuration.timeout = .init(connect: .seconds(5), read: .seconds(10))
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = 1

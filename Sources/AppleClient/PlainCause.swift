@@ -53,6 +53,9 @@ enum PlainCause {
             return "this machine does not trust the certificate of \(host) "
                 + "(use one of a known authority, or http: to a loopback address)"
         }
+        if report.contains("PROTOCOL_VERSION") || report.contains("UNSUPPORTED_PROTOCOL") {
+            return "\(host) speaks neither TLS 1.2 nor 1.3"
+        }
         if report.contains("EOF during handshake") { return "\(host) closed the connection in the TLS handshake" }
         return "the TLS handshake with \(host) failed (perhaps it speaks http: only)"
     }
