@@ -61,6 +61,18 @@ struct ConnectionHandle: ~Copyable {
 
     var serverVersion: Int { unsafe Int(PQserverVersion(raw)) }
 
+    /// The process that serves this connection, as the server reports it, or a pooler in its place.
+    var serverProcess: Int32 { unsafe PQbackendPID(raw) }
+
+    /// Host, port and, unless it is a socket, address of the server that this connection leads to.
+    var place: [(keyword: String, value: String)] {
+        let options = unsafe [("host", PQhost(raw)), ("port", PQport(raw)), ("hostaddr", PQhostaddr(raw))]
+        return unsafe options.compactMap { keyword, value in
+            guard let value = unsafe value.map({ unsafe String(cString: $0) }), !value.isEmpty else { return nil }
+            return (keyword, value)
+        }
+    }
+
     /// What the database keeps texts in, as PostgreSQL calls it; nil if whoever answered for the server did not say.
     var serverEncoding: String? {
         guard let name = unsafe PQparameterStatus(raw, "server_encoding") else { return nil }

@@ -17,6 +17,8 @@ final class Link {
     var handle: ConnectionHandle
     private var prepared: [Int: Prepared] = [:]
     private var preparedCount = 0
+    /// Of no other connection: a session that had another client may still have its statements.
+    private let preparedPrefix = "siwad_" + String(UInt64.random(in: .min ... .max), radix: 36)
 
     /// A link that is not connected.
     init(_ settings: ConnectionSettings, _ thread: ConnectionThread) {
@@ -42,7 +44,14 @@ final class Link {
                 "the database's encoding is \(encoding); create one with ENCODING 'UTF8'"
             )
         }
+        // Before anything is set: it would be left to other clients of the pooler.
+        try refuseSharedSessions()
         _ = try execute(script: settings.sessionScript)
+    }
+
+    /// Connects to one place, within the present call.
+    func connect(to parameters: [(keyword: String, value: String)]) throws(PostgresError) {
+        if let failure = connectionFailure(parameters, until: call.deadline) { throw failure }
     }
 
     /// Whether the connection is gone for good.
@@ -187,7 +196,7 @@ final class Link {
         }
         let types = binds.values.map(\.type)
         preparedCount += 1
-        let name = "s\(preparedCount)"
+        let name = "\(preparedPrefix)_\(preparedCount)"
         _ = try run(.preparation) { $0.send(prepare: statement.sql, as: name, types: types) }
         prepared[id] = Prepared(name: name, types: types)
         return name

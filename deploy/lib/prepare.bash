@@ -24,12 +24,12 @@ help_if_asked() {
     done
 }
 
-# Installs what building and running siwad needs and this machine lacks. Does nothing, and needs no privilege, where
-# everything is there.
+# Installs what building and running siwad needs and this machine lacks, and with the argument `tests` what only its tests
+# need. Does nothing, and needs no privilege, where everything is there.
 prepare() {
     find_swift
     local missing=()
-    mapfile -t missing < <(missing_packages)
+    mapfile -t missing < <(missing_packages "$@")
     if ((${#missing[@]})); then
         install_packages "${missing[@]}"
     fi
@@ -60,6 +60,8 @@ missing_packages() {
         is_installed zlib1g-dev || echo zlib1g-dev
     fi
     has_postgres || echo postgresql
+    # A pooler, which siwad has to recognise.
+    if [[ ${1-} == tests ]]; then PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null || echo pgbouncer; fi
 }
 
 is_installed() {
@@ -85,15 +87,15 @@ install_packages() {
     may_become_root \
         || fail "missing: $*; run 'apt-get install $*' as root, or start again as root or with sudo"
     say "Installing $*"
-    trap allow_main_cluster EXIT
-    prevent_main_cluster
+    trap allow_services EXIT
+    prevent_services "$@"
     # Package lists that are absent or stale make apt-get fail; only then are they fetched.
     if ! apt_get install --simulate "$@" >/dev/null 2>&1 || ! apt_get install "$@"; then
         say "Fetching the package lists"
         apt_get update || fail "apt-get update failed; its own message is above"
         apt_get install "$@" || fail "apt-get could not install $*; its own message is above"
     fi
-    allow_main_cluster
+    allow_services
     trap - EXIT
 }
 
@@ -115,16 +117,32 @@ as_root() {
     if ((EUID == 0)); then "$@"; else sudo "$@"; fi
 }
 
-# Debian's server package creates and starts a cluster named `main` when it is installed for the first time. siwad
-# starts a private cluster instead, so this file stands there during the installation and is gone afterwards: clusters
-# that are there, and servers installed later by somebody else, are none of our business.
+# Debian's packages start their services when they are installed for the first time, and PostgreSQL's creates a cluster
+# named `main` for its own. siwad and its tests start private servers instead, so these files are there during the
+# installation and gone afterwards: what runs already, and what is installed later by others, is not ours to change.
 no_main_cluster=/etc/postgresql-common/createcluster.d/siwad-no-main-cluster.conf
+no_services=/usr/sbin/policy-rc.d
+# Whether the second file is ours; and whether the pooler's service has to be kept from starting with the machine.
+owns_policy='' adds_pooler=''
 
-prevent_main_cluster() {
+prevent_services() {
     as_root install -d -m 755 "${no_main_cluster%/*}"
     printf 'create_main_cluster = false\n' | as_root tee "$no_main_cluster" >/dev/null
+    # Containers have a policy of their own, which says the same.
+    if [[ ! -e $no_services ]]; then
+        owns_policy=yes
+        printf '#!/bin/sh\n# Of deploy/lib/prepare.bash, for as long as it installs packages.\nexit 101\n' \
+            | as_root tee "$no_services" >/dev/null
+        as_root chmod 755 "$no_services"
+    fi
+    if [[ " $* " == *' pgbouncer '* ]]; then adds_pooler=yes; fi
 }
 
-allow_main_cluster() {
+allow_services() {
     as_root rm -f "$no_main_cluster"
+    if [[ $owns_policy ]]; then as_root rm -f "$no_services"; fi
+    if [[ $adds_pooler ]] && is_installed pgbouncer; then
+        as_root systemctl --quiet disable pgbouncer 2>/dev/null || as_root update-rc.d pgbouncer disable
+    fi
+    owns_policy='' adds_pooler=''
 }

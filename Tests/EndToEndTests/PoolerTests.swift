@@ -1,0 +1,85 @@
+import AppleSimulator
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@Suite(
+    "A pooler between siwad and PostgreSQL",
+    .enabled(if: PgBouncer.isThere, "pgbouncer is not installed"),
+    .timeLimit(.minutes(10))
+)
+struct PoolerTests {
+    private let commands = [
+        ["serve"], ["migrate"], ["migrate", "status"], ["dead-letters", "list"], ["dead-letters", "stats"],
+        ["dead-letters", "show", "1"], ["dead-letters", "replay", "--all", "--note", "x"],
+        ["dead-letters", "discard", "--all", "--note", "x"], ["notifications", "list"], ["accounts", "list"],
+        ["sessions", "list"],
+    ]
+
+    @Test("Neither the daemon nor a command works through a pooler in transaction mode, with a spool or without.")
+    func transactionMode() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await PgBouncer.with(database, .transaction) { pooler in
+                try await Scene.with(database.conninfo) { scene in
+                    let spool = try TemporaryDirectory()
+                    for settings in [[:], ["SIWAD_SPOOL_DIRECTORY": spool.file("spool")]] {
+                        let environment = scene.environment(
+                            settings.merging(["SIWAD_DATABASE_URL": pooler.conninfo]) { _, given in given }
+                        )
+                        for command in commands {
+                            let run = try await siwad(command, environment: environment)
+                            #expect(run.status == 78, "\(command): \(run.output) \(run.errors)")
+                            let last = run.errorLines.last ?? ""
+                            #expect(last.contains("pool_mode = session for siwad"), "\(command): \(last)")
+                            #expect(last.contains("SIWAD_DATABASE_URL"), "\(command): \(last)")
+                        }
+                        let doctor = try await siwad(["doctor"], environment: environment)
+                        #expect(doctor.status == 1)
+                        let line = doctor.lines.first { $0.hasPrefix("✗ database ") } ?? ""
+                        #expect(line.contains("pool_mode = session for siwad"), "\(doctor.output)")
+                    }
+                }
+            }
+        }
+    }
+
+    @Test("Nothing that siwad sets is found by other clients of the pooler, in transaction mode or in session mode.")
+    func nothingLeaks() async throws {
+        let look = """
+            SELECT name || '=' || setting FROM pg_settings
+            WHERE source = 'session' AND name <> 'client_encoding'
+            UNION ALL SELECT name FROM pg_prepared_statements ORDER BY 1
+            """
+        for mode in [PgBouncer.PoolMode.transaction, .session] {
+            try await TestDatabase.with(.siwa) { database in
+                try await PgBouncer.with(database, mode) { pooler in
+                    let before = try await pooler.psql(look)
+                    for command in [["dead-letters", "list"], ["migrate"], ["accounts", "list"]] {
+                        _ = try await siwad(command, environment: ["SIWAD_DATABASE_URL": pooler.conninfo])
+                        for _ in 0..<3 { #expect(try await pooler.psql(look) == before) }
+                    }
+                }
+            }
+        }
+    }
+
+    @Test("No notification is refused because of a pooler in session mode.")
+    func sessionMode() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await PgBouncer.with(database, .session) { pooler in
+                try await Scene.with(database.conninfo) { scene in
+                    try await scene.withDaemon(["SIWAD_DATABASE_URL": pooler.conninfo]) { _, addresses in
+                        let body = try scene.body(scene.event())
+                        #expect(try await Web.post(body, to: addresses.notifications).status == 200)
+                        let list = try await siwad(
+                            ["notifications", "list"],
+                            environment: scene.environment(["SIWAD_DATABASE_URL": pooler.conninfo])
+                        )
+                        #expect(list.status == 0, "\(list.errors)")
+                        #expect(list.output.contains("email-disabled"), "\(list.output)")
+                    }
+                }
+            }
+        }
+    }
+}

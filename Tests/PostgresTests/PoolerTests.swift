@@ -1,0 +1,152 @@
+import Postgres
+import TestSupport
+import Testing
+
+@Suite("A pooler", .enabled(if: PgBouncer.isThere, "pgbouncer is not installed"), .timeLimit(.minutes(5)))
+struct PoolerTests {
+    private func connect(_ pooler: PgBouncer) async throws -> PostgresConnection {
+        try await PostgresConnection.connect(ConnectionSettings(conninfo: pooler.conninfo, applicationName: "tests"))
+    }
+
+    /// One integer that a prepared statement returns.
+    private func prepared(_ sql: String, on connection: PostgresConnection) async throws -> Int32 {
+        let statement = Statement(sql)
+        return try await connection.withSession { session throws(PostgresError) in
+            try session.execute(statement).int32(0, 0)
+        }
+    }
+
+    /// The words with which connecting is refused; nil if it is not.
+    private func refusal(_ pooler: PgBouncer) async throws -> String? {
+        do {
+            await (try await connect(pooler)).close()
+            return nil
+        } catch let error as PostgresError {
+            #expect(error.code == .usage)
+            return error.message
+        }
+    }
+
+    /// Runs `body` while four others make transactions through the pooler.
+    private func disturbed<R: Sendable>(_ pooler: PgBouncer, _ body: () async throws -> R) async throws -> R {
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for _ in 0..<4 {
+                group.addTask {
+                    while !Task.isCancelled {
+                        _ = try await pooler.psql(
+                            "SELECT pg_sleep(0.002)",
+                            "BEGIN",
+                            "SELECT pg_sleep(0.005)",
+                            "COMMIT",
+                            "SELECT 1",
+                            "SELECT pg_sleep(0.001)",
+                            "SELECT 2",
+                            "SELECT pg_sleep(0.003)"
+                        )
+                    }
+                }
+            }
+            let result = try await body()
+            group.cancelAll()
+            return result
+        }
+    }
+
+    @Test(
+        "A connection that shares server sessions with others is never accepted.",
+        arguments: [PgBouncer.PoolMode.transaction, .statement],
+        [[:], ["server_round_robin": "1"], ["default_pool_size": "1"], ["server_reset_query_always": "1"]]
+    )
+    func shared(_ mode: PgBouncer.PoolMode, _ settings: [String: String]) async throws {
+        try await TestDatabase.with { database in
+            try await PgBouncer.with(database, mode, settings) { pooler in
+                for _ in 0..<3 {
+                    let words = try #require(try await refusal(pooler))
+                    #expect(words.contains("pool_mode = session") && words.contains("directly"), "\(words)")
+                }
+            }
+        }
+    }
+
+    @Test("A connection that shares server sessions is not accepted while others keep all of them moving.")
+    func busy() async throws {
+        try await TestDatabase.with { database in
+            for settings in [["default_pool_size": "8"], ["default_pool_size": "8", "server_round_robin": "1"]] {
+                try await PgBouncer.with(database, .transaction, settings) { pooler in
+                    let refusals = try await disturbed(pooler) {
+                        var refusals = 0
+                        while refusals < 40, try await refusal(pooler) != nil { refusals += 1 }
+                        return refusals
+                    }
+                    #expect(refusals == 40)
+                }
+            }
+        }
+    }
+
+    @Test("A refused connection leaves nothing of its own in the sessions of others.")
+    func nothingLeft() async throws {
+        try await TestDatabase.with { database in
+            try await PgBouncer.with(database, .transaction, ["default_pool_size": "2"]) { pooler in
+                let look = """
+                    SELECT name || '=' || setting FROM pg_settings
+                    WHERE source = 'session' AND name <> 'client_encoding' ORDER BY name
+                    """
+                let before = try await pooler.psql(look)
+                for _ in 0..<3 { #expect(try await refusal(pooler) != nil) }
+                for _ in 0..<4 {
+                    #expect(try await pooler.psql(look) == before)
+                    #expect(try await pooler.psql("SELECT name FROM pg_prepared_statements") == [])
+                }
+            }
+        }
+    }
+
+    @Test("A pooler in session mode is as good as PostgreSQL itself, one connection after another.")
+    func session() async throws {
+        try await TestDatabase.with { database in
+            for settings in [[:], ["default_pool_size": "2"], ["server_round_robin": "1"]] {
+                try await PgBouncer.with(database, .session, settings) { pooler in
+                    for _ in 0..<5 {
+                        let connection = try await connect(pooler)
+                        #expect(try await connection.integer("SELECT 1") == 1)
+                        #expect(try await prepared("SELECT 2", on: connection) == 2)
+                        await connection.close()
+                    }
+                }
+            }
+        }
+    }
+
+    @Test("A pooler that has no second connection to give is not waited for longer than connecting may take.")
+    func exhausted() async throws {
+        try await TestDatabase.with { database in
+            try await PgBouncer.with(database, .session, ["default_pool_size": "1"]) { pooler in
+                var settings = try ConnectionSettings(conninfo: pooler.conninfo, applicationName: "tests")
+                settings.connectTimeout = .milliseconds(500)
+                let error = await #expect(throws: PostgresError.self) {
+                    try await PostgresConnection.connect(settings)
+                }
+                #expect(error?.code == .connectionFailed)
+                #expect(error?.message.contains("pool_size") == true, "\(String(describing: error))")
+            }
+        }
+    }
+
+    @Test("No two connections give a prepared statement the same name.")
+    func names() async throws {
+        try await TestDatabase.with { database in
+            var all: Set<String> = []
+            for _ in 0..<4 {
+                let connection = try await PostgresConnection.connect(database.settings)
+                _ = try await prepared("SELECT 1", on: connection)
+                _ = try await prepared("SELECT 2", on: connection)
+                let list = "SELECT string_agg(name, ' ') FROM pg_prepared_statements"
+                let names = Set(try await connection.text(list).split(separator: " ").map(String.init))
+                #expect(names.count == 2 && all.isDisjoint(with: names), "\(names)")
+                all.formUnion(names)
+                await connection.close()
+            }
+        }
+    }
+}

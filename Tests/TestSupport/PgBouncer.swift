@@ -1,0 +1,110 @@
+import Glibc
+import Postgres
+import Testing
+
+/// A PgBouncer in front of a test database, on a unix socket of its own.
+public struct PgBouncer: Sendable {
+    /// Its `pool_mode`.
+    public enum PoolMode: String, Sendable {
+        /// A client keeps its server connection.
+        case session
+        /// A client has a server connection for each transaction.
+        case transaction
+        /// A client has a server connection for each statement.
+        case statement
+    }
+
+    /// What psql failed with.
+    public struct Failure: Error, CustomStringConvertible {
+        /// What it printed.
+        public let description: String
+    }
+
+    /// Where Debian's package has it.
+    static let path = "/usr/sbin/pgbouncer"
+    /// Whether it is installed.
+    public static let isThere = access(path, X_OK) == 0
+
+    /// How to connect to the database through it.
+    public let conninfo: String
+    private let directory: String
+    private let database: TestDatabase
+
+    /// Runs a test with a pooler in front of a database.
+    ///
+    /// - Parameter settings: further ones, in the words of `pgbouncer.ini`.
+    public static func with<R: Sendable>(
+        _ database: TestDatabase,
+        _ mode: PoolMode,
+        _ settings: [String: String] = [:],
+        _ body: (PgBouncer) async throws -> R
+    ) async throws -> R {
+        let directory = try TemporaryDirectory()
+        let place = Dictionary(
+            uniqueKeysWithValues: database.settings.redactedDescription.split(separator: " ").map { field in
+                let parts = field.split(separator: "=")
+                return (parts[0], parts[1])
+            }
+        )
+        let sockets = String(try #require(place["host"]))
+        let all = [
+            "unix_socket_dir": directory.path, "auth_type": "any", "pool_mode": mode.rawValue,
+        ].merging(settings) { _, given in given }
+        let text =
+            "[databases]\n* = host=\(sockets) port=\(place["port"] ?? "5432") user=postgres\n[pgbouncer]\n"
+            + all.map { "\($0.key) = \($0.value)\n" }.sorted().joined()
+        try directory.write(Array(text.utf8), to: "pgbouncer.ini")
+        let command = [path, directory.file("pgbouncer.ini")]
+        return try await Companion.with(
+            try unprivileged(command, asOwnerOf: sockets, in: directory),
+            log: directory.file("log")
+        ) {
+            try await waitForSocket(directory.file(".s.PGSQL.6432"))
+            let conninfo = "host=\(directory.path) port=6432 user=postgres dbname=\(database.name)"
+            return try await body(PgBouncer(conninfo: conninfo, directory: directory.path, database: database))
+        }
+    }
+
+    /// What psql prints for some statements, each a transaction of its own, over one connection to the pooler.
+    public func psql(_ statements: String...) async throws -> [String] {
+        let commands = statements.flatMap { ["-c", $0] }
+        let run = try await Companion.run(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", conninfo] + commands)
+        guard run.isSuccess else { throw Failure(description: "psql: \(run.output)") }
+        return run.output.split(separator: "\n").map(String.init)
+    }
+
+    /// PgBouncer, as PostgreSQL, does not run as root: the command for the user whose socket it connects to.
+    private static func unprivileged(
+        _ command: [String],
+        asOwnerOf path: String,
+        in directory: TemporaryDirectory
+    ) throws -> [String] {
+        guard geteuid() == 0 else { return command }
+        var status = stat()
+        try #require(stat(path, &status) == 0)
+        try #require(chown(directory.path, status.st_uid, status.st_gid) == 0)
+        return ["setpriv", "--reuid=\(status.st_uid)", "--regid=\(status.st_gid)", "--clear-groups", "--"] + command
+    }
+
+    /// Waits until something listens there.
+    private static func waitForSocket(_ path: String) async throws {
+        let deadline = ContinuousClock.now + .seconds(30)
+        while !isListening(path) {
+            try #require(.now < deadline, "PgBouncer did not start")
+            try await Task.sleep(for: .milliseconds(3))
+        }
+    }
+
+    private static func isListening(_ path: String) -> Bool {
+        let descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+        defer { close(descriptor) }
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+        return withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size)) == 0
+            }
+        }
+    }
+}
