@@ -79,6 +79,20 @@ public enum DatabaseHealth {
         try session.execute(keysKeptAt).optionalTime(0, 0)
     }
 
+    /// Whether PUBLIC, and so every role, may create objects in the schema `public`.
+    public static func isPublicSchemaOpen(in session: borrowing Session) throws(PostgresError) -> Bool {
+        try session.execute(isPublicSchemaOpen).bool(0, 0)
+    }
+
+    private static let isPublicSchemaOpen = Statement(
+        once: """
+            SELECT EXISTS (
+                SELECT FROM pg_catalog.pg_namespace AS n
+                WHERE n.nspname = 'public' AND pg_catalog.has_schema_privilege('public', n.oid, 'CREATE')
+            )
+            """
+    )
+
     private static let server = Statement(
         once: """
             SELECT

@@ -73,6 +73,17 @@ struct ConnectionHandle: ~Copyable {
         }
     }
 
+    /// Where this connection leads.
+    var route: Route {
+        var sslMode: String?
+        // Holds the password too, so only one option of it is read.
+        if let options = unsafe PQconninfo(raw) {
+            sslMode = unsafe Conninfo.dictionary(options)["sslmode"]
+            unsafe PQconninfoFree(options)
+        }
+        return Route(address: place.first { $0.keyword == "hostaddr" }?.value, sslMode: sslMode ?? "")
+    }
+
     /// What the database keeps texts in, as PostgreSQL calls it; nil if whoever answered for the server did not say.
     var serverEncoding: String? {
         guard let name = unsafe PQparameterStatus(raw, "server_encoding") else { return nil }

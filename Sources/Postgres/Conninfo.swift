@@ -67,7 +67,7 @@ enum Conninfo {
         return unsafe dictionary(options)
     }
 
-    private static func dictionary(_ options: UnsafeMutablePointer<PQconninfoOption>) -> [String: String] {
+    static func dictionary(_ options: UnsafeMutablePointer<PQconninfoOption>) -> [String: String] {
         var result: [String: String] = [:]
         var option = unsafe options
         while let keyword = unsafe option.pointee.keyword {

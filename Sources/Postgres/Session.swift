@@ -7,6 +7,9 @@ public struct Session: ~Copyable {
         self.link = link
     }
 
+    /// Where the connection leads.
+    public var route: Route { link.handle.route }
+
     /// Executes one statement. In a transaction, a statement that fails has ended the transaction: let the error pass.
     ///
     /// - Throws: `server` for what PostgreSQL refused, `timedOut`, `cancelled`, `connectionLost`, `usage`.

@@ -39,7 +39,7 @@ struct Invocation: Sendable {
     /// The settings in force.
     let configuration: Configuration
 
-    /// Reads the configuration and starts the log.
+    /// Reads the configuration, starts the log, and warns of a password in the arguments.
     /// - Throws: `SettingsError`.
     init(
         command: any Command,
@@ -57,6 +57,37 @@ struct Invocation: Sendable {
         let isLevelSet = configuration.origin(of: .logLevel) != .unset
         let level = isLevelSet ? configuration.logLevel : command.defaultLogLevel ?? configuration.logLevel
         startLog(level, format)
+        warnOfPassword()
+    }
+}
+
+extension Invocation {
+    /// The file that holds the database's URL: one of its own, or the configuration file if there is a secret in the URL.
+    var databaseURLFile: String? {
+        switch configuration.origin(of: .databaseURL) {
+        case .secretFile(let variable): environment[variable]
+        case .file(let path, _): configuration.hidesPartOfDatabaseURL ? path : nil
+        case .flag, .environment, .unset: nil
+        }
+    }
+
+    /// Warns of a password in the arguments, which all users of the machine can see.
+    private func warnOfPassword() {
+        guard case .flag(let flag) = configuration.origin(of: .databaseURL), configuration.hidesPartOfDatabaseURL else {
+            return
+        }
+        let key = SettingKey.databaseURL.environmentName
+        console.note(
+            console.errorStyle.painted("siwad:", .yellow)
+                + " warning: other users can see the password of \(flag) in the process list: set \(key) or \(key)_FILE instead"
+        )
+    }
+}
+
+extension Configuration {
+    /// Whether the database's URL holds something that is masked.
+    fileprivate var hidesPartOfDatabaseURL: Bool {
+        entries.first { $0.key == .databaseURL }?.text?.contains(Unshown.mask) ?? false
     }
 }
 

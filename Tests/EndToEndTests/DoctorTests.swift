@@ -41,7 +41,8 @@ struct DoctorTests {
             #expect(run.errors.isEmpty)
             let checks = Set(run.lines.compactMap { $0.split(separator: " ").dropFirst().first.map(String.init) })
             for check in [
-                "configuration", "database", "schema", "objects", "keys", "endpoint", "readiness", "database-clock",
+                "configuration", "files", "operations", "database", "database-tls", "public-schema", "schema",
+                "objects", "keys", "endpoint", "readiness", "database-clock",
                 "partitions", "maintenance", "dead-letters", "notifications", "spool",
             ] {
                 #expect(checks.contains(check), "\(check) is missing: \(run.output)")

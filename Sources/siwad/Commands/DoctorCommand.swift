@@ -37,7 +37,12 @@ struct DoctorCommand: Command {
 
     func run(_ invocation: Invocation) async throws {
         let loops = EventLoops.start(count: 1)
-        let checkup = Checkup(configuration: invocation.configuration, loops: loops, now: { WallTime.now() })
+        let checkup = Checkup(
+            configuration: invocation.configuration,
+            loops: loops,
+            now: { WallTime.now() },
+            databaseURLFile: invocation.databaseURLFile
+        )
         let report = await checkup.run()
         await loops.stop()
         print(report, invocation.console)

@@ -27,9 +27,12 @@ extension Checkup {
                 let latency = now().duration(since: before)
                 let ahead = (before + latency / 2).duration(since: server.clock)
                 return [
-                    .database(server, latency: latency),
+                    .database(server, latency: latency), .databaseTLS(session.route),
                     .databaseClock(ahead: ahead, leeway: configuration.clockLeeway),
                 ]
+            }
+            findings += await ask(pool, .publicSchema) { session throws(PostgresError) in
+                [.publicSchema(isOpen: try DatabaseHealth.isPublicSchemaOpen(in: session))]
             }
             let state = try await SchemaState.read(settings)
             findings.append(.schema(state))

@@ -14,6 +14,8 @@ struct Checkup: Sendable {
     let loops: EventLoops
     /// This machine's clock.
     let now: @Sendable () -> WallTime
+    /// The file that holds the database's URL, if one does.
+    let databaseURLFile: String?
 
     /// Makes all checks.
     func run() async -> Report {
@@ -21,7 +23,9 @@ struct Checkup: Sendable {
         async let keys = keyFindings()
         async let endpoint = endpointFinding()
         async let readiness = readinessFinding()
-        let local = [configurationFinding(), certificateFinding()] + spoolFindings()
+        let files = [configuration.tls?.key, databaseURLFile].compactMap(\.self)
+        let exposure = Finding.files(files) + [.operations(configuration.operationsListen)]
+        let local = [configurationFinding(), certificateFinding()] + exposure + spoolFindings()
         return Report(local + (await keys) + [await endpoint, await readiness] + (await database))
     }
 

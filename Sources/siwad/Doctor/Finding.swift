@@ -15,7 +15,10 @@ struct Finding: Sendable, Equatable {
     /// The checks, in the order in which they are shown.
     enum Check: String, Sendable, CaseIterable {
         case configuration
+        case files
         case database
+        case databaseTLS = "database-tls"
+        case publicSchema = "public-schema"
         case schema
         case objects
         case databaseClock = "database-clock"
@@ -26,6 +29,7 @@ struct Finding: Sendable, Equatable {
         case appleClock = "apple-clock"
         case endpoint
         case readiness
+        case operations
         case certificate
         case spool
         case disk
@@ -35,7 +39,7 @@ struct Finding: Sendable, Equatable {
 
     /// What was looked at.
     let check: Check
-    /// Which one of several: an app.
+    /// Which one of several: an app, a file.
     var subject: String?
     /// How it stands.
     let status: Status
