@@ -37,7 +37,7 @@ struct HostileSchemaTests {
             let statements = [
                 "SELECT convert_to('a', 'UTF8')", "SELECT to_regclass('x')", "SELECT 'a'::text = 'b'::text",
                 "SELECT now() + interval '1 day'", "SELECT greatest(1, 2) < 3", "SELECT unnest(ARRAY[1])",
-                "SELECT hashtextextended('a', 0)", "SELECT format('%s', 1)", "SELECT 'a' || 'b'",
+                "SELECT hashtextextended('a', 0)", "SELECT format('%s', 'a'::text)", "SELECT 'a' || 'b'",
             ]
             for statement in statements {
                 let error = await #expect(throws: PostgresError.self, "\(statement)") {
@@ -119,7 +119,7 @@ struct HostileSchemaTests {
             let run = try await siwad(arguments, environment: environment)
             // A replay of a letter for an app that is still unknown leaves it as it was.
             #expect(
-                run.status == (arguments.contains("replay") && arguments.contains("--id") ? 2 : 0),
+                run.status == (arguments.contains("replay") && arguments.contains("--id") ? 1 : 0),
                 "\(arguments): \(run.errors)"
             )
         }

@@ -31,6 +31,7 @@ enum HostileObjects {
                 FOR f IN
                     SELECT
                         p.proname AS name, oidvectortypes(p.proargtypes) AS arguments, p.pronargs AS count,
+                        CASE WHEN p.provariadic = 0 THEN p.pronargs ELSE p.pronargs + 6 END AS most,
                         CASE WHEN p.proretset THEN 'SETOF ' ELSE '' END || format_type(p.prorettype, NULL) AS result
                     FROM pg_proc AS p
                     WHERE p.pronamespace = 'pg_catalog'::regnamespace
@@ -38,10 +39,12 @@ enum HostileObjects {
                 LOOP
                     PERFORM pg_temp.attempt(
                         format('CREATE FUNCTION public.%I(%s) RETURNS %s %s', f.name, f.arguments, f.result, body));
-                    PERFORM pg_temp.attempt(
-                        format(
-                            'CREATE FUNCTION public.%I(%s) RETURNS %s %s',
-                            f.name, array_to_string(array_fill('text'::text, ARRAY[f.count]), ', '), f.result, body));
+                    FOR n IN f.count..f.most LOOP
+                        PERFORM pg_temp.attempt(
+                            format(
+                                'CREATE FUNCTION public.%I(%s) RETURNS %s %s',
+                                f.name, array_to_string(array_fill('text'::text, ARRAY[n]), ', '), f.result, body));
+                    END LOOP;
                 END LOOP;
                 FOR f IN
                     SELECT
