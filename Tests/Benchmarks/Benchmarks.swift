@@ -15,7 +15,7 @@ struct Benchmarks: AsyncParsableCommand {
             """,
         subcommands: [
             LoadCommand.self, CompareCommand.self, MicroCommand.self, ReplayCommand.self, LettersCommand.self,
-            GrowthCommand.self,
+            GrowthCommand.self, SessionsCommand.self,
         ]
     )
 }

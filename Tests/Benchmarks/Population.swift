@@ -35,8 +35,8 @@ enum Population {
             SELECT account_id, '\(app)', '2026-01-01' FROM siwa.accounts
             """,
             """
-            INSERT INTO siwa.account_sessions (session_id, account_id, app_id, created_at, expires_at)
-            SELECT to_char(account_id, 'FM0000000000') || '-' || n, account_id, '\(app)', '2026-02-01', now() + interval '1 year'
+            INSERT INTO siwa.account_sessions (session_id, account_id, app_id, created_at, signed_in_at, expires_at)
+            SELECT to_char(account_id, 'FM0000000000') || '-' || n, account_id, '\(app)', '2026-02-01', '2026-01-01', now() + interval '1 year'
             FROM siwa.accounts, generate_series(1, \(sessionsEach)) AS n
             """,
         ]

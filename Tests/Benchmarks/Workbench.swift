@@ -80,6 +80,8 @@ struct Workbench {
         let connection = try await PostgresConnection.connect(settings)
         do {
             let value = try await connection.withSession(deadline: .seconds(3_600)) { session throws(PostgresError) in
+                // The peers' tables and the extensions are there.
+                try session.execute(script: "SET search_path = public")
                 let rows = try session.execute(Statement(once: sql))
                 return rows.count > 0 ? try rows.optionalString(0, 0) : nil
             }
@@ -113,8 +115,11 @@ struct Workbench {
         for (base, name) in copies {
             try await run("CREATE DATABASE \(name) TEMPLATE \(base) STRATEGY FILE_COPY")
             guard base.hasPrefix("siwad_") else { continue }
-            // Done once an hour; within a run, its few seconds would bear the whole of it.
-            try await run("INSERT INTO siwa.maintenance (task, finished_at) VALUES ('erasure', now())", on: name)
+            // Done once an hour or a day; within a run, its few seconds would bear the whole of it.
+            try await run(
+                "INSERT INTO siwa.maintenance (task, finished_at) SELECT t, now() FROM unnest('{erasure,sessions}'::text[]) AS t",
+                on: name
+            )
         }
         try await warm(copies.map(\.name))
     }

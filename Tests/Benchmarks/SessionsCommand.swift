@@ -1,0 +1,80 @@
+import ArgumentParser
+import FoundationEssentials
+
+/// What an application pays on each of its requests: one question whether a session is live.
+struct SessionsCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "sessions",
+        abstract: "Milliseconds that siwa.session_is_live takes, compared with one look-up by primary key.",
+        usage: "Benchmarks sessions <options>",
+        discussion: """
+            pgbench asks with prepared statements over one connection, for random sessions. The look-up reads the table of \
+            sessions alone. Both take turns; the median of --rounds counts.
+            """
+    )
+
+    @OptionGroup var options: BenchmarkOptions
+
+    @Option(help: "Accounts, each with three sessions.")
+    var accounts = 1_000_000
+
+    /// What is asked, by the name of the row. The number of an account makes the names of its sessions.
+    private static let questions = [
+        ("SELECT by primary key", "SELECT session_id FROM siwa.account_sessions WHERE session_id = :id"),
+        ("siwa.session_is_live", "SELECT siwa.session_is_live(:id)"),
+    ]
+
+    func run() async throws {
+        let pgbench = try Self.findPgbench()
+        try await Workbench.with(options) { bench in
+            let base = bench.siwadBase(accounts)
+            try await bench.database(base) { name in
+                Progress.note("making \(accounts) accounts")
+                try await bench.migrate(name)
+                for statement in Population.fillSiwad(accounts) { try await bench.run(statement, on: name) }
+            }
+            try await bench.copy([(base, "run")])
+            var taken = Self.questions.map { _ in [Double]() }
+            for round in 1...options.rounds {
+                Progress.note("round \(round) of \(options.rounds)")
+                for (index, (_, question)) in Self.questions.enumerated() {
+                    taken[index].append(try await milliseconds(question, with: pgbench, in: bench))
+                }
+            }
+            var report = Report(["question", "ms", "least", "most", "times"])
+            for (index, (name, _)) in Self.questions.enumerated() {
+                let ratio = taken[index].median / taken[0].median
+                let figures = [taken[index].median, taken[index].min() ?? 0, taken[index].max() ?? 0]
+                report.append(
+                    [.text(name)] + figures.map { .number($0, decimals: 3) } + [.number(ratio, decimals: 2)]
+                )
+            }
+            report.print(asJSON: options.json)
+        }
+    }
+
+    private func milliseconds(_ question: String, with pgbench: String, in bench: Workbench) async throws -> Double {
+        let script = "\(bench.directory)/question.sql"
+        let id = "to_char(:account::bigint, 'FM0000000000') || '-2'"
+        let text = "\\set account random(1, \(accounts))\n" + question.replacing(":id", with: id) + ";\n"
+        try Data(text.utf8).write(to: URL(filePath: script))
+        let printed = try await output(
+            of: pgbench,
+            ["-n", "-M", "prepared", "-T", "\(options.seconds)", "-f", script, "-d", bench.conninfo("run")]
+        )
+        let latency = printed.split(separator: "\n").first { $0.hasPrefix("latency average = ") }
+        guard let latency, let figure = Double(latency.dropFirst(18).prefix { $0 != " " }) else {
+            throw BenchmarkError("pgbench printed no latency: \(printed)")
+        }
+        return figure
+    }
+
+    /// Debian keeps it with the server's programs.
+    private static func findPgbench() throws -> String {
+        let places = (14...40).reversed().map { "/usr/lib/postgresql/\($0)/bin/pgbench" } + ["/usr/bin/pgbench"]
+        guard let found = places.first(where: FileManager.default.isExecutableFile(atPath:)) else {
+            throw BenchmarkError("pgbench is not there: install the package postgresql")
+        }
+        return found
+    }
+}
