@@ -5,17 +5,14 @@ public import Postgres
 public struct ReceivedDeadLetter: Sendable, Equatable {
     /// What is kept, and why.
     public let letter: DeadLetter
-    /// The body of its request, byte for byte.
-    public let body: [UInt8]
     /// SHA-256 of the compact JWS: one letter is open for it, however often it comes.
     public let tokenDigest: [UInt8]
     /// When its request was read, by this machine's clock.
     public let receivedAt: WallTime
 
     /// A dead letter that was received at a time.
-    public init(_ letter: DeadLetter, body: [UInt8], tokenDigest: [UInt8], receivedAt: WallTime) {
+    public init(_ letter: DeadLetter, tokenDigest: [UInt8], receivedAt: WallTime) {
         self.letter = letter
-        self.body = body
         self.tokenDigest = tokenDigest
         self.receivedAt = receivedAt
     }
@@ -97,7 +94,8 @@ public enum DeadLetters {
             binds.appendTimestamps(count) { Timestamp(batch[$0].receivedAt) }
             binds.appendTexts(count) { batch[$0].letter.reason.rawValue }
             binds.appendTexts(count) { batch[$0].letter.detail }
-            binds.appendBytes(count) { batch[$0].body }
+            // The token alone: what a request had around it says nothing, and may be many times as long.
+            binds.appendBytes(count) { batch[$0].letter.token }
             binds.appendBytes(count) { batch[$0].tokenDigest }
             binds.appendTexts(count) { batch[$0].letter.notificationID }
             binds.appendTexts(count) { batch[$0].letter.audience }

@@ -71,7 +71,7 @@ public struct DeadLetterAttempt: Sendable, Equatable {
 public struct DeadLetterRecord: Sendable, Equatable {
     /// The letter.
     public let letter: KeptDeadLetter
-    /// The body of its request; empty once it was erased.
+    /// The compact JWS, or the request's body that held it; empty once it was erased.
     public let body: [UInt8]
     /// Whether the database role has no right to see ``body``; then that is empty.
     public let isBodyHidden: Bool

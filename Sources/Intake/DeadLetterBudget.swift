@@ -15,8 +15,6 @@ final class DeadLetterBudget: Sendable {
         var pending: [DeadLetterReason: Int] = [:]
         /// What a count that is under way may not see: pending when it began, or reserved since.
         var unseen: [DeadLetterReason: Int] = [:]
-        /// Tokens without a verified signature that were kept before: they need no further write.
-        var unverified: Set<[UInt8]> = []
     }
 
     private let limit: Int
@@ -53,21 +51,6 @@ final class DeadLetterBudget: Sendable {
         }
     }
 
-    /// Remembers an unverified token; false when it was there already.
-    func remember(unverified digest: [UInt8]) -> Bool {
-        state.withLock { state in
-            if state.unverified.count >= 2 * Self.unverifiedLimit {
-                state.unverified.removeAll(keepingCapacity: true)
-            }
-            return state.unverified.insert(digest).inserted
-        }
-    }
-
-    /// Forgets an unverified token that could not be kept.
-    func forget(unverified digest: [UInt8]) {
-        state.withLock { _ = $0.unverified.remove(digest) }
-    }
-
     /// The database is about to be asked how many are open.
     func countingBegan() {
         state.withLock { $0.unseen = $0.pending }
@@ -76,9 +59,6 @@ final class DeadLetterBudget: Sendable {
     /// Takes over what the database counted since ``countingBegan()``. What the count may have missed is added: rather one
     /// letter too few for a while than one too many.
     func counted(_ open: [DeadLetterReason: Int]) {
-        state.withLock { state in
-            state.open = open.merging(state.unseen, uniquingKeysWith: +)
-            if open[.keysUnavailable, default: 0] == 0 { state.unverified.removeAll(keepingCapacity: true) }
-        }
+        state.withLock { $0.open = open.merging($0.unseen, uniquingKeysWith: +) }
     }
 }

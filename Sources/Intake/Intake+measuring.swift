@@ -3,6 +3,14 @@ import AppleNotifications
 import Telemetry
 
 extension Intake {
+    /// Remembers the letters of a batch as durable. Call it before the batch is answered, so that a client that repeats
+    /// a token after the answer causes no write.
+    func remember(_ settled: [Settled]) {
+        for case .letterKept(let received, _) in settled.map(\.effect) {
+            durable.insert(received.tokenDigest, isVerified: received.isVerified)
+        }
+    }
+
     /// Counts what a batch did, once it is durable.
     func measure(_ settled: [Settled], since start: ContinuousClock.Instant) {
         let now = now()
@@ -40,4 +48,9 @@ extension AccountEvent.Kind {
         case .consentRevoked, .emailDisabled, .emailEnabled: "consent-revoked"
         }
     }
+}
+
+extension ReceivedDeadLetter {
+    /// Whether Apple is known to have signed it.
+    var isVerified: Bool { letter.verifiedKeyID != nil }
 }

@@ -22,7 +22,6 @@ public final class Intake: Sendable {
 
     /// What a request leaves behind once its body was looked at.
     struct Request: Sendable {
-        let body: [UInt8]
         let receivedAt: WallTime
         let lane: ReplyLane
         let ticket: UInt64
@@ -35,6 +34,8 @@ public final class Intake: Sendable {
     let limits: Limits
     let queue: IntakeQueue
     let budget: DeadLetterBudget
+    /// What need not be written again.
+    let durable = DurableTokens()
     let metrics: SiwadMetrics
     let log: Log
     /// The wall clock; another one in tests.
@@ -125,24 +126,20 @@ public final class Intake: Sendable {
         }
     }
 
-    /// Hands a dead letter to the writer.
+    /// Hands a dead letter to the writer, unless its token is durable already.
     ///
     /// - Parameter answer: the answer once it is kept.
     /// - Returns: nil, or the answer when it is not taken in.
     func keep(_ letter: DeadLetter, of request: Request, whenKept answer: Answer) -> Answer? {
-        guard budget.reserve(letter.reason) else {
-            // What can't be verified anyway is answered as it would be when kept.
-            return letter.verifiedKeyID == nil ? answer : .unavailable(.deadLetterLimit, retryAfterSeconds: 300)
-        }
         let received = ReceivedDeadLetter(
             letter,
-            body: request.body,
             tokenDigest: SHA256.digest(letter.token.span),
             receivedAt: request.receivedAt
         )
-        if letter.verifiedKeyID == nil, !budget.remember(unverified: received.tokenDigest) {
-            budget.release(letter.reason)
-            return answer
+        if durable.contains(received.tokenDigest, isVerified: received.isVerified) { return answer }
+        guard budget.reserve(letter.reason) else {
+            // What can't be verified anyway is answered as it would be when kept.
+            return received.isVerified ? .unavailable(.deadLetterLimit, retryAfterSeconds: 300) : answer
         }
         let submission = Submission(
             work: .deadLetter(received, whenKept: answer),
@@ -157,14 +154,11 @@ public final class Intake: Sendable {
     /// Takes back what ``keep(_:of:whenKept:)`` reserved for a letter that was not kept.
     func giveUp(_ received: ReceivedDeadLetter) {
         budget.release(received.letter.reason)
-        if received.letter.verifiedKeyID == nil {
-            budget.forget(unverified: received.tokenDigest)
-        }
     }
 
     /// Waits for a key and goes on from there; the answer always comes through the request's lane.
     func resolve(_ kid: String, token: [UInt8], of request: Request) {
-        keys.want(kid, holding: request.body.count + token.count) { verdict in
+        keys.want(kid, holding: token.count) { verdict in
             if let answer = self.answer(verdict, token: token, of: request) {
                 request.lane.deliver([Reply(ticket: request.ticket, answer: answer)])
             }

@@ -26,7 +26,7 @@ public final class IntakeLane {
     /// Takes one request in.
     ///
     /// - Parameters:
-    ///   - body: the request's body; copied as far as it is kept.
+    ///   - body: the request's body, of which the token is copied.
     ///   - ticket: comes back with the answer.
     /// - Returns: the answer, or nil when it comes through `deliver`.
     public func receive(_ body: Span<UInt8>, ticket: UInt64) -> Answer? {
@@ -46,10 +46,10 @@ public final class IntakeLane {
         case .refused(let rejection):
             return .refused(rejection)
         case .deadLetter(let letter):
-            let request = Intake.Request(body: Array(copying: body), receivedAt: now, lane: replies, ticket: ticket)
+            let request = Intake.Request(receivedAt: now, lane: replies, ticket: ticket)
             return intake.keep(letter, of: request, whenKept: .acknowledged)
         case .needsKey(let kid, let token):
-            let request = Intake.Request(body: Array(copying: body), receivedAt: now, lane: replies, ticket: ticket)
+            let request = Intake.Request(receivedAt: now, lane: replies, ticket: ticket)
             intake.resolve(kid, token: token, of: request)
             return nil
         }
@@ -60,16 +60,5 @@ public final class IntakeLane {
         guard version != policyVersion else { return }
         policyVersion = version
         verifier = NotificationVerifier(policy: intake.policy)
-    }
-}
-
-extension [UInt8] {
-    /// The bytes of a span.
-    init(copying span: Span<UInt8>) {
-        self.init(capacity: span.count) { bytes in
-            for index in span.indices {
-                bytes.append(span[index])
-            }
-        }
     }
 }

@@ -110,6 +110,7 @@ extension NotificationWriter {
             case .success(let settled):
                 horizon.ensured(horizon.missing(for: part))
                 reportRejected(settled)
+                intake.remember(settled)
                 intake.measure(settled, since: start)
                 return nil
             case .failure(let error):

@@ -1,7 +1,97 @@
+import AccountStore
+import AppleNotifications
+import JOSE
 import Postgres
 import Spool
 import Synchronization
 import Telemetry
+
+/// What the writer keeps in the spool.
+extension NotificationWriter {
+    /// Answers a batch from the spool, or 503. A token that is durable already, or that comes twice, is written once.
+    func spool(_ batch: [Submission]) async {
+        guard intake.spool != nil else { return answerUnavailable(batch) }
+        for share in Spool.Share.allCases {
+            var tokens: [[UInt8]: [Submission]] = [:]
+            for submission in batch where submission.work.share == share {
+                tokens[submission.work.tokenDigest, default: []].append(submission)
+            }
+            if !tokens.isEmpty { await spool(tokens, share) }
+        }
+    }
+
+    private func spool(_ tokens: [[UInt8]: [Submission]], _ share: Spool.Share) async {
+        let isVerified = share != .unverified
+        let unwritten = tokens.filter { !intake.durable.contains($0.key, isVerified: isVerified) }
+        let records = unwritten.values.compactMap { $0.first.map { SpoolRecord($0) } }
+        do {
+            if !records.isEmpty { try await intake.spool?.append(records, share: share) }
+        } catch {
+            answerDurable(tokens.filter { unwritten[$0.key] == nil }.values.flatMap(\.self), sparing: 0)
+            let refused = unwritten.values.flatMap(\.self)
+            guard error.code == .shareFull else {
+                spoolFailed(error)
+                return answerUnavailable(refused)
+            }
+            shareRefused(error)
+            // What can't be verified anyway is answered as it would be when kept.
+            if !isVerified { return answerDurable(refused, sparing: 0) }
+            return answerUnavailable(refused, .unavailable(.deadLetterLimit, retryAfterSeconds: 300))
+        }
+        for digest in unwritten.keys { intake.durable.insert(digest, isVerified: isVerified) }
+        // One of each keeps its reservation until the database has it.
+        for (digest, submissions) in tokens {
+            answerDurable(submissions, sparing: unwritten[digest] == nil ? 0 : 1)
+        }
+        intake.metrics.spooled.increment(by: records.count)
+        if !records.isEmpty { spoolSucceeded() }
+    }
+
+    /// Answers those of a batch that bring a dead letter which is durable already.
+    ///
+    /// - Returns: the others.
+    func answerDurable(_ batch: [Submission]) -> [Submission] {
+        func isDurable(_ submission: Submission) -> Bool {
+            guard case .deadLetter(let received, _) = submission.work else { return false }
+            return intake.durable.contains(received.tokenDigest, isVerified: received.isVerified)
+        }
+        guard batch.contains(where: isDurable) else { return batch }
+        answerDurable(batch.filter(isDurable), sparing: 0)
+        return batch.filter { !isDurable($0) }
+    }
+
+    /// Answers what is durable, and gives back what was reserved for all but the first few.
+    private func answerDurable(_ batch: [Submission], sparing count: Int) {
+        for case .deadLetter(let received, _) in batch.dropFirst(count).map(\.work) { intake.giveUp(received) }
+        batch.map { ($0, $0.work.answerWhenDurable) }.deliver()
+    }
+
+    /// The dead letters have taken their share of the spool. Notifications still find room.
+    private func shareRefused(_ error: SpoolError) {
+        guard line.withLock({ $0.shareComplaint.isDue("\(error.code)") }) else { return }
+        intake.log.error("no more dead letters are kept until PostgreSQL is back", ["error": "\(error)"])
+    }
+}
+
+extension Submission.Work {
+    /// Whose room it takes in the spool.
+    fileprivate var share: Spool.Share {
+        switch self {
+        case .notification: .notifications
+        case .deadLetter(let received, _): received.isVerified ? .letters : .unverified
+        }
+    }
+
+    fileprivate var tokenDigest: [UInt8] {
+        switch self {
+        case .notification(let received):
+            let token = received.notification.token
+            return SHA256.digest(token.span)
+        case .deadLetter(let received, _):
+            return received.tokenDigest
+        }
+    }
+}
 
 /// The spool's directory, as the writer looks after it.
 extension NotificationWriter {
@@ -62,6 +152,7 @@ extension NotificationWriter {
     func report(_ setAside: [Spool.SetAside]) {
         for file in setAside {
             intake.metrics.spoolFilesSetAside.increment(file.reason.rawValue)
+            intake.durable.forgetAll()
             intake.log.error(
                 "a file in the spool directory was set aside; look at it, and remove it when nothing in it is needed",
                 ["file": file.path, "reason": file.reason.rawValue]

@@ -19,7 +19,7 @@ extension NotificationWriter {
                 return await giveUp(connection, error, rest)
             }
         }
-        for batch in rest {
+        for batch in rest.map(answerDurable) where !batch.isEmpty {
             if let connection = line.withLock({ $0.connection }) {
                 await store(batch, on: connection)
             } else {
@@ -152,6 +152,7 @@ extension NotificationWriter {
             line.noteStored(settled)
             line.partitions.ensured(partitions.missing(for: batch))
         }
+        intake.remember(settled)
         settled.map { ($0.submission, $0.answer) }.deliver()
         reportRejected(settled)
         intake.measure(settled, since: start)

@@ -35,6 +35,7 @@ public final class NotificationWriter: Sendable {
         var refusalComplaint = Complaint()
         var rejectionComplaint = Complaint()
         var unreadComplaint = Complaint()
+        var shareComplaint = Complaint()
     }
 
     /// Something that the database has to be told.
@@ -106,36 +107,25 @@ public final class NotificationWriter: Sendable {
 
     // MARK: - Without PostgreSQL
 
-    /// Answers a batch from the spool, or 503.
-    func spool(_ batch: [Submission]) async {
-        guard let spool = intake.spool else { return answerUnavailable(batch) }
-        do {
-            try await spool.append(batch.map { SpoolRecord($0) })
-        } catch {
-            spoolFailed(error)
-            return answerUnavailable(batch)
-        }
-        batch.map { ($0, $0.work.answerWhenDurable) }.deliver()
-        intake.metrics.spooled.increment(by: batch.count)
-        spoolSucceeded()
-    }
-
     /// Answers 503, and takes back what was reserved.
-    func answerUnavailable(_ batch: [Submission]) {
+    ///
+    /// - Parameter answer: nil: that nothing can be stored at present.
+    func answerUnavailable(_ batch: [Submission], _ answer: Answer? = nil) {
         for case .deadLetter(let letter, _) in batch.map(\.work) {
             intake.giveUp(letter)
         }
-        let answer: Answer =
+        let usual: Answer =
             intake.isClosed
             ? .unavailable(.shuttingDown, retryAfterSeconds: 5)
             : .unavailable(.databaseUnavailable, retryAfterSeconds: 5)
+        let answer = answer ?? usual
         batch.map { ($0, answer) }.deliver()
     }
 }
 
 extension Submission.Work {
     /// What to answer once it is durable.
-    fileprivate var answerWhenDurable: Answer {
+    var answerWhenDurable: Answer {
         switch self {
         case .notification: .acknowledged
         case .deadLetter(_, let answer): answer

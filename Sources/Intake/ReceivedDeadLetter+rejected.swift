@@ -9,8 +9,6 @@ extension ReceivedDeadLetter {
         let token = received.notification.token
         self.init(
             .storeRejected(received.notification, detail: "PostgreSQL refused it (\(error.refusal))."),
-            // The body is not carried along for what is expected to be stored; the token is all of it that matters.
-            body: token,
             tokenDigest: SHA256.digest(token.span),
             receivedAt: received.receivedAt
         )

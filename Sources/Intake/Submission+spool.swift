@@ -17,7 +17,7 @@ extension SpoolRecord {
             self.init(
                 receivedAt: received.receivedAt.microseconds,
                 keyID: received.letter.verifiedKeyID,
-                body: received.body
+                body: received.letter.token
             )
         }
     }
@@ -58,7 +58,6 @@ extension Submission {
     private static func letter(_ letter: DeadLetter, _ record: SpoolRecord) -> Work {
         let received = ReceivedDeadLetter(
             letter,
-            body: record.body,
             tokenDigest: SHA256.digest(letter.token.span),
             receivedAt: WallTime(microseconds: record.receivedAt)
         )

@@ -19,6 +19,28 @@ public final class Spool: Sendable {
         let counts: [Int]
     }
 
+    /// Whose room records take. What may be thrown away without loss to a notification can't take its room.
+    public enum Share: Sendable, CaseIterable {
+        /// Notifications, which may take all of it.
+        case notifications
+        /// Dead letters that Apple signed. With the unverified ones they take a tenth at most.
+        case letters
+        /// Dead letters of which nothing is verified. Any sender can cause them, so they take a twentieth at most.
+        case unverified
+
+        /// Those that can't have all of it.
+        static let limited = [letters, unverified]
+
+        /// Of how many parts of the spool it may take one, and together with which others.
+        fileprivate var bounds: [(divisor: Int64, shares: [Share])] {
+            switch self {
+            case .notifications: []
+            case .letters: [(10, Self.limited)]
+            case .unverified: [(10, Self.limited), (20, [.unverified])]
+            }
+        }
+    }
+
     /// Which files are meant.
     public enum Part: Sendable {
         /// Those that wait for the database.
@@ -102,14 +124,17 @@ public final class Spool: Sendable {
 
     /// Makes records durable.
     ///
-    /// - Throws: `full`, `failed`, and what opening throws when the directory was replaced. Nothing is kept then.
-    public func append(_ records: [SpoolRecord]) async throws(SpoolError) {
+    /// - Parameter share: whose room they take.
+    /// - Throws: `full`, `shareFull`, `failed`, and what opening throws when the directory was replaced. Nothing is kept
+    ///   then.
+    public func append(_ records: [SpoolRecord], share: Share = .notifications) async throws(SpoolError) {
         try await onThread { () throws(SpoolError) in
             let bytes = SpoolFile.encoded(records)
             let size = Int64(bytes.count)
+            try self.checkShare(share, for: size)
             self.wanted.store(max(size, Self.leastRoom), ordering: .relaxed)
             try self.checkRoom(for: size)
-            let name = self.index.withLock { $0.nextName(now: Self.now()) }
+            let name = self.index.withLock { $0.nextName(now: Self.now(), share: share) }
             try self.directory.write(bytes, as: name)
             self.index.withLock { $0.added(SpoolIndex.File(name: name, size: size)) }
         }
@@ -187,13 +212,16 @@ public final class Spool: Sendable {
             for (name, count) in zip(batch.files, batch.counts) {
                 let kept = (first..<first + count).filter(refused.contains)
                 first += count
-                if count == 1, kept.count == 1, SpoolIndex.File(name: name, size: 0).isRefused {
+                let file = SpoolIndex.File(name: name, size: 0)
+                if count == 1, kept.count == 1, file.isRefused {
                     self.index.withLock { $0.postponed([name]) }
                     continue
                 }
                 for position in kept {
                     let bytes = SpoolFile.encoded([batch.records[position]])
-                    let apart = self.index.withLock { $0.nextName(now: Self.now(), isRefused: true) }
+                    let apart = self.index.withLock {
+                        $0.nextName(now: Self.now(), share: file.share, isRefused: true)
+                    }
                     try self.directory.write(bytes, as: apart)
                     self.index.withLock { $0.added(SpoolIndex.File(name: apart, size: Int64(bytes.count))) }
                 }
@@ -217,6 +245,18 @@ public final class Spool: Sendable {
         let bytes = bytes
         guard bytes + size <= limit else {
             throw SpoolError(.full, "the spool \(directory.path) holds \(bytes) bytes of \(limit), its limit")
+        }
+    }
+
+    private func checkShare(_ share: Share, for size: Int64) throws(SpoolError) {
+        for (divisor, shares) in share.bounds {
+            let bytes = index.withLock { $0.bytes(of: shares) }
+            guard bytes + size <= limit / divisor else {
+                throw SpoolError(
+                    .shareFull,
+                    "dead letters take \(bytes) bytes of the spool \(directory.path), their share of its \(limit)"
+                )
+            }
         }
     }
 

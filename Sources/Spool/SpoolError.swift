@@ -8,6 +8,8 @@ public struct SpoolError: Error, Sendable, Equatable, CustomStringConvertible {
         case inUse = "in-use"
         /// The limit is reached.
         case full
+        /// What such records may take of the limit is taken.
+        case shareFull = "share-full"
         /// The system refuses to write, read or list at present: a full disk, too few file descriptors, missing rights.
         case failed
     }

@@ -4,6 +4,14 @@ struct SpoolIndex {
     struct File: Equatable {
         let name: String
         let size: Int64
+        /// Whose room it takes.
+        let share: Spool.Share
+
+        init(name: String, size: Int64) {
+            self.name = name
+            self.size = size
+            share = Spool.Share.limited.first { name.contains(SpoolIndex.mark($0)) } ?? .notifications
+        }
 
         /// Whether it holds one record that the database refused while it took others.
         var isRefused: Bool { name.hasSuffix(refusedSuffix) }
@@ -17,10 +25,16 @@ struct SpoolIndex {
     ///
     /// - Parameters:
     ///   - now: microseconds since 1970.
+    ///   - share: whose room the file takes.
     ///   - isRefused: it is to hold what the database refused while it took others.
-    mutating func nextName(now: Int64, isRefused: Bool = false) -> String {
+    mutating func nextName(now: Int64, share: Spool.Share = .notifications, isRefused: Bool = false) -> String {
         lastStamp = max(now, lastStamp + 1)
-        return Self.name(lastStamp) + (isRefused ? Self.refusedSuffix : Self.suffix)
+        return Self.name(lastStamp) + Self.mark(share) + (isRefused ? Self.refusedSuffix : Self.suffix)
+    }
+
+    /// What the files of some shares hold, in bytes.
+    func bytes(of shares: [Spool.Share]) -> Int64 {
+        files.reduce(0) { shares.contains($1.share) ? $0 + $1.size : $0 }
     }
 
     /// A file was written.
@@ -72,10 +86,23 @@ struct SpoolIndex {
         return String(repeating: "0", count: max(0, digits - number.utf8.count)) + number
     }
 
+    /// What the name of a file says about its share.
+    private static func mark(_ share: Spool.Share) -> String {
+        switch share {
+        case .notifications: ""
+        case .letters: ".letters"
+        case .unverified: ".unverified"
+        }
+    }
+
     private static func stamp(_ name: String) -> Int64? {
         let suffix = name.hasSuffix(refusedSuffix) ? refusedSuffix : suffix
-        guard name.utf8.count == digits + suffix.utf8.count, name.hasSuffix(suffix) else { return nil }
-        let number = name.dropLast(suffix.count)
+        guard name.hasSuffix(suffix) else { return nil }
+        var number = name.dropLast(suffix.count)
+        if let share = Spool.Share.limited.first(where: { number.hasSuffix(mark($0)) }) {
+            number = number.dropLast(mark(share).count)
+        }
+        guard number.utf8.count == digits else { return nil }
         guard number.utf8.allSatisfy({ UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }) else { return nil }
         return Int64(number).flatMap { $0 <= lastPossibleStamp ? $0 : nil }
     }

@@ -26,7 +26,6 @@ struct DeadLetterOperationTests {
                         verifiedKeyID: "k",
                         token: [UInt8(index)]
                     ),
-                    body: [UInt8(index)],
                     tokenDigest: [UInt8](repeating: UInt8(index), count: 32),
                     receivedAt: .at(60 * index)
                 )

@@ -22,7 +22,6 @@ struct DeadLetterTests {
                 verifiedKeyID: key,
                 token: bytes
             ),
-            body: bytes,
             tokenDigest: [UInt8](repeating: bytes.first ?? 0, count: 32),
             receivedAt: .at(0)
         )

@@ -145,7 +145,6 @@ struct ErasureTests {
                 try Notifications.ensurePartitions(from: .at(-50 * 86_400), through: .at(0), in: session)
                 let letter = ReceivedDeadLetter(
                     .keysUnavailable(token: token),
-                    body: token,
                     tokenDigest: [UInt8](repeating: 1, count: 32),
                     receivedAt: received.receivedAt
                 )

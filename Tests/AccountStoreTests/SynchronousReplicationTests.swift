@@ -56,7 +56,6 @@ struct SynchronousReplicationTests {
                 )
                 let received = ReceivedDeadLetter(
                     letter,
-                    body: [1],
                     tokenDigest: [UInt8](repeating: 1, count: 32),
                     receivedAt: .at(0)
                 )

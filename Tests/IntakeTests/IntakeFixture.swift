@@ -216,6 +216,11 @@ struct IntakeFixture {
         return SimulatedApple.body(token: try (signer ?? apple).token(for: event))
     }
 
+    /// The token in a body of the simulator's.
+    static func token(in body: String) -> String {
+        String(body.dropFirst(#"{"payload":""#.count).dropLast(2))
+    }
+
     /// Rows of one text column.
     func texts(_ sql: String) async throws -> [String] {
         try await connection.withSession { session throws(PostgresError) in

@@ -69,7 +69,7 @@ struct KeyAndDeadLetterTests {
             let reasons = try await fixture.texts("SELECT reason FROM siwa.dead_letters ORDER BY reason")
             #expect(reasons == ["malformed-claims", "unknown-audience", "unknown-event-type"])
             let kept = try await fixture.texts("SELECT convert_from(body, 'UTF8') FROM siwa.dead_letters")
-            #expect(kept.sorted() == bodies.sorted())
+            #expect(kept.sorted() == bodies.map { IntakeFixture.token(in: $0) }.sorted())
         }
     }
 

@@ -54,6 +54,41 @@ struct SpoolTests {
         #expect(try directory.names.count == 1)
     }
 
+    @Test("Dead letters take no more than a tenth of the limit, of which nothing unverified takes more than half.")
+    func shares() async throws {
+        let directory = try TemporaryDirectory()
+        let spool = try Spool(directory: directory.path, limit: 100_000)
+        func taken(_ share: Spool.Share) async throws -> Int64 {
+            let before = spool.bytes
+            var error: SpoolError?
+            while error == nil {
+                do throws(SpoolError) {
+                    try await spool.append([record(1, bytes: 500)], share: share)
+                } catch let refusal {
+                    error = refusal
+                }
+            }
+            #expect(error?.code == (share == .notifications ? .full : .shareFull))
+            return spool.bytes - before
+        }
+        #expect(4_000...5_000 ~= (try await taken(.unverified)))
+        #expect(4_500...6_000 ~= (try await taken(.letters)))
+        #expect(spool.bytes <= 10_000)
+        #expect(try await taken(.unverified) == 0)
+        // A later process counts the same.
+        spool.unlock()
+        let next = try Spool(directory: directory.path, limit: 100_000)
+        #expect(try await next.scan().isEmpty)
+        await #expect(throws: SpoolError.self) { try await next.append([record(1, bytes: 500)], share: .letters) }
+        // What the database refuses keeps its share.
+        let batch = try await next.oldest(atMost: 100).batch
+        try await next.setApart(Set(batch.records.indices), of: batch)
+        #expect(next.holds(.refused) && !next.holds(.waiting))
+        await #expect(throws: SpoolError.self) { try await next.append([record(1, bytes: 500)], share: .letters) }
+        try await next.append([record(1, bytes: 80_000)])
+        #expect(try directory.names.allSatisfy(SpoolIndex.isName))
+    }
+
     @Test("Over the limit nothing is taken, and everything is again once there is room.")
     func limit() async throws {
         let directory = try TemporaryDirectory()

@@ -41,7 +41,6 @@ struct DeadLetterCommandTests {
                 verifiedKeyID: "gone",
                 token: token
             ),
-            body: token,
             tokenDigest: SHA256.digest(token.span),
             receivedAt: received
         )

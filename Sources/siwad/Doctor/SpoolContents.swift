@@ -33,9 +33,10 @@ struct SpoolContents: Sendable, Equatable {
         for name in names {
             // Its name is the microsecond at which it was written.
             let stamp = name.prefix { $0 != "." }
-            switch (Int64(stamp), name.dropFirst(stamp.count)) {
-            case (let stamp?, ".spool"): waiting.add("\(directory)/\(name)", writtenAt: stamp)
-            case (let stamp?, ".refused.spool"): refused.add("\(directory)/\(name)", writtenAt: stamp)
+            switch Int64(stamp) {
+            case let stamp? where name.hasSuffix(".refused.spool"):
+                refused.add("\(directory)/\(name)", writtenAt: stamp)
+            case let stamp? where name.hasSuffix(".spool"): waiting.add("\(directory)/\(name)", writtenAt: stamp)
             default: if name.hasSuffix(".corrupt") || name.hasSuffix(".foreign") { setAside += 1 }
             }
         }

@@ -103,7 +103,7 @@ struct DeadLetterPage {
     private var facts: [(name: String, text: String)] {
         var received = "\(letter.receivedAt.column) UTC"
         if letter.deliveries > 1 {
-            received += ", \(letter.deliveries) times until \(letter.lastReceivedAt.column) UTC"
+            received += ", at least \(letter.deliveries) times until \(letter.lastReceivedAt.column) UTC"
         }
         var facts = [("received", received)]
         let named = [
