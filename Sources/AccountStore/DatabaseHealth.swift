@@ -74,9 +74,9 @@ public enum DatabaseHealth {
         return OpenLetters(counts: counts, oldest: oldest)
     }
 
-    /// When a daemon last kept Apple's key set; nil: never.
-    public static func keysKeptAt(in session: borrowing Session) throws(PostgresError) -> WallTime? {
-        try session.execute(keysKeptAt).optionalTime(0, 0)
+    /// When a daemon last kept the key set of a URL; nil: never.
+    public static func keysKeptAt(from url: String, in session: borrowing Session) throws(PostgresError) -> WallTime? {
+        try session.execute(keysKeptAt, Binds { $0.append(url) }).optionalTime(0, 0)
     }
 
     /// Whether PUBLIC, and so every role, may create objects in the schema `public`.
@@ -133,5 +133,5 @@ public enum DatabaseHealth {
             """
     )
 
-    private static let keysKeptAt = Statement(once: "SELECT max(last_seen) FROM siwa.signing_keys")
+    private static let keysKeptAt = Statement(once: "SELECT max(last_seen) FROM siwa.signing_keys WHERE url = $1")
 }

@@ -11,7 +11,7 @@ public struct ClaimedDeadLetter: Sendable, Equatable {
     public let receivedAt: WallTime
     /// The key that verified it at receipt; nil: it was never verified.
     public let verifiedKeyID: String?
-    /// The body of its request; empty once it was erased.
+    /// The compact JWS, or the request's body that held it; empty once it was erased.
     public let body: [UInt8]
 }
 
@@ -47,6 +47,28 @@ public struct FailedDeadLetter: Sendable, Equatable {
 }
 
 extension DeadLetters {
+    /// The ids of all open letters without a verified signature.
+    public static func unverified(in session: borrowing Session) throws(PostgresError) -> [Int64] {
+        try session.execute(unverified).map { (rows, row) throws(PostgresError) in try rows.int64(row, 0) }
+    }
+
+    /// Those of some letters that are open, for looking at them: no lock is taken.
+    public static func open(ids: [Int64], in session: borrowing Session) throws(PostgresError) -> [ClaimedDeadLetter] {
+        try claimed(try session.execute(openOnes, Binds { $0.append(array: ids) }))
+    }
+
+    private static let unverified = Statement(
+        once: "SELECT id FROM siwa.dead_letters WHERE status = 'open' AND reason = 'keys-unavailable' ORDER BY id"
+    )
+
+    private static let openOnes = Statement(
+        once: """
+            SELECT id, reason, received_at, verified_kid, body FROM siwa.dead_letters
+            WHERE id = ANY ($1) AND status = 'open'
+            ORDER BY id
+            """
+    )
+
     /// Takes the next open letters that match, by their ids, and leaves out those that another transaction holds: so
     /// several operators share the work.
     ///
@@ -71,7 +93,11 @@ extension DeadLetters {
         )
         let rows = try transaction.execute(statement, conditions.binds)
         try transaction.execute(script: planningAsBefore)
-        return try rows.map { (rows, row) throws(PostgresError) in
+        return try claimed(rows)
+    }
+
+    private static func claimed(_ rows: borrowing Rows) throws(PostgresError) -> [ClaimedDeadLetter] {
+        try rows.map { (rows, row) throws(PostgresError) in
             guard let reason = DeadLetterReason(rawValue: try rows.string(row, 1)) else {
                 throw PostgresError(
                     .decoding,

@@ -54,6 +54,30 @@ extension DeadLetters {
         return try resolve(filter, .discarded, isAlone, change, after...through, limit, [note], in: session)
     }
 
+    /// Deletes letters without a verified signature that `operatorName` discarded, but for the latest.
+    public static func deleteUnverified(
+        discardedBy operatorName: String,
+        sparing count: Int,
+        in session: borrowing Session
+    ) throws(PostgresError) {
+        let binds = Binds {
+            $0.append(operatorName)
+            $0.append(Int64(clamping: count))
+        }
+        _ = try session.execute(deleteUnverified, binds)
+    }
+
+    private static let deleteUnverified = Statement(
+        once: """
+            WITH discarded AS MATERIALIZED (
+                SELECT id FROM siwa.dead_letters
+                WHERE status = 'discarded' AND reason = 'keys-unavailable' AND verified_kid IS NULL AND resolved_by = $1
+            )
+            DELETE FROM siwa.dead_letters
+            WHERE id = ANY (ARRAY(SELECT id FROM discarded ORDER BY id DESC OFFSET $2))
+            """
+    )
+
     /// Changes the next letters that match.
     ///
     /// - Parameters:

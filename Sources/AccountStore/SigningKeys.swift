@@ -1,8 +1,22 @@
 public import AppleNotifications
 public import Postgres
 
-/// Every key that Apple's key set ever held (`siwa.signing_keys`).
+/// Every key that Apple's key set ever held (`siwa.signing_keys`), each under the URL that it was fetched from.
 public enum SigningKeys {
+    /// Which of the kept keys count.
+    public struct Trust: Sendable, Equatable {
+        /// Where the key set is that is in force. A key that another URL served says nothing about Apple.
+        public let url: String
+        /// How long a key counts that no fetch confirms, by the database's clock.
+        public let maximumAge: Duration
+
+        /// Trust in the key set of a URL.
+        public init(url: String, maximumAge: Duration) {
+            self.url = url
+            self.maximumAge = maximumAge
+        }
+    }
+
     /// One kept key.
     public struct Kept: Sendable, Equatable {
         /// The key's `kid`.
@@ -17,25 +31,18 @@ public enum SigningKeys {
         }
     }
 
-    /// Keeps the keys of a set that was fetched just now. A key that is known is marked as seen.
+    /// Keeps the keys of a set that was fetched from `url` just now. A key that is known is marked as seen.
     ///
     /// - Parameter keys: `kid` and JSON Web Key of each; every `kid` once.
-    public static func keep(_ keys: [Kept], in session: borrowing Session) throws(PostgresError) {
+    public static func keep(_ keys: [Kept], from url: String, in session: borrowing Session) throws(PostgresError) {
         _ = try session.execute(
             keep,
             Binds { binds in
+                binds.append(url)
                 binds.appendTexts(keys.count) { keys[$0].keyID }
                 binds.appendTexts(keys.count) { keys[$0].jwk }
             }
         )
-    }
-
-    /// The keys of the set that was fetched last: those that a start without Apple goes on with. Older ones verify only
-    /// what was received while they were current.
-    public static func latestSet(in session: borrowing Session) throws(PostgresError) -> [Kept] {
-        try session.execute(latestSet).map { (rows, row) throws(PostgresError) in
-            Kept(keyID: try rows.string(row, 0), jwk: try rows.string(row, 1))
-        }
     }
 
     /// A key with the time until which it was seen.
@@ -46,9 +53,21 @@ public enum SigningKeys {
         public let lastSeenAt: WallTime
     }
 
-    /// Every key that was ever seen.
-    public static func all(in session: borrowing Session) throws(PostgresError) -> [Seen] {
-        try session.execute(all).map { (rows, row) throws(PostgresError) in
+    /// The keys of the set that was fetched last: those that a start without Apple goes on with. Older ones verify only
+    /// what was received while they were current.
+    public static func latestSet(_ trust: Trust, in session: borrowing Session) throws(PostgresError) -> [Seen] {
+        let seen = try all(trust, in: session)
+        let latest = seen.map(\.lastSeenAt).max()
+        return seen.filter { $0.lastSeenAt == latest }
+    }
+
+    /// Every key that counts.
+    public static func all(_ trust: Trust, in session: borrowing Session) throws(PostgresError) -> [Seen] {
+        let binds = Binds {
+            $0.append(trust.url)
+            $0.append(trust.maximumAge.components.seconds)
+        }
+        return try session.execute(all, binds).map { (rows, row) throws(PostgresError) in
             Seen(
                 key: Kept(keyID: try rows.string(row, 0), jwk: try rows.string(row, 1)),
                 lastSeenAt: try rows.time(row, 2)
@@ -56,21 +75,19 @@ public enum SigningKeys {
         }
     }
 
-    private static let all = Statement(once: "SELECT kid, jwk::text, last_seen FROM siwa.signing_keys ORDER BY kid")
-
-    private static let keep = Statement(
+    private static let all = Statement(
         once: """
-            INSERT INTO siwa.signing_keys AS k (kid, jwk)
-            SELECT n.kid, n.jwk::jsonb FROM unnest($1::text[], $2::text[]) AS n (kid, jwk) ORDER BY n.kid
-            ON CONFLICT (kid) DO UPDATE SET jwk = excluded.jwk, last_seen = excluded.last_seen
+            SELECT kid, jwk::text, last_seen FROM siwa.signing_keys
+            WHERE url = $1 AND last_seen > now() - $2 * interval '1 second'
+            ORDER BY kid
             """
     )
 
-    private static let latestSet = Statement(
+    private static let keep = Statement(
         once: """
-            SELECT kid, jwk::text FROM siwa.signing_keys
-            WHERE last_seen = (SELECT max(last_seen) FROM siwa.signing_keys)
-            ORDER BY kid
+            INSERT INTO siwa.signing_keys AS k (url, kid, jwk)
+            SELECT $1, n.kid, n.jwk::jsonb FROM unnest($2::text[], $3::text[]) AS n (kid, jwk) ORDER BY n.kid
+            ON CONFLICT (url, kid) DO UPDATE SET jwk = excluded.jwk, last_seen = excluded.last_seen
             """
     )
 }

@@ -4,19 +4,22 @@ struct KeyIDMemory: Sendable {
     /// Names remembered in each of the two sets, at most.
     static let limit = 1_024
 
-    /// Least time between two fetches that unknown names cause.
+    /// The time after which one more fetch may be caused by an unknown name.
     private let floor: Duration
+    /// Fetches that unknown names may cause in a row after a quiet time.
+    private let burst: Int
     /// Asked for and not settled.
     private var asked: Set<String> = []
     /// Known to be absent since ``absentSince``, for as long as the floor.
     private var absent: Set<String> = []
     private var absentSince: ContinuousClock.Instant?
-    /// When the last fetch began that an unknown name caused.
-    private var lastCaused: ContinuousClock.Instant?
+    /// When the bucket of fetches is full again; nil: it never was used.
+    private var fullAt: ContinuousClock.Instant?
 
-    /// A memory of nothing.
-    init(floor: Duration) {
+    /// A memory of nothing, with a full bucket.
+    init(floor: Duration, burst: Int = 1) {
         self.floor = max(floor, .zero)
+        self.burst = max(burst, 1)
     }
 
     /// Somebody asked for a key that isn't there.
@@ -33,9 +36,9 @@ struct KeyIDMemory: Sendable {
         return asked
     }
 
-    /// A fetch begins that an unknown name causes.
+    /// A fetch begins that an unknown name causes: it is taken from the bucket.
     mutating func causedFetch(at now: ContinuousClock.Instant) {
-        lastCaused = now
+        fullAt = max(fullAt ?? now, now) + floor
     }
 
     /// A fetch that began at `began` succeeded, and of the names it was to settle lacks these; the first ones count most.
@@ -60,10 +63,16 @@ struct KeyIDMemory: Sendable {
         absent(at: now).contains(kid)
     }
 
+    /// When an unknown name may cause a fetch; nil when it may already.
+    func fetchAllowedAt(_ now: ContinuousClock.Instant) -> ContinuousClock.Instant? {
+        guard let fullAt else { return nil }
+        let allowedAt = fullAt - floor * (burst - 1)
+        return now < allowedAt ? allowedAt : nil
+    }
+
     /// Whole seconds until an unknown name may cause a fetch, at least 1; nil when it may already.
     func secondsUntilFetchAllowed(at now: ContinuousClock.Instant) -> Int? {
-        guard let lastCaused, now < lastCaused + floor else { return nil }
-        return now.duration(to: lastCaused + floor).secondsRoundedUp
+        fetchAllowedAt(now).map { now.duration(to: $0).secondsRoundedUp }
     }
 }
 

@@ -7,8 +7,10 @@ public struct KeySet: Sendable {
     public let keys: [JSONWebKey]
     /// Names of keys that Apple's set has and that can't be used: they are not absent. None is also in ``keys``.
     public let unusable: Set<String>
-    /// When Apple's endpoint said so; nil for keys that were kept from an earlier run.
+    /// When Apple's endpoint was asked for it; nil for keys that were kept from an earlier run.
     public let fetchedAt: WallTime?
+    /// When Apple's endpoint last had these keys, in this run or an earlier one; nil where that is not known.
+    public let confirmedAt: WallTime?
     /// Tells this set from every other one made in this process; later ones have higher numbers. What is prepared for a
     /// set is kept under it.
     public let version: Int
@@ -19,11 +21,19 @@ public struct KeySet: Sendable {
     private static let lastVersion = Atomic<Int>(0)
 
     /// A snapshot of `keys`; of several with the same `kid` the first counts.
-    public init(_ keys: [JSONWebKey], unusable: some Sequence<String> = [], fetchedAt: WallTime?) {
+    ///
+    /// - Parameter confirmedAt: for keys that were kept from an earlier run.
+    public init(
+        _ keys: [JSONWebKey],
+        unusable: some Sequence<String> = [],
+        fetchedAt: WallTime?,
+        confirmedAt: WallTime? = nil
+    ) {
         var names: Set<String> = []
         self.keys = keys.filter { names.insert($0.keyID).inserted }
         self.unusable = Set(unusable).subtracting(names)
         self.fetchedAt = fetchedAt
+        self.confirmedAt = fetchedAt ?? confirmedAt
         self.version = Self.lastVersion.add(1, ordering: .relaxed).newValue
     }
 

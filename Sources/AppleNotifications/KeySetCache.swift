@@ -3,13 +3,14 @@
 /// A state machine and nothing else: inputs are methods in the past tense, the caller carries out the action that comes
 /// back. Times are passed in and only compared with each other. The rules:
 /// - One fetch at a time; everybody who wants a key that the set lacks waits for the one under way.
-/// - An unknown `kid` causes a fetch at most once per `floor`, so that a forger can't turn us against Apple. Refreshes on
-///   schedule don't count for the floor.
+/// - Unknown `kid`s cause as many fetches as a token bucket allows: `burst` in a row, and one more per `floor`. So a forger
+///   can't turn us against Apple, and holds up a new key for no longer than `floor`: a `kid` that the bucket turns away
+///   is asked for as soon as the bucket allows it. Refreshes on schedule don't count for the bucket.
 /// - A key is known to be absent when a fetch that *began* after somebody asked for it succeeded without it. A fetch
 ///   that was under way already may show the set as it was before: it settles nothing about that key. It stays known
 ///   for a floor from that beginning, and from the beginning of each fetch within it that lacks the key as well.
 /// - A key that the set has but that can't be used is not absent: the publisher may mend it, so it is asked for again.
-/// - A fetch that fails or brings no key keeps the last good set.
+/// - A fetch that fails or brings no key keeps the last good set, for as long as `maximumAge` since it was confirmed.
 public struct KeySetCache: Sendable {
     /// Waiting for a key at most; beyond that the answer is `keysUnavailable`.
     public static let maximumWaiters = 8_192
@@ -22,6 +23,9 @@ public struct KeySetCache: Sendable {
     /// The set in force: the last good one, before that the persisted one, before that none.
     public private(set) var keys: KeySet
     private let refreshInterval: Duration
+    private let maximumAge: Duration
+    /// When ``keys`` are too old to be believed.
+    private var trustedUntil: ContinuousClock.Instant?
     private var state: State
 
     private enum State {
@@ -36,6 +40,11 @@ public struct KeySetCache: Sendable {
         /// Fetches that failed since the last one that succeeded.
         let failures: Int
         let refreshDueAt: ContinuousClock.Instant
+        /// When the bucket allows the fetch for the names that it turned away; nil: it turned none away.
+        var owedAt: ContinuousClock.Instant?
+
+        /// When the next fetch is due, for either cause.
+        var dueAt: ContinuousClock.Instant { min(refreshDueAt, owedAt ?? refreshDueAt) }
     }
 
     /// One fetch under way.
@@ -94,17 +103,26 @@ public struct KeySetCache: Sendable {
     ///
     /// - Parameters:
     ///   - refresh: from a successful fetch to the next on schedule; at least 100 ms.
-    ///   - floor: least time between two fetches caused by unknown keys.
-    public init(refresh: Duration, floor: Duration, start: ContinuousClock.Instant) {
+    ///   - floor: the time after which unknown keys may cause one more fetch.
+    ///   - burst: fetches that unknown keys may cause in a row after a quiet time.
+    ///   - maximumAge: how long a set is believed that is not confirmed by another fetch.
+    public init(
+        refresh: Duration,
+        floor: Duration,
+        burst: Int = 1,
+        maximumAge: Duration = .seconds(30 * 86_400),
+        start: ContinuousClock.Instant
+    ) {
         self.keys = .none
         self.refreshInterval = max(refresh, .milliseconds(100))
-        self.state = .idle(Idle(memory: KeyIDMemory(floor: floor), failures: 0, refreshDueAt: start))
+        self.maximumAge = maximumAge
+        self.state = .idle(Idle(memory: KeyIDMemory(floor: floor, burst: burst), failures: 0, refreshDueAt: start))
     }
 
     /// When ``refreshDue(at:)`` is worth calling; nil while a fetch is under way and after the stop.
     public var refreshDueAt: ContinuousClock.Instant? {
         switch state {
-        case .idle(let idle): idle.refreshDueAt
+        case .idle(let idle): idle.dueAt
         case .fetching, .stopped: nil
         }
     }
@@ -123,9 +141,17 @@ public struct KeySetCache: Sendable {
 extension KeySetCache {
     /// The keys of earlier runs were read from the database. They serve until a fetch succeeds and never replace one.
     ///
+    /// - Parameter age: the time since they were confirmed.
     /// - Returns: who can go on, having waited for one of these keys.
-    public mutating func persistedKeysLoaded(_ persisted: KeySet) -> [Resolution] {
-        if keys.fetchedAt == nil { keys = persisted }
+    public mutating func persistedKeysLoaded(
+        _ persisted: KeySet,
+        age: Duration,
+        at now: ContinuousClock.Instant
+    ) -> [Resolution] {
+        if keys.fetchedAt == nil, age < maximumAge {
+            keys = persisted
+            trustedUntil = now + (maximumAge - age)
+        }
         switch takeState() {
         case .idle(let idle):
             state = .idle(idle)
@@ -159,6 +185,7 @@ extension KeySetCache {
             }
             if let seconds = idle.memory.secondsUntilFetchAllowed(at: now) {
                 idle.memory.asked(for: kid)
+                idle.owedAt = idle.memory.fetchAllowedAt(now)
                 state = .idle(idle)
                 return .answer(.keysUnavailable(retryAfterSeconds: seconds))
             }
@@ -186,12 +213,14 @@ extension KeySetCache {
 
     /// The time came that ``refreshDueAt`` named.
     public mutating func refreshDue(at now: ContinuousClock.Instant) -> RefreshDueAction {
+        forgetKeys(tooOldAt: now)
         switch takeState() {
-        case .idle(let idle):
-            guard now >= idle.refreshDueAt else {
+        case .idle(var idle):
+            guard now >= idle.dueAt else {
                 state = .idle(idle)
                 return .none
             }
+            if now < idle.refreshDueAt { idle.memory.causedFetch(at: now) }
             state = .fetching(Fetching(memory: idle.memory, failures: idle.failures, beginningAt: now))
             return .fetch
         case .fetching(let fetching):
@@ -212,6 +241,7 @@ extension KeySetCache {
             return .none
         case .fetching(let fetching):
             keys = fetched
+            trustedUntil = now + maximumAge
             let ending = Self.settled(fetching, by: fetched, at: now, refresh: refreshInterval)
             state = ending.next
             return ending.action
@@ -259,6 +289,13 @@ extension KeySetCache {
 // MARK: - What becomes of the waiters
 
 extension KeySetCache {
+    /// Keys that were not confirmed for too long are believed no more.
+    private mutating func forgetKeys(tooOldAt now: ContinuousClock.Instant) {
+        guard let trustedUntil, now >= trustedUntil else { return }
+        keys = .none
+        self.trustedUntil = nil
+    }
+
     /// The state, to be put back or replaced on every way out of an input. Taken rather than looked at, so that adding a
     /// waiter to thousands doesn't copy them.
     private mutating func takeState() -> State {
@@ -299,8 +336,9 @@ extension KeySetCache {
             )
         }
         resolutions += tell(.keysUnavailable(retryAfterSeconds: seconds), to: open)
+        let owedAt = open.isEmpty ? nil : memory.fetchAllowedAt(now)
         return Ending(
-            next: .idle(Idle(memory: memory, failures: 0, refreshDueAt: now + refresh)),
+            next: .idle(Idle(memory: memory, failures: 0, refreshDueAt: now + refresh, owedAt: owedAt)),
             action: FetchEndedAction(resolutions: resolutions, fetchesAgain: false)
         )
     }

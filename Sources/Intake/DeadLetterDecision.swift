@@ -36,13 +36,23 @@ public struct DeadLetterDecision: Sendable {
     private let filter: DeadLetterFilter
     private let operatorName: String
     private let note: String
+    private let target: String
 
     /// A decision about the letters that match.
-    public init(_ verb: Verb, _ filter: DeadLetterFilter, by operatorName: String, note: String) {
+    ///
+    /// - Parameter target: what the audit says that it was aimed at; nil: the filter.
+    public init(
+        _ verb: Verb,
+        _ filter: DeadLetterFilter,
+        by operatorName: String,
+        note: String,
+        target: String? = nil
+    ) {
         self.verb = verb
         self.filter = filter
         self.operatorName = operatorName
         self.note = note
+        self.target = target ?? filter.text
     }
 
     /// What matches at present; nil: nothing.
@@ -65,7 +75,7 @@ public struct DeadLetterDecision: Sendable {
         let action = OperatorAction(
             operatorName: operatorName,
             action: "dead-letters \(verb.rawValue)",
-            target: filter.text,
+            target: target,
             note: note,
             affected: selection.total
         )

@@ -1,6 +1,6 @@
-import AccountStore
+public import AccountStore
 public import AppleNotifications
-import JOSE
+public import JOSE
 public import Postgres
 
 /// Replays dead letters the way that live traffic goes, on a connection of its own.
@@ -14,27 +14,29 @@ public struct DeadLetterReplay: Sendable {
     /// effects that it would find in earnest.
     private static let rehearsedTogether = 8
 
-    private let settings: ConnectionSettings
     private let policy: NotificationPolicy
-    private let fetchKeys: @Sendable () async throws -> [UInt8]
+    private let trust: SigningKeys.Trust
+    private let fetchKeys: @Sendable () async throws -> [JSONWebKey]
     private let now: @Sendable () -> WallTime
 
-    /// A replay against this database and what is accepted at present.
+    /// A replay against what is accepted at present.
     ///
-    /// - Parameter fetchKeys: Apple's key set; asked for only when letters match that were never verified.
+    /// - Parameters:
+    ///   - trust: which of the kept keys count.
+    ///   - fetchKeys: Apple's key set; asked for only when letters match that were never verified.
     public init(
-        settings: ConnectionSettings,
         policy: NotificationPolicy,
-        fetchKeys: @escaping @Sendable () async throws -> [UInt8],
+        trust: SigningKeys.Trust,
+        fetchKeys: @escaping @Sendable () async throws -> [JSONWebKey],
         now: @escaping @Sendable () -> WallTime = { WallTime.now() }
     ) {
-        self.settings = settings
         self.policy = policy
+        self.trust = trust
         self.fetchKeys = fetchKeys
         self.now = now
     }
 
-    /// Replays the letters that match now. Writes the operator's action down before the first.
+    /// Replays the letters that match now, over a connection of its own. Writes the operator's action down before the first.
     ///
     /// - Parameter onProgress: called with what became of the letters of each transaction, once that is committed, and
     ///   with the report so far; and once before the first.
@@ -42,11 +44,12 @@ public struct DeadLetterReplay: Sendable {
     /// - Throws: `PostgresError`; `CancellationError` between two batches.
     public func run(
         _ run: ReplayRun,
+        connecting settings: ConnectionSettings,
         onProgress: ([LetterFate], ReplayReport) -> Void = { _, _ in }
     ) async throws -> ReplayReport? {
         let connection = try await PostgresConnection.connect(settings)
         do {
-            let report = try await replay(run, on: connection, onProgress)
+            let report = try await self.run(run, on: connection, onProgress: onProgress)
             await connection.close()
             return report
         } catch {
@@ -55,10 +58,11 @@ public struct DeadLetterReplay: Sendable {
         }
     }
 
-    private func replay(
+    /// As ``run(_:connecting:onProgress:)``, on a connection whose settings this changes.
+    func run(
         _ run: ReplayRun,
         on connection: PostgresConnection,
-        _ onProgress: ([LetterFate], ReplayReport) -> Void
+        onProgress: ([LetterFate], ReplayReport) -> Void = { _, _ in }
     ) async throws -> ReplayReport? {
         let selected = try await connection.withSession { session throws(PostgresError) in
             try DeadLetters.select(run.filter, status: .open, in: session)
@@ -200,12 +204,12 @@ public struct DeadLetterReplay: Sendable {
     }
 
     private func keys(on connection: PostgresConnection) async throws(PostgresError) -> ReplayKeys {
+        let trust = trust
         let kept = try await connection.withSession { session throws(PostgresError) in
-            try SigningKeys.all(in: session)
+            try SigningKeys.all(trust, in: session)
         }
         do {
-            let set = try JSONWebKeySet(parsing: try await fetchKeys())
-            return ReplayKeys(today: set.keys, kept: kept, problem: nil)
+            return ReplayKeys(today: try await fetchKeys(), kept: kept, problem: nil)
         } catch {
             return ReplayKeys(today: [], kept: kept, problem: "\(error)")
         }

@@ -9,15 +9,15 @@ public final class KeyRing: Sendable {
     public struct Source: Sendable {
         /// Fetches the key set; throws an error whose description names the cause.
         public var fetch: @Sendable () async throws -> [UInt8]
-        /// The JSON Web Keys that an earlier run kept; asked for again after an error.
-        public var persisted: @Sendable () async throws -> [JSONWebKey]
+        /// The keys that an earlier run kept, with the time at which they were confirmed; asked for again after an error.
+        public var persisted: @Sendable () async throws -> KeySet
         /// Keeps the keys of a set that was fetched; called again after an error, with these or newer ones.
         public var persist: @Sendable ([JSONWebKey]) async throws -> Void
 
         /// A source of these three.
         public init(
             fetch: @escaping @Sendable () async throws -> [UInt8],
-            persisted: @escaping @Sendable () async throws -> [JSONWebKey],
+            persisted: @escaping @Sendable () async throws -> KeySet,
             persist: @escaping @Sendable ([JSONWebKey]) async throws -> Void
         ) {
             self.fetch = fetch
@@ -46,10 +46,29 @@ public final class KeyRing: Sendable {
     /// One element, however many sets came that are to be kept.
     private let arrivals: AsyncStream<Void>
     private let arrival: AsyncStream<Void>.Continuation
+    /// Rings when the next fetch is due sooner than it was.
+    private let schedule = Alarm()
+    /// Rings when another set is in force.
+    let replacement = Alarm()
 
     /// A ring without keys; ``run()`` fills it.
-    public init(refresh: Duration, floor: Duration, source: Source, metrics: SiwadMetrics, log: Log) {
-        self.state = Mutex(State(cache: KeySetCache(refresh: refresh, floor: floor, start: .now)))
+    ///
+    /// - Parameters:
+    ///   - refresh: from a fetch to the next in the background.
+    ///   - floor: the time after which unknown keys may cause one more fetch.
+    ///   - burst: fetches that unknown keys may cause in a row.
+    ///   - maximumAge: how long a set is believed that is not confirmed by another fetch.
+    public init(
+        refresh: Duration,
+        floor: Duration,
+        burst: Int = 1,
+        maximumAge: Duration = .seconds(30 * 86_400),
+        source: Source,
+        metrics: SiwadMetrics,
+        log: Log
+    ) {
+        let cache = KeySetCache(refresh: refresh, floor: floor, burst: burst, maximumAge: maximumAge, start: .now)
+        self.state = Mutex(State(cache: cache))
         self.source = source
         self.metrics = metrics
         self.log = log
@@ -64,15 +83,17 @@ public final class KeyRing: Sendable {
     ///
     /// - Parameter bytes: how much memory `decided` holds on to until then.
     func want(_ kid: String, holding bytes: Int, decided: @escaping @Sendable (KeySetCache.Verdict) -> Void) {
-        let action = state.withLock { state in
+        let (action, isDueSooner) = state.withLock { state in
             state.lastWaiter += 1
+            let due = state.cache.refreshDueAt
             let action = state.cache.keyWanted(kid, waiter: state.lastWaiter, holding: bytes, at: .now)
             switch action {
             case .answer: break
             case .wait, .fetchAndWait: state.waiters[state.lastWaiter] = decided
             }
-            return action
+            return (action, state.cache.refreshDueAt != due)
         }
+        if isDueSooner { schedule.ring() }
         switch action {
         case .answer(let verdict): decided(verdict)
         case .wait: break
@@ -111,7 +132,10 @@ public final class KeyRing: Sendable {
         while keys.fetchedAt == nil {
             do {
                 let kept = try await source.persisted()
-                if !kept.isEmpty { settle { $0.persistedKeysLoaded(KeySet(kept, fetchedAt: nil)) } }
+                guard !kept.isEmpty, let confirmedAt = kept.confirmedAt else { return }
+                settle { $0.persistedKeysLoaded(kept, age: WallTime.now().duration(since: confirmedAt), at: .now) }
+                if keys.version == kept.version { metrics.keysFetchedAt.set(confirmedAt.seconds) }
+                replacement.ring()
                 return
             } catch {
                 guard !Task.isCancelled, keys.fetchedAt == nil else { return }
@@ -155,14 +179,21 @@ public final class KeyRing: Sendable {
 
     private func refreshOnSchedule() async {
         while !Task.isCancelled {
-            // A fetch for an unknown key changes what is due, so look again now and then.
+            // What is due changes with the end of a fetch too.
             let due = state.withLock { $0.cache.refreshDueAt } ?? .now + .milliseconds(100)
-            do {
-                try await Task.sleep(until: min(due, .now + .seconds(5)), clock: .continuous)
-            } catch {
-                return
+            await schedule.wait(atMost: max(.zero, min(due - .now, .seconds(5))))
+            guard !Task.isCancelled else { return }
+            let (action, isForgotten) = state.withLock { state in
+                let hadKeys = !state.cache.keys.isEmpty
+                return (state.cache.refreshDue(at: .now), hadKeys && state.cache.keys.isEmpty)
             }
-            switch state.withLock({ $0.cache.refreshDue(at: .now) }) {
+            if isForgotten {
+                log.error(
+                    "the signing keys are no longer trusted: no fetch has confirmed them for SIWAD_KEYS_MAXIMUM_AGE; "
+                        + "look why Apple's key set can't be fetched"
+                )
+            }
+            switch action {
             case .fetch: demand.yield()
             case .none: break
             }
@@ -174,6 +205,8 @@ public final class KeyRing: Sendable {
     /// - Returns: the keys, to be kept; nil when it failed.
     private func fetch() async -> [JSONWebKey]? {
         let set: JSONWebKeySet
+        // Before the question: what was received until here is older than the answer.
+        let askedAt = WallTime.now()
         do {
             let bytes = try await source.fetch()
             do {
@@ -190,9 +223,9 @@ public final class KeyRing: Sendable {
         }
         warn(of: set.ignored)
         metrics.keyFetches.increment("success")
-        let now = WallTime.now()
-        metrics.keysFetchedAt.set(Double(now.microseconds) / 1_000_000)
-        ended { $0.fetchSucceeded(KeySet(set, fetchedAt: now), at: .now) }
+        metrics.keysFetchedAt.set(askedAt.seconds)
+        ended { $0.fetchSucceeded(KeySet(set, fetchedAt: askedAt), at: .now) }
+        replacement.ring()
         return set.keys
     }
 

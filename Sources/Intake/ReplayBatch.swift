@@ -39,7 +39,7 @@ struct ReplayBatch {
         for letter in letters {
             switch judge.judge(letter) {
             case .verified(let received): items.append((letter, received))
-            case .dead(let found): fail(letter, found)
+            case .dead(let found), .refused(let found): fail(letter, found)
             }
         }
         for stretch in partitions.missing(for: items.lazy.map(\.received.notification.issuedAt)) {

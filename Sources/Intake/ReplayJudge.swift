@@ -8,6 +8,8 @@ struct ReplayJudge {
     enum Judgement {
         case verified(ReceivedNotification)
         case dead(DeadLetter)
+        /// It is none of Apple's notifications, whatever keys there will be.
+        case refused(DeadLetter)
     }
 
     private let verifier: NotificationVerifier
@@ -41,7 +43,7 @@ struct ReplayJudge {
             guard isCovered(letter, by: found.verifiedKeyID) else { return Self.stays(letter, Self.withdrawn) }
             return .dead(found)
         case .refused(let rejection):
-            return Self.stays(letter, "Refused as \(rejection.rawValue): \(rejection.title).")
+            return .refused(Self.same(letter, "Refused as \(rejection.rawValue): \(rejection.title)."))
         case .needsKey:
             let detail =
                 keys.problem == nil
@@ -60,6 +62,10 @@ struct ReplayJudge {
 
     /// The letter is where it was, for the reason it had.
     private static func stays(_ letter: ClaimedDeadLetter, _ detail: String) -> Judgement {
-        .dead(DeadLetter(reason: letter.reason, detail: detail, token: []))
+        .dead(same(letter, detail))
+    }
+
+    private static func same(_ letter: ClaimedDeadLetter, _ detail: String) -> DeadLetter {
+        DeadLetter(reason: letter.reason, detail: detail, token: [])
     }
 }

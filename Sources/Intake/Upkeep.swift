@@ -198,5 +198,5 @@ extension MaintenanceEffects {
 
 extension WallTime {
     /// For a metric.
-    fileprivate var seconds: Double { Double(microseconds) / 1_000_000 }
+    var seconds: Double { Double(microseconds) / 1_000_000 }
 }

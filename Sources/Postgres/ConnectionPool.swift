@@ -58,6 +58,22 @@ public final class ConnectionPool: Sendable {
         }
     }
 
+    /// Lends a connection for work of several transactions that changes its settings; it is closed afterwards.
+    ///
+    /// - Throws: what `body` throws; otherwise as ``withSession(deadline:_:)``.
+    public func withConnection<R: Sendable>(_ body: (PostgresConnection) async throws -> R) async throws -> R {
+        let connection = try await acquire()
+        let result: Result<R, any Error>
+        do {
+            result = .success(try await body(connection))
+        } catch {
+            result = .failure(error)
+        }
+        await connection.close()
+        await giveBack(connection)
+        return try result.get()
+    }
+
     /// Closes idle connections at once and the others when they are given back; refuses whoever waits or comes.
     public func close() async {
         let (idle, waiters) = state.withLock { $0.poolClosed() }

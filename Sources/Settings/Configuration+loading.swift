@@ -82,6 +82,7 @@ extension Configuration {
         let ranges: [(SettingKey, WritableKeyPath<Configuration, Duration>, ClosedRange<Duration>)] = [
             (.keysRefresh, \.keysRefresh, .milliseconds(100)...(day * 30)),
             (.keysRefreshFloor, \.keysRefreshFloor, .zero...day),
+            (.keysMaximumAge, \.keysMaximumAge, .seconds(1)...(day * 36_500)),
             (.clockLeeway, \.clockLeeway, .zero...day),
             (.retention, \.retention, day...(day * 36_500)),
             (.sessionRetention, \.sessionRetention, .zero...(day * 36_500)),
@@ -98,6 +99,7 @@ extension Configuration {
     private mutating func assignLimits(from texts: inout SettingTexts) {
         let ranges: [(SettingKey, WritableKeyPath<Configuration, Int>, ClosedRange<Int>)] = [
             (.databaseConnections, \.databaseConnections, 2...100),
+            (.keysRefreshBurst, \.keysRefreshBurst, 1...1_000),
             (.batchLimit, \.batchLimit, 1...10_000),
             (.queueLimit, \.queueLimit, 1...1_000_000),
             (.deadLetterLimit, \.deadLetterLimit, 0...1_000_000_000),

@@ -61,6 +61,10 @@ public struct Configuration: Sendable {
     public internal(set) var keysRefresh = Duration.seconds(3_600)
     /// `keys_refresh_floor`
     public internal(set) var keysRefreshFloor = Duration.seconds(60)
+    /// `keys_refresh_burst`
+    public internal(set) var keysRefreshBurst = 5
+    /// `keys_maximum_age`
+    public internal(set) var keysMaximumAge = Duration.seconds(30 * 86_400)
     /// `issuer`
     public internal(set) var issuer = "https://appleid.apple.com"
     /// `clock_leeway`

@@ -1,3 +1,4 @@
+import AccountStore
 import AppleClient
 import AppleNotifications
 import NotificationServer
@@ -43,6 +44,11 @@ extension Configuration {
         } catch {
             throw problem(.keysURL, error.description)
         }
+    }
+
+    /// Which of the kept keys count.
+    func keyTrust() throws(SettingsError) -> SigningKeys.Trust {
+        SigningKeys.Trust(url: try keySetURL().description, maximumAge: keysMaximumAge)
     }
 
     /// What a notification must be to be accepted.

@@ -14,6 +14,22 @@ import Testing
         #expect(memory.fetchBegan().isEmpty)
     }
 
+    @Test("Unknown names cause no more fetches in a row than the bucket holds, and one more per floor after that.")
+    func bucket() {
+        var memory = KeyIDMemory(floor: .seconds(60), burst: 3)
+        func at(_ seconds: Double) -> ContinuousClock.Instant { Self.start + .seconds(seconds) }
+        func take(_ seconds: Double) -> Bool {
+            guard memory.fetchAllowedAt(at(seconds)) == nil else { return false }
+            memory.causedFetch(at: at(seconds))
+            return true
+        }
+        #expect([take(0), take(1), take(2), take(3)] == [true, true, true, false])
+        #expect(memory.fetchAllowedAt(at(3)) == at(60))
+        #expect([take(59.9), take(60), take(61), take(120), take(121)] == [false, true, false, true, false])
+        // Full again, and no fuller.
+        #expect([take(1_000), take(1_000), take(1_000), take(1_000)] == [true, true, true, false])
+    }
+
     @Test("What a failed fetch leaves open is no more than the limit either.")
     func unsettled() {
         var memory = KeyIDMemory(floor: .seconds(60))

@@ -36,6 +36,107 @@ import Testing
         #expect(cache.keyWanted("y", waiter: 2, at: at(160)) == .fetchAndWait)
     }
 
+    @Test("A key that the bucket turned away needs no second request: it is fetched as soon as the bucket allows it.")
+    func owed() throws {
+        var cache = try ready()
+        #expect(cache.keyWanted("x", waiter: 1, at: at(100)) == .fetchAndWait)
+        _ = cache.fetchSucceeded(try set("a"), at: at(101))
+        #expect(cache.refreshDueAt == at(3_701))
+        #expect(cache.keyWanted("y", waiter: 2, at: at(110)) == unavailable(50))
+        #expect(cache.refreshDueAt == at(160))
+        #expect(cache.refreshDue(at: at(159.9)) == .none)
+        #expect(cache.refreshDue(at: at(160)) == .fetch)
+        _ = cache.fetchSucceeded(try set("a", "y"), at: at(161))
+        #expect(cache.keyWanted("y", waiter: 3, at: at(161)) == .answer(.keyFound))
+        // It was taken from the bucket.
+        #expect(cache.keyWanted("z", waiter: 4, at: at(162)) == unavailable(58))
+    }
+
+    @Test("A key that the ended fetch can't settle is not forgotten where the bucket forbids the next fetch.")
+    func owedAfterWaiting() throws {
+        var cache = try ready()
+        #expect(cache.keyWanted("x", waiter: 1, at: at(100)) == .fetchAndWait)
+        #expect(cache.keyWanted("y", waiter: 2, at: at(100.5)) == .wait)
+        _ = cache.fetchSucceeded(try set("a"), at: at(101))
+        #expect(cache.refreshDueAt == at(160))
+    }
+
+    @Test("Keys that no fetch confirms are not believed for longer than the maximum age, fetched or kept.")
+    func maximumAge() throws {
+        func cache() -> KeySetCache {
+            KeySetCache(refresh: .seconds(10), floor: .seconds(60), maximumAge: .seconds(100), start: Self.start)
+        }
+        var fetched = cache()
+        _ = fetched.refreshDue(at: at(0))
+        _ = fetched.fetchSucceeded(try set("a"), at: at(1))
+        _ = fetched.refreshDue(at: at(11))
+        _ = fetched.fetchFailed(at: at(12))
+        _ = fetched.refreshDue(at: at(100.9))
+        #expect(fetched.keys.contains(kid: "a"))
+        _ = fetched.refreshDue(at: at(101))
+        #expect(fetched.keys.isEmpty)
+        _ = fetched.fetchSucceeded(try set("a"), at: at(102))
+        #expect(fetched.keys.contains(kid: "a"))
+
+        let key = try Stage.set().apple.key.publicKey
+        let kept = KeySet([try JSONWebKey(keyID: "k", publicKey: key)], fetchedAt: nil)
+        var late = cache()
+        _ = late.persistedKeysLoaded(kept, age: .seconds(100), at: at(0))
+        #expect(late.keys.isEmpty)
+        var early = cache()
+        _ = early.persistedKeysLoaded(kept, age: .seconds(90), at: at(0))
+        #expect(early.keys.contains(kid: "k"))
+        _ = early.refreshDue(at: at(10))
+        #expect(early.keys.isEmpty)
+    }
+
+    /// A flood of invented names, a rotation at some time in it, and a notification by the new key that is sent again
+    /// when `Retry-After` says so.
+    @Test("A flood of invented names refuses a rotated key for no longer than the floor.", arguments: 0..<50)
+    func floodThenRotation(_ seed: UInt64) throws {
+        var random = SeededNumbers(seed)
+        let latency = 0.2
+        var cache = KeySetCache(refresh: .seconds(3_600), floor: .seconds(60), burst: 5, start: Self.start)
+        _ = cache.refreshDue(at: at(0))
+        _ = cache.fetchSucceeded(try set("old"), at: at(0))
+        let (old, rotated) = (try set("old"), try set("old", "new"))
+        let rotation = Double.random(in: 1...200, using: &random)
+        var (fetchEnds, served) = (Double?.none, old)
+        var nextAsk = rotation + .random(in: 0...70, using: &random)
+        var (firstAsked, accepted) = (Double?.none, Double?.none)
+        var (now, invented, fetches) = (1.0, 0, 0)
+        func began() {
+            fetches += 1
+            (fetchEnds, served) = (now + latency, now >= rotation ? rotated : old)
+        }
+        while accepted == nil, now < 1_000 {
+            now += .random(in: 0.001...0.2, using: &random)
+            if let end = fetchEnds, now >= end {
+                fetchEnds = nil
+                let action = cache.fetchSucceeded(served, at: at(now))
+                if action.fetchesAgain { began() }
+            }
+            if let due = cache.refreshDueAt, at(now) >= due, cache.refreshDue(at: at(now)) == .fetch { began() }
+            invented += 1
+            if cache.keyWanted("invented\(invented)", waiter: invented, at: at(now)) == .fetchAndWait { began() }
+            guard now >= nextAsk else { continue }
+            firstAsked = firstAsked ?? now
+            switch cache.keyWanted("new", waiter: 0, at: at(now)) {
+            case .answer(.keyFound): accepted = now
+            case .answer(.keysUnavailable(let seconds)): nextAsk = now + Double(seconds)
+            case .answer(.unknownKey): nextAsk = now + 60
+            case .fetchAndWait:
+                began()
+                nextAsk = now
+            case .wait: nextAsk = now
+            }
+        }
+        let waited = try #require(accepted) - (try #require(firstAsked))
+        // The answer comes in whole seconds, and after the fetch.
+        #expect(waited <= 60 + latency + 1.5, "\(waited)")
+        #expect(fetches <= 5 + 1 + Int(now / 60) + 1)
+    }
+
     @Test("A failed fetch counts for the floor like any other.")
     func floorAfterFailure() throws {
         var cache = try ready()
@@ -209,5 +310,22 @@ import Testing
             let ended = cache.fetchSucceeded(try set("a"), at: at(Double(second)))
             #expect(ended.resolutions.map(\.verdict) == [.unknownKey])
         }
+    }
+}
+
+/// Numbers that are the same for the same seed (SplitMix64).
+private struct SeededNumbers: RandomNumberGenerator {
+    private var state: UInt64
+
+    init(_ seed: UInt64) {
+        state = seed
+    }
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var bits = state
+        bits = (bits ^ (bits >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        bits = (bits ^ (bits >> 27)) &* 0x94D0_49BB_1331_11EB
+        return bits ^ (bits >> 31)
     }
 }

@@ -109,14 +109,14 @@ import Testing
     @Test("Idle: persisted keys serve until a fetch succeeds and never after one.")
     func idlePersisted() throws {
         var cache = beginning()
-        #expect(cache.persistedKeysLoaded(try set("p", fetched: false)).isEmpty)
+        #expect(cache.persistedKeysLoaded(try set("p", fetched: false), age: .zero, at: at(0)).isEmpty)
         #expect(cache.keyWanted("p", waiter: 1, at: at(0)) == .answer(.keyFound))
         #expect(cache.keys.fetchedAt == nil)
         #expect(cache.refreshDueAt == at(0))
         #expect(cache.refreshDue(at: at(0)) == .fetch)
         #expect(cache.fetchSucceeded(try set("a"), at: at(1)) == ended())
         #expect(!cache.keys.contains(kid: "p"))
-        #expect(cache.persistedKeysLoaded(try set("p", fetched: false)).isEmpty)
+        #expect(cache.persistedKeysLoaded(try set("p", fetched: false), age: .zero, at: at(0)).isEmpty)
         #expect(!cache.keys.contains(kid: "p") && cache.keys.contains(kid: "a"))
     }
 
@@ -173,10 +173,11 @@ import Testing
         #expect(cache.refreshDue(at: at(0)) == .fetch)
         #expect(cache.keyWanted("p", waiter: 1, at: at(0)) == .wait)
         #expect(cache.keyWanted("q", waiter: 2, at: at(0)) == .wait)
-        #expect(cache.persistedKeysLoaded(try set("p", fetched: false)) == [Resolved(waiter: 1, verdict: .keyFound)])
+        let found = cache.persistedKeysLoaded(try set("p", fetched: false), age: .zero, at: at(0))
+        #expect(found == [Resolved(waiter: 1, verdict: .keyFound)])
         #expect(cache.waiterCount == 1)
         var later = try asking()
-        #expect(later.persistedKeysLoaded(try set("x", fetched: false)).isEmpty)
+        #expect(later.persistedKeysLoaded(try set("x", fetched: false), age: .zero, at: at(0)).isEmpty)
         #expect(later.waiterCount == 1)
     }
 
@@ -273,7 +274,7 @@ import Testing
         #expect(cache.keyWanted("a", waiter: 1, at: at(9_999)) == .answer(.keyFound))
         #expect(cache.fetchSucceeded(try set("b"), at: at(9_999)) == ended())
         #expect(cache.fetchFailed(at: at(9_999)) == ended())
-        #expect(cache.persistedKeysLoaded(try set("p", fetched: false)).isEmpty)
+        #expect(cache.persistedKeysLoaded(try set("p", fetched: false), age: .zero, at: at(0)).isEmpty)
         #expect(cache.stopped().isEmpty)
         #expect(cache.keys.contains(kid: "a") && !cache.keys.contains(kid: "b"))
     }

@@ -35,7 +35,7 @@ struct UnavailabilityTests {
 
     @Test("Within the floor of the last fetch a second unknown key is answered 503, not fetched for.")
     func floor() async throws {
-        try await Scene.withDaemon(["SIWAD_KEYS_REFRESH_FLOOR": "60s"]) { scene, _, addresses in
+        try await Scene.withDaemon(["SIWAD_KEYS_REFRESH_BURST": "1"]) { scene, _, addresses in
             let first = try await Web.post(
                 scene.body(scene.event(), signedBy: .generate()),
                 to: addresses.notifications

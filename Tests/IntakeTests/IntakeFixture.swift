@@ -77,6 +77,9 @@ final class CollectedLog: Sendable {
 
 /// An intake on a database of its own, with its writer and its keys running.
 struct IntakeFixture {
+    /// Under which kept keys count.
+    static let trust = SigningKeys.Trust(url: "https://keys.example/auth/keys", maximumAge: .seconds(30 * 86_400))
+
     let database: TestDatabase
     /// For looking, beside the writer.
     let connection: PostgresConnection
@@ -91,6 +94,8 @@ struct IntakeFixture {
     static func with<R>(
         limits: Intake.Limits = Intake.Limits(),
         floor: Duration = .seconds(60),
+        burst: Int = 1,
+        settles: Bool = false,
         conninfo: String? = nil,
         spool: Spool? = nil,
         _ body: (IntakeFixture) async throws -> R
@@ -102,6 +107,8 @@ struct IntakeFixture {
                 settings ?? database.settings,
                 limits: limits,
                 floor: floor,
+                burst: burst,
+                settles: settles,
                 spool: spool,
                 body
             )
@@ -109,21 +116,26 @@ struct IntakeFixture {
     }
 
     /// Runs a test with an intake that stores in a database that is there already.
+    ///
+    /// - Parameter settles: whether letters that were kept for want of a key are settled.
     static func with<R>(
         _ database: TestDatabase,
         _ settings: ConnectionSettings,
         limits: Intake.Limits = Intake.Limits(),
         floor: Duration = .seconds(60),
+        burst: Int = 1,
+        settles: Bool = false,
         spool: Spool? = nil,
         _ body: (IntakeFixture) async throws -> R
     ) async throws -> R {
-        try await IntakeFixture(database, limits, floor, spool).run(settings, body)
+        try await IntakeFixture(database, limits, floor, burst, spool).run(settings, settles: settles, body)
     }
 
     private init(
         _ database: TestDatabase,
         _ limits: Intake.Limits,
         _ floor: Duration,
+        _ burst: Int,
         _ spool: Spool?
     ) async throws {
         self.database = database
@@ -138,9 +150,10 @@ struct IntakeFixture {
         let keys = KeyRing(
             refresh: .seconds(3600),
             floor: floor,
+            burst: burst,
             source: KeyRing.Source(
                 fetch: { try await endpoint.fetch() },
-                persisted: { [] },
+                persisted: { .none },
                 persist: { _ in }
             ),
             metrics: metrics,
@@ -157,9 +170,23 @@ struct IntakeFixture {
         reception = Reception(intake)
     }
 
-    private func run<R>(_ settings: ConnectionSettings, _ body: (IntakeFixture) async throws -> R) async throws -> R {
+    private func run<R>(
+        _ settings: ConnectionSettings,
+        settles: Bool,
+        _ body: (IntakeFixture) async throws -> R
+    ) async throws -> R {
         let writer = NotificationWriter(intake: intake, settings: settings)
         let keys = intake.keys
+        // One, as the daemon has by default with a spool.
+        let pool = ConnectionPool(settings, maximum: 1)
+        let maintenance = IntakeMaintenance(
+            intake: intake,
+            pool: pool,
+            trust: Self.trust,
+            interval: .milliseconds(50)
+        )
+        let maintaining = Task { if settles { await maintenance.run() } }
+        defer { maintaining.cancel() }
         return try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask { await keys.run() }
             group.addTask { await writer.run() }
@@ -172,9 +199,15 @@ struct IntakeFixture {
             do {
                 result = try await body(self)
             } catch {
+                maintaining.cancel()
+                await maintaining.value
+                await pool.close()
                 await connection.close()
                 throw error
             }
+            maintaining.cancel()
+            await maintaining.value
+            await pool.close()
             keys.stop()
             writer.finish()
             try await group.waitForAll()
@@ -219,6 +252,12 @@ struct IntakeFixture {
     /// The token in a body of the simulator's.
     static func token(in body: String) -> String {
         String(body.dropFirst(#"{"payload":""#.count).dropLast(2))
+    }
+
+    /// The body with a token that says the same, but names another key.
+    static func body(_ body: String, naming kid: String) -> String {
+        let header = Base64URL.encode(Array(#"{"kid":"\#(kid)","alg":"RS256"}"#.utf8))
+        return SimulatedApple.body(token: header + token(in: body).drop { $0 != "." })
     }
 
     /// Rows of one text column.

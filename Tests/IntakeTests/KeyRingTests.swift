@@ -16,7 +16,7 @@ struct KeyRingTests {
     @Test("Thousands of fetches leave nothing behind in memory.")
     func memory() async throws {
         let keySet = Array(try SimulatedApple.generate().keySetJSON.utf8)
-        let source = KeyRing.Source(fetch: { keySet }, persisted: { [] }, persist: { _ in })
+        let source = KeyRing.Source(fetch: { keySet }, persisted: { .none }, persist: { _ in })
         try await Self.withRing(source) { ring, _ in
             // What tests beside this one take is in the same number, so one quiet round of several is enough. The first
             // one fills the allocator. Fetches that left a task behind would leave a megabyte in each.
@@ -40,7 +40,7 @@ struct KeyRingTests {
             fetch: { throw KeyEndpoint.Down() },
             persisted: {
                 guard attempts.add(1, ordering: .relaxed).newValue > 3 else { throw Away() }
-                return apple.keys
+                return KeySet(apple.keys, fetchedAt: nil, confirmedAt: .now())
             },
             persist: { _ in }
         )
@@ -58,7 +58,7 @@ struct KeyRingTests {
         let attempts = Mutex<[[String]]>([])
         let source = KeyRing.Source(
             fetch: { Array(apple.keySetJSON.utf8) },
-            persisted: { [] },
+            persisted: { .none },
             persist: { keys in
                 let count = attempts.withLock { attempts in
                     attempts.append(keys.map(\.keyID))
@@ -81,7 +81,7 @@ struct KeyRingTests {
         let attempts = Mutex<[String]>([])
         let source = KeyRing.Source(
             fetch: { try await endpoint.fetch() },
-            persisted: { [] },
+            persisted: { .none },
             persist: { keys in
                 let count = attempts.withLock { attempts in
                     attempts += keys.map(\.keyID)
@@ -112,11 +112,11 @@ struct KeyRingTests {
             fetch: { throw KeyEndpoint.Down() },
             persisted: {
                 try await held()
-                return []
+                return .none
             },
             persist: { _ in }
         )
-        let keeping = KeyRing.Source(fetch: { keySet }, persisted: { [] }, persist: { _ in try await held() })
+        let keeping = KeyRing.Source(fetch: { keySet }, persisted: { .none }, persist: { _ in try await held() })
         for (number, source) in [reading, keeping].enumerated() {
             let log = try await Self.withRing(source) { _, _ in
                 await Self.until { began.load(ordering: .relaxed) > number }

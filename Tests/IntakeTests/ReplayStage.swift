@@ -25,9 +25,9 @@ extension IntakeFixture {
     ) async throws -> ReplayReport? {
         let endpoint = endpoint
         let replay = DeadLetterReplay(
-            settings: database.settings,
             policy: NotificationPolicy(audiences: apps, leeway: leeway),
-            fetchKeys: { try await endpoint.fetch() },
+            trust: Self.trust,
+            fetchKeys: { try JSONWebKeySet(parsing: try await endpoint.fetch()).keys },
             now: now
         )
         let run = ReplayRun(
@@ -39,7 +39,7 @@ extension IntakeFixture {
             isRehearsal: isRehearsal,
             batch: batch
         )
-        return try await replay.run(run, onProgress: onProgress)
+        return try await replay.run(run, connecting: database.settings, onProgress: onProgress)
     }
 
     /// The only letter.
@@ -57,7 +57,7 @@ extension IntakeFixture {
         now: WallTime = .now()
     ) async throws -> DeadLetterAdvice {
         let kept = try await connection.withSession { session throws(PostgresError) in
-            try SigningKeys.all(in: session)
+            try SigningKeys.all(Self.trust, in: session)
         }
         return DeadLetterAdvice(
             on: try await letter(),
@@ -71,7 +71,9 @@ extension IntakeFixture {
     /// Keeps a key as the daemon does after a fetch.
     func keepKeys(of apple: SimulatedApple) async throws {
         let kept = apple.keys.map { SigningKeys.Kept(keyID: $0.keyID, jwk: $0.json) }
-        try await connection.withSession { session throws(PostgresError) in try SigningKeys.keep(kept, in: session) }
+        try await connection.withSession { session throws(PostgresError) in
+            try SigningKeys.keep(kept, from: Self.trust.url, in: session)
+        }
     }
 
     /// The body of a notification with times of its own.

@@ -48,6 +48,8 @@ struct ConfigurationTests {
         #expect(written.listen == assumed.listen && written.operationsListen == assumed.operationsListen)
         #expect(written.keysURL == assumed.keysURL && written.notificationPath == assumed.notificationPath)
         #expect(written.keysRefresh == assumed.keysRefresh && written.keysRefreshFloor == assumed.keysRefreshFloor)
+        #expect(written.keysRefreshBurst == assumed.keysRefreshBurst)
+        #expect(written.keysMaximumAge == assumed.keysMaximumAge)
         #expect(written.clockLeeway == assumed.clockLeeway && written.retention == assumed.retention)
         #expect(written.shutdownGrace == assumed.shutdownGrace && written.issuer == assumed.issuer)
         #expect(written.spoolLimit == assumed.spoolLimit && written.batchLimit == assumed.batchLimit)
@@ -137,6 +139,8 @@ struct ConfigurationTests {
             ("SIWAD_KEYS_REFRESH", "3600", "write a duration such as 500ms, 60s, 5m, 1h or 400d"),
             ("SIWAD_KEYS_REFRESH", "1 h", "write a duration such as 500ms, 60s, 5m, 1h or 400d"),
             ("SIWAD_KEYS_REFRESH", "0s", "write a duration from 100ms to 30d"),
+            ("SIWAD_KEYS_REFRESH_BURST", "0", "write a whole number from 1 to 1000"),
+            ("SIWAD_KEYS_MAXIMUM_AGE", "0s", "write a duration from 1s to 36500d"),
             ("SIWAD_KEYS_REFRESH_FLOOR", "-1s", "write a duration such as 500ms, 60s, 5m, 1h or 400d"),
             ("SIWAD_CLOCK_LEEWAY", "2d", "write a duration from 0s to 1d"),
             ("SIWAD_RETENTION", "99999999999999999d", "write a duration such as 500ms, 60s, 5m, 1h or 400d"),

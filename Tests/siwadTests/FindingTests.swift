@@ -65,9 +65,10 @@ struct FindingTests {
     @Test("Kept keys grow old when three refreshes were missed.")
     func keptKeys() {
         func judged(_ time: WallTime?) -> Finding.Status {
-            Finding.keptKeys(time, refresh: .seconds(3_600), now: now).status
+            Finding.keptKeys(time, refresh: .seconds(3_600), maximumAge: .seconds(86_400), now: now).status
         }
         #expect([judged(nil), judged(ago(10_800)), judged(ago(10_801))] == [.warn, .pass, .warn])
+        #expect([judged(ago(86_399)), judged(ago(86_400))] == [.warn, .fail])
     }
 
     @Test("Open dead letters want a look; at the limit Apple is answered 503.")

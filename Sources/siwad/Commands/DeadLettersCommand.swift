@@ -116,9 +116,10 @@ struct DeadLettersShowCommand: Command {
 
     func run(_ invocation: Invocation) async throws {
         let id = id
+        let trust = try invocation.configuration.keyTrust()
         let found = try await Database.with(invocation.configuration) { database in
             try await database.read { session throws(PostgresError) in
-                (try DeadLetters.find(id: id, in: session), try SigningKeys.all(in: session))
+                (try DeadLetters.find(id: id, in: session), try SigningKeys.all(trust, in: session))
             }
         }
         guard let record = found.0 else {

@@ -3,6 +3,7 @@ import AppleClient
 import AppleNotifications
 import ArgumentParser
 import Intake
+import JOSE
 import NotificationServer
 import Postgres
 import Settings
@@ -64,9 +65,9 @@ struct DeadLettersReplayCommand: Command {
         try await Database.with(configuration) { _ in }
         let url = try configuration.keySetURL()
         let replay = DeadLetterReplay(
-            settings: try configuration.connectionSettings(),
             policy: try configuration.policy(),
-            fetchKeys: { try await KeySetFetcher.fetchOnce(url) }
+            trust: try configuration.keyTrust(),
+            fetchKeys: { try JSONWebKeySet(parsing: try await KeySetFetcher.fetchOnce(url)).keys }
         )
         var letters = filter.filter
         letters.limit = limit
@@ -78,15 +79,22 @@ struct DeadLettersReplayCommand: Command {
             acceptsExpired: acceptExpired,
             isRehearsal: rehearsal.dryRun
         )
+        let settings = try configuration.connectionSettings()
         let console = invocation.console
         let command = self
-        try await Interruption.endsAfter { try await command.carryOut(run, replay, console) }
+        try await Interruption.endsAfter { try await command.carryOut(run, replay, settings, console) }
     }
 
-    private func carryOut(_ run: ReplayRun, _ replay: DeadLetterReplay, _ console: Console) async throws {
+    private func carryOut(
+        _ run: ReplayRun,
+        _ replay: DeadLetterReplay,
+        _ settings: ConnectionSettings,
+        _ console: Console
+    ) async throws {
         var output = ReplayOutput(isRehearsal: rehearsal.dryRun, json: json, limit: limit, console: console)
         do {
-            guard let report = try await replay.run(run, onProgress: { output.take($0, $1) }) else {
+            let report = try await replay.run(run, connecting: settings) { output.take($0, $1) }
+            guard let report else {
                 throw CommandFailure(.nothingMatched, "no open dead letter matches: nothing was replayed")
             }
             try output.finish(report)

@@ -95,11 +95,12 @@ extension Daemon {
     private func keysCheck() -> ReadinessCheck {
         let keys = intake.keys.keys
         guard keys.isEmpty else {
-            let origin = keys.fetchedAt.map { "fetched \($0)" } ?? "kept from an earlier run"
-            return ReadinessCheck(name: "keys", isReady: true, detail: "\(keys.keys.count), \(origin)")
+            let origin = keys.fetchedAt.map { "fetched \($0)" } ?? "kept from an earlier run, confirmed"
+            let age = keys.confirmedAt.map { ", \(WallTime.now().duration(since: $0).rounded) ago" } ?? ""
+            return ReadinessCheck(name: "keys", isReady: true, detail: "\(keys.keys.count), \(origin)\(age)")
         }
         let source = configuration.name(of: .keysURL)
-        return ReadinessCheck(name: "keys", isReady: false, detail: "no key set yet from \(source)")
+        return ReadinessCheck(name: "keys", isReady: false, detail: "no key set that is trusted from \(source)")
     }
 
     private func drainingCheck() -> ReadinessCheck {

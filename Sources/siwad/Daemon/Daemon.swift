@@ -34,6 +34,7 @@ struct Daemon: Sendable {
     /// For TLS on the notification endpoint.
     let certificates: ServerCertificates?
     private let settings: ConnectionSettings
+    private let trust: SigningKeys.Trust
     private let upkeep: Upkeep
     /// How far its start and its end have come.
     let state = DaemonState()
@@ -68,6 +69,7 @@ struct Daemon: Sendable {
             metrics: MaintenanceMetrics(registry: metrics.registry),
             log: log
         )
+        trust = try configuration.keyTrust()
         let fetcher = KeySetFetcher(
             url: try configuration.keySetURL(),
             version: Version.current,
@@ -76,7 +78,9 @@ struct Daemon: Sendable {
         let keys = KeyRing(
             refresh: configuration.keysRefresh,
             floor: configuration.keysRefreshFloor,
-            source: .init(fetcher: fetcher, pool: pool),
+            burst: configuration.keysRefreshBurst,
+            maximumAge: configuration.keysMaximumAge,
+            source: .init(fetcher: fetcher, trust: trust, pool: pool),
             metrics: metrics,
             log: log
         )
@@ -186,7 +190,7 @@ struct Daemon: Sendable {
     ) -> [NamedService] {
         let (intake, state, writer, upkeep) = (intake, state, writer, upkeep)
         let keys = intake.keys
-        let maintenance = IntakeMaintenance(intake: intake, pool: pool)
+        let maintenance = IntakeMaintenance(intake: intake, pool: pool, trust: trust)
         let reload = reloading.map { reloading in
             NamedService("reload") { await cancelWhenGracefulShutdown { await reloadAtSignal(reloading) } }
         }

@@ -59,8 +59,13 @@ extension Checkup {
         findings += await ask(pool, .maintenance) { session throws(PostgresError) in
             [.maintenance(try Maintenance.lastTimes(in: session), now: time)]
         }
-        findings += await ask(pool, .keptKeys) { session throws(PostgresError) in
-            [.keptKeys(try DatabaseHealth.keysKeptAt(in: session), refresh: configuration.keysRefresh, now: time)]
+        // The check of the key set itself reports a URL that is none.
+        if let trust = try? configuration.keyTrust() {
+            findings += await ask(pool, .keptKeys) { session throws(PostgresError) in
+                let keptAt = try DatabaseHealth.keysKeptAt(from: trust.url, in: session)
+                let refresh = configuration.keysRefresh
+                return [.keptKeys(keptAt, refresh: refresh, maximumAge: trust.maximumAge, now: time)]
+            }
         }
         findings += await ask(pool, .deadLetters) { session throws(PostgresError) in
             let letters = try DatabaseHealth.openLetters(in: session)

@@ -81,12 +81,15 @@ extension Finding {
         return age > .seconds(3 * 3_600) ? .warn(.maintenance, text, remedy) : .pass(.maintenance, text)
     }
 
-    /// The key set that the daemon kept last.
-    static func keptKeys(_ keptAt: WallTime?, refresh: Duration, now: WallTime) -> Finding {
+    /// The key set that the daemon last kept from the URL in force.
+    static func keptKeys(_ keptAt: WallTime?, refresh: Duration, maximumAge: Duration, now: WallTime) -> Finding {
         let remedy = "siwad serve fetches them; see that it runs, and look in its log for the key set"
-        guard let keptAt else { return .warn(.keptKeys, "no key set was ever kept in the database", remedy) }
+        guard let keptAt else {
+            return .warn(.keptKeys, "no key set of SIWAD_KEYS_URL was ever kept in the database", remedy)
+        }
         let age = now.duration(since: keptAt)
         let text = "the database's key set was fetched \(age.rounded) ago"
+        guard age < maximumAge else { return .fail(.keptKeys, "\(text) and is no longer trusted", remedy) }
         return age > refresh * 3 ? .warn(.keptKeys, text, remedy) : .pass(.keptKeys, text)
     }
 

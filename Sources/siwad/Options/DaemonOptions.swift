@@ -25,6 +25,10 @@ struct DaemonOptions: ParsableArguments {
     var keysRefresh: String?
     @Option(name: .customLong("keys-refresh-floor"), help: Self.help(.keysRefreshFloor))
     var keysRefreshFloor: String?
+    @Option(name: .customLong("keys-refresh-burst"), help: Self.help(.keysRefreshBurst))
+    var keysRefreshBurst: String?
+    @Option(name: .customLong("keys-maximum-age"), help: Self.help(.keysMaximumAge))
+    var keysMaximumAge: String?
     @Option(name: .customLong("issuer"), help: Self.help(.issuer))
     var issuer: String?
     @Option(name: .customLong("clock-leeway"), help: Self.help(.clockLeeway))
@@ -56,7 +60,8 @@ struct DaemonOptions: ParsableArguments {
             (.databaseURL, databaseURL), (.databaseConnections, databaseConnections), (.apps, apps),
             (.listen, listen), (.notificationPath, notificationPath), (.tlsCertificate, tlsCertificate),
             (.tlsKey, tlsKey), (.operationsListen, operationsListen), (.keysURL, keysURL),
-            (.keysRefresh, keysRefresh), (.keysRefreshFloor, keysRefreshFloor), (.issuer, issuer),
+            (.keysRefresh, keysRefresh), (.keysRefreshFloor, keysRefreshFloor),
+            (.keysRefreshBurst, keysRefreshBurst), (.keysMaximumAge, keysMaximumAge), (.issuer, issuer),
             (.clockLeeway, clockLeeway), (.spoolDirectory, spoolDirectory), (.spoolLimit, spoolLimit),
             (.batchLimit, batchLimit), (.queueLimit, queueLimit), (.deadLetterLimit, deadLetterLimit),
             (.retention, retention), (.sessionRetention, sessionRetention), (.eraseAfter, eraseAfter),
