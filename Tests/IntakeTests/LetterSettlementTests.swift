@@ -90,11 +90,11 @@ struct LetterSettlementTests {
                 """
                 INSERT INTO siwa.dead_letters (
                     received_at, last_received_at, reason, detail, body, token_digest, status, resolved_at, resolved_by,
-                    verified_kid, verified_at
+                    resolved_by_role, verified_kid, verified_at
                 )
                 SELECT
                     now() - interval '1 day', now(), 'keys-unavailable', 'd', 'b', sha256(n::text::bytea), 'discarded', now(),
-                    CASE n WHEN 1 THEN 'kim' ELSE 'siwad' END, CASE n WHEN 2 THEN 'k' END, CASE n WHEN 2 THEN now() END
+                    CASE n WHEN 1 THEN 'kim' ELSE 'siwad' END, 'role', CASE n WHEN 2 THEN 'k' END, CASE n WHEN 2 THEN now() END
                 FROM generate_series(1, \(LetterSettlement.discardedLimit + 10)) AS n
                 """
             )
