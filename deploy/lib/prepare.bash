@@ -128,8 +128,8 @@ owns_policy='' adds_pooler=''
 prevent_services() {
     as_root install -d -m 755 "${no_main_cluster%/*}"
     printf 'create_main_cluster = false\n' | as_root tee "$no_main_cluster" >/dev/null
-    # Containers have a policy of their own, which says the same.
-    if [[ ! -e $no_services ]]; then
+    # Containers have a policy of their own, which says the same. Ours is there where an earlier run was killed.
+    if [[ ! -e $no_services ]] || grep -qF 'deploy/lib/prepare.bash' "$no_services"; then
         owns_policy=yes
         printf '#!/bin/sh\n# Of deploy/lib/prepare.bash, for as long as it installs packages.\nexit 101\n' \
             | as_root tee "$no_services" >/dev/null
