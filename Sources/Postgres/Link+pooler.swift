@@ -4,6 +4,7 @@ extension Link {
         let process: Int32
         let serverStart: Timestamp
 
+        /// Qualified by its schema, since the search path is not set yet.
         static let own = Statement(once: "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_postmaster_start_time()")
     }
 
