@@ -6,10 +6,10 @@ public enum MaintenanceTask: String, Sendable, CaseIterable {
     case partitions
     /// Notifications and resolved dead letters that are older than the retention go.
     case retention
-    /// Sessions that ended or expired long ago go.
-    case sessions
     /// What is personal about people whose Apple Account was deleted goes.
     case erasure
+    /// Sessions that ended or expired long ago go.
+    case sessions
 
     /// How many intervals pass between two times that the task is done. The scan of the sessions reads the account and the
     /// consent of each old session, so it is done less often.

@@ -27,7 +27,7 @@ struct DatabaseConnectionTests {
     /// Uses all that the daemon needs connections for.
     private func use(_ scene: Scene, _ addresses: DaemonProcess.Addresses) async throws {
         try await eventually("maintenance") {
-            try await scene.texts("SELECT task FROM siwa.maintenance").count == 3
+            try await scene.texts("SELECT task FROM siwa.maintenance").count == 4
         }
         for _ in 0..<5 {
             #expect(try await Web.post(scene.body(scene.event()), to: addresses.notifications).status == 200)

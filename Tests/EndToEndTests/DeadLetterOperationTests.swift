@@ -234,8 +234,8 @@ struct DeadLetterOperationTests {
         INSERT INTO siwa.accounts (team_id, sub) SELECT 'AAAAAAAAAA', 'person' || i FROM generate_series(1, 20000) AS i;
         INSERT INTO siwa.consents (account_id, app_id, authorized_at)
         SELECT account_id, 'com.example.one', now() - interval '1 day' FROM siwa.accounts;
-        INSERT INTO siwa.account_sessions (session_id, account_id, app_id, created_at)
-        SELECT 'session' || account_id, account_id, app_id, authorized_at FROM siwa.consents;
+        INSERT INTO siwa.account_sessions (session_id, account_id, app_id, created_at, signed_in_at)
+        SELECT 'session' || account_id, account_id, app_id, authorized_at, authorized_at FROM siwa.consents;
         INSERT INTO siwa.dead_letters (
             received_at, last_received_at, reason, detail, body, token_digest, jti, verified_kid, verified_at
         )

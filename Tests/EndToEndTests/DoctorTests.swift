@@ -9,7 +9,7 @@ struct DoctorTests {
     ) async throws {
         try await Scene.withDaemon { scene, daemon, addresses in
             try await eventually("the first maintenance") {
-                try await scene.texts("SELECT task FROM siwa.maintenance").count == 3
+                try await scene.texts("SELECT task FROM siwa.maintenance").count == 4
             }
             var environment = scene.environment()
             environment["SIWAD_LISTEN"] = authority(of: addresses.notifications)

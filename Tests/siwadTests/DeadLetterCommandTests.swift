@@ -150,7 +150,7 @@ struct DeadLetterCommandTests {
             #expect(audited.map { $0.split(separator: "|").last } == ["4", "1", "1"])
             let page = await siwad("dead-letters", "show", "4", environment: environment)
             #expect(page.output.contains("Nothing is left to do"))
-            #expect(page.output.contains("by kim: applied"))
+            #expect(page.output.contains("by kim (database role postgres): applied"))
         }
     }
 

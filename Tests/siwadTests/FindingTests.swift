@@ -55,8 +55,10 @@ struct FindingTests {
     @Test("Maintenance that was never done, or long ago, is suspicious.")
     func maintenance() {
         let never = Finding.maintenance([.partitions: now], now: now)
-        #expect((never.status, never.detail) == (.warn, "never done: retention, erasure"))
-        let times: [MaintenanceTask: WallTime] = [.partitions: ago(60), .retention: ago(600), .erasure: ago(60)]
+        #expect((never.status, never.detail) == (.warn, "never done: retention, erasure, sessions"))
+        let times: [MaintenanceTask: WallTime] = [
+            .partitions: ago(60), .retention: ago(600), .erasure: ago(60), .sessions: ago(7_200),
+        ]
         #expect(Finding.maintenance(times, now: now).detail == "retention was last done 10 min ago")
         #expect(Finding.maintenance(times, now: now).status == .pass)
         #expect(Finding.maintenance(times, now: now + .seconds(4 * 3_600)).status == .warn)

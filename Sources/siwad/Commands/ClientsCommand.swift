@@ -26,6 +26,7 @@ struct ClientsListCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "list",
         abstract: "List the client ids of all app groups.",
+        usage: "siwad clients list [<options>]",
         discussion: "Example:\n  siwad clients list --json"
     )
 
@@ -63,6 +64,7 @@ struct ClientsRemoveCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "remove",
         abstract: "Remove client ids; the audit keeps who did it and why.",
+        usage: "siwad clients remove <client-id> ... [<options>]",
         discussion: """
             Applications that sign people in with a removed client id get the error SW001. Accounts and sessions stay. \
             Remove the client id from the SIWAD_APPS of every daemon first: a daemon that starts adds it again.

@@ -71,14 +71,18 @@ extension Finding {
 
     /// When the tasks were last finished.
     static func maintenance(_ times: [MaintenanceTask: WallTime], now: WallTime) -> Finding {
-        let remedy = "siwad serve does them every hour; see that it runs, and look in its log for maintenance"
+        let remedy = "siwad serve does them every hour, sessions every day; see that it runs, and look in its log for maintenance"
+        // In intervals of each task.
+        func overdue(_ done: (key: MaintenanceTask, value: WallTime)) -> Duration {
+            now.duration(since: done.value) / done.key.intervals
+        }
         let never = MaintenanceTask.allCases.filter { times[$0] == nil }.map(\.rawValue)
-        guard never.isEmpty, let oldest = times.min(by: { $0.value < $1.value }) else {
+        guard never.isEmpty, let oldest = times.max(by: { overdue($0) < overdue($1) }) else {
             return .warn(.maintenance, "never done: \(never.joined(separator: ", "))", remedy)
         }
         let age = now.duration(since: oldest.value)
         let text = "\(oldest.key.rawValue) was last done \(age.rounded) ago"
-        return age > .seconds(3 * 3_600) ? .warn(.maintenance, text, remedy) : .pass(.maintenance, text)
+        return overdue(oldest) > .seconds(3 * 3_600) ? .warn(.maintenance, text, remedy) : .pass(.maintenance, text)
     }
 
     /// The key set that the daemon last kept from the URL in force.
