@@ -57,6 +57,7 @@ let package = Package(
             pkgConfig: "libcrypto",
             providers: [.apt(["libssl-dev"]), .brew(["openssl@3"])]
         ),
+        .systemLibrary(name: "CRename", path: "Sources/CRename"),
         .target(name: "Postgres", dependencies: ["CLibPQ"], swiftSettings: facingC),
         .target(name: "JOSE", dependencies: ["COpenSSL"], swiftSettings: facingC),
         .target(name: "AppleNotifications", dependencies: ["JOSE"], swiftSettings: house),
@@ -89,7 +90,7 @@ let package = Package(
             dependencies: ["AppleNotifications", "Postgres", "Schema"],
             swiftSettings: house
         ),
-        .target(name: "Spool", dependencies: ["JOSE"], swiftSettings: house),
+        .target(name: "Spool", dependencies: ["CRename", "JOSE"], swiftSettings: house),
         .target(
             name: "Intake",
             dependencies: ["AccountStore", "AppleNotifications", "JOSE", "Postgres", "Spool", "Telemetry"],

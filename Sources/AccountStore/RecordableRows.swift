@@ -45,11 +45,14 @@ struct RecordableRows {
 
     /// What each notification did, in the order of the batch, from the rows that the statement returns, which lack the
     /// duplicates. They come in the order in which they were sent; to be sure of that it would have to sort them.
+    ///
+    /// A trigger of the operator may change the id of a row. Such a row belongs to the notification at the same place among
+    /// the notifications that no other row names.
+    ///
+    /// - Throws: `decoding` for an outcome that siwad doesn't know.
     func recorded(_ rows: borrowing Rows) throws(PostgresError) -> [RecordedNotification] {
-        var recorded = Array(
-            repeating: RecordedNotification(outcome: .duplicate, sessionsEnded: 0),
-            count: batch.count
-        )
+        var recorded = [RecordedNotification?](repeating: nil, count: batch.count)
+        var strangers: [RecordedNotification] = []
         var next = 0
         for row in 0..<rows.count {
             let id = try rows.string(row, 0)
@@ -57,15 +60,21 @@ struct RecordableRows {
                 batch[index].notification.id.rawValue.utf8.elementsEqual(id.utf8)
             }
             let order = facts.order
-            guard let place = order[next...].firstIndex(where: isMeant) ?? order[..<next].firstIndex(where: isMeant),
-                let outcome = NotificationOutcome(rawValue: try rows.string(row, 1))
-            else {
-                preconditionFailure("the statement returns a notification or an outcome that it was not given")
+            guard let outcome = NotificationOutcome(rawValue: try rows.string(row, 1)) else {
+                throw PostgresError(.decoding, "a notification has an unknown outcome; check your triggers")
             }
-            recorded[order[place]] = RecordedNotification(outcome: outcome, sessionsEnded: Int(try rows.int32(row, 2)))
-            next = place + 1
+            let result = RecordedNotification(outcome: outcome, sessionsEnded: Int(try rows.int32(row, 2)))
+            if let place = order[next...].firstIndex(where: isMeant) ?? order[..<next].firstIndex(where: isMeant) {
+                recorded[order[place]] = result
+                next = place + 1
+            } else {
+                strangers.append(result)
+            }
         }
-        return recorded
+        for index in facts.order where recorded[index] == nil && !strangers.isEmpty {
+            recorded[index] = strangers.removeFirst()
+        }
+        return recorded.map { $0 ?? RecordedNotification(outcome: .duplicate, sessionsEnded: 0) }
     }
 
     // MARK: - Of a row

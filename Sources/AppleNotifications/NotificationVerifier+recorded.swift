@@ -1,3 +1,5 @@
+import JOSE
+
 extension NotificationVerifier {
     /// Judges once more what was verified when it was received: its signature is taken as recorded, everything else goes
     /// through the checks of ``verify(token:keys:now:)`` under the policy in force.
@@ -17,5 +19,25 @@ extension NotificationVerifier {
             authority: .record(keyID: keyID),
             clock: .live(receivedAt, leeway: policy.leeway)
         )
+    }
+
+    /// The result of verifying the signature of a recorded token again.
+    public enum RecordedSignature: Sendable, Equatable {
+        /// The key in the record made it.
+        case valid
+        /// The key in the record is not known.
+        case unknownKey
+        /// The key in the record did not make it, or the record holds no token.
+        case invalid
+    }
+
+    /// Verifies the signature of a token that a record calls verified.
+    public func signature(ofRecorded token: [UInt8], verifiedBy keyID: String, keys: KeySet) -> RecordedSignature {
+        guard let jws = try? CompactJWS(parsing: token), jws.keyID == keyID else {
+            // The cause of a parse error changes nothing here.
+            return .invalid
+        }
+        guard let verifier = verifier(keyID, of: keys) else { return .unknownKey }
+        return verifier.isValid(jws) ? .valid : .invalid
     }
 }

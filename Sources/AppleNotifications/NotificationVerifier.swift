@@ -96,7 +96,7 @@ public final class NotificationVerifier {
         }
     }
 
-    private func verifier(_ kid: String, of keys: KeySet) -> RSAVerifier? {
+    func verifier(_ kid: String, of keys: KeySet) -> RSAVerifier? {
         if preparedVersion != keys.version {
             // A checked key can't be prepared only when libcrypto is out of memory. Its notifications are then answered 503
             // keys-unavailable, after another thread's verifier tried as well, instead of ending the process; the next

@@ -16,6 +16,7 @@ public struct DeadLetterReplay: Sendable {
 
     private let policy: NotificationPolicy
     private let trust: SigningKeys.Trust
+    private let retention: Duration
     private let fetchKeys: @Sendable () async throws -> [JSONWebKey]
     private let now: @Sendable () -> WallTime
 
@@ -23,15 +24,18 @@ public struct DeadLetterReplay: Sendable {
     ///
     /// - Parameters:
     ///   - trust: which of the kept keys count.
+    ///   - retention: letters of notifications that are older stay open, so that no dropped partition is created again.
     ///   - fetchKeys: Apple's key set; asked for only when letters match that were never verified.
     public init(
         policy: NotificationPolicy,
         trust: SigningKeys.Trust,
+        retention: Duration,
         fetchKeys: @escaping @Sendable () async throws -> [JSONWebKey],
         now: @escaping @Sendable () -> WallTime = { WallTime.now() }
     ) {
         self.policy = policy
         self.trust = trust
+        self.retention = retention
         self.fetchKeys = fetchKeys
         self.now = now
     }
@@ -111,7 +115,7 @@ public struct DeadLetterReplay: Sendable {
         _ partitions: PartitionHorizon,
         on connection: PostgresConnection
     ) async throws(PostgresError) -> Part {
-        let (policy, now) = (policy, now())
+        let (policy, retention, now) = (policy, retention, now())
         var partitions = partitions
         var conflicts = 0
         while true {
@@ -122,6 +126,7 @@ public struct DeadLetterReplay: Sendable {
                         policy: policy,
                         keys: keys,
                         acceptsExpired: run.acceptsExpired,
+                        retention: retention,
                         now: now
                     )
                     guard run.isRehearsal else {

@@ -13,8 +13,12 @@ public final class Intake: Sendable {
         public var batch = 256
         /// Notifications waiting for a transaction (`SIWAD_QUEUE_LIMIT`).
         public var queue = 8_192
+        /// Bytes in these notifications (`SIWAD_QUEUE_BYTES`).
+        public var queueBytes = 64 << 20
         /// Open dead letters per reason (`SIWAD_DEAD_LETTER_LIMIT`).
         public var deadLetters = 100_000
+        /// Dead letters of older notifications are not replayed (`SIWAD_RETENTION`).
+        public var retention = Duration.seconds(400 * 86_400)
 
         /// The contract's defaults.
         public init() {}
@@ -61,7 +65,7 @@ public final class Intake: Sendable {
         self.keys = keys
         self.spool = spool
         self.limits = limits
-        self.queue = IntakeQueue(limit: limits.queue)
+        self.queue = IntakeQueue(limit: limits.queue, bytes: limits.queueBytes)
         self.budget = DeadLetterBudget(limit: limits.deadLetters)
         self.metrics = metrics
         self.log = log

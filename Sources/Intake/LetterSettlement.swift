@@ -95,9 +95,16 @@ struct LetterSettlement {
         let letters = try await pool.withSession { session throws(PostgresError) in
             try DeadLetters.open(ids: ids, in: session)
         }
-        let judge = ReplayJudge(policy: intake.policy, keys: keys, acceptsExpired: false, now: intake.now())
+        let judge = ReplayJudge(
+            policy: intake.policy,
+            keys: keys,
+            acceptsExpired: false,
+            retention: intake.limits.retention,
+            now: intake.now()
+        )
         for letter in letters {
             switch judge.judge(letter) {
+            case .verified(let received) where judge.isTooOld(received): sorted.undecided.append(letter.id)
             case .verified: sorted.signed.append(letter.id)
             case .refused: sorted.forged.append(letter.id)
             case .dead(let found) where found.verifiedKeyID != nil: sorted.signed.append(letter.id)
@@ -118,7 +125,13 @@ struct LetterSettlement {
 
     private func replay(_ ids: [Int64], _ today: [JSONWebKey]) async throws -> Int {
         guard !ids.isEmpty else { return 0 }
-        let replay = DeadLetterReplay(policy: intake.policy, trust: trust, fetchKeys: { today }, now: intake.now)
+        let replay = DeadLetterReplay(
+            policy: intake.policy,
+            trust: trust,
+            retention: intake.limits.retention,
+            fetchKeys: { today },
+            now: intake.now
+        )
         let note = "the key that it names has come"
         let run = ReplayRun(DeadLetterFilter(ids: ids), by: Self.operatorName, note: note)
         let report = try await pool.withConnection { connection in try await replay.run(run, on: connection) }

@@ -39,11 +39,12 @@ extension NotificationWriter {
         _ partitions: inout PartitionHorizon
     ) async throws -> (files: Int, requests: Int) {
         guard let spool = intake.spool, spool.holds(.waiting) else { return (0, 0) }
-        let (batch, setAside) = try await spool.oldest(atMost: intake.limits.batch)
+        let (found, setAside) = try await spool.oldest(atMost: intake.limits.batch)
         report(setAside)
-        reportUnread(batch.unread)
-        guard !batch.files.isEmpty else { return (setAside.count, 0) }
+        reportUnread(found.unread)
+        guard !found.files.isEmpty else { return (setAside.count, 0) }
         do {
+            let batch = try await verified(found, in: spool, on: connection)
             let outcome = await store(judged(batch.records), on: connection, &partitions)
             if let failure = outcome.failure { throw failure }
             guard let refusal = outcome.refusal else {
@@ -58,7 +59,7 @@ extension NotificationWriter {
         } catch {
             // What is the matter may lie in this batch alone, or be that the disk is full, where another one that can be
             // removed makes room: the others go first the next time.
-            if (error as? PostgresError)?.isConnectionError != true { spool.postpone(batch) }
+            if (error as? PostgresError)?.isConnectionError != true { spool.postpone(found) }
             throw error
         }
     }
@@ -83,9 +84,10 @@ extension NotificationWriter {
         _ partitions: inout PartitionHorizon
     ) async throws -> Int {
         guard let spool = intake.spool, spool.holds(.refused), !intake.isClosed else { return 0 }
-        let (batch, setAside) = try await spool.oldest(.refused, atMost: Self.refusedTogether)
+        let (found, setAside) = try await spool.oldest(.refused, atMost: Self.refusedTogether)
         report(setAside)
-        reportUnread(batch.unread)
+        reportUnread(found.unread)
+        let batch = try await verified(found, in: spool, on: connection)
         let outcome = await store(judged(batch.records), on: connection, &partitions)
         if let failure = outcome.failure {
             spool.postpone(batch)
@@ -141,6 +143,57 @@ extension NotificationWriter {
         }
     }
 
+    /// Verifies the signatures of a batch again, because another process could have written a file that claims to be
+    /// verified. Records with a bad signature are set aside. Records whose key is not known are reported and stay.
+    private func verified(
+        _ batch: Spool.Batch,
+        in spool: Spool,
+        on connection: PostgresConnection
+    ) async throws -> Spool.Batch {
+        let keys = try await keys(for: Set(batch.records.compactMap(\.keyID)), on: connection)
+        let verifier = NotificationVerifier(policy: intake.policy)
+        var (forged, unverified) = (Set<Int>(), 0)
+        for (position, record) in batch.records.enumerated() {
+            guard let keyID = record.keyID else { continue }
+            switch verifier.signature(ofRecorded: record.token, verifiedBy: keyID, keys: keys) {
+            case .valid: break
+            case .unknownKey: unverified += 1
+            case .invalid: forged.insert(position)
+            }
+        }
+        reportUnverified(unverified)
+        let (rest, setAside) = try await spool.setAside(forged: forged, of: batch)
+        report(setAside)
+        return rest
+    }
+
+    /// The keys in force. If they lack one of `kids`, the stored keys too.
+    private func keys(for kids: Set<String>, on connection: PostgresConnection) async throws -> KeySet {
+        let keys = intake.keys.keys
+        guard !kids.allSatisfy(keys.contains(kid:)) else { return keys }
+        do throws(PostgresError) {
+            let trust = trust
+            let kept = try await connection.withSession { session throws(PostgresError) in
+                try SigningKeys.all(trust, in: session)
+            }
+            return ReplayKeys(today: keys.keys, kept: kept, problem: nil).set
+        } catch {
+            if error.isConnectionError { throw error }
+            throw StoredKeysError(description: "the stored signing keys can't be read: \(error)")
+        }
+    }
+
+    private func reportUnverified(_ count: Int) {
+        guard count > 0 else { return }
+        intake.metrics.spoolUnverified.increment(by: count)
+        guard line.withLock({ $0.unverifiedComplaint.isDue("") }) else { return }
+        intake.log.warning(
+            "notifications from the spool could not be verified again because their keys are not known; they are stored as "
+                + "verified at receipt: check that only siwad writes to the spool directory",
+            ["count": "\(count)"]
+        )
+    }
+
     private func judged(_ records: [SpoolRecord]) -> [Submission] {
         let verifier = NotificationVerifier(policy: intake.policy)
         return records.map { Submission($0, judgedBy: verifier) }
@@ -153,4 +206,10 @@ extension NotificationWriter {
             ["count": "\(count)", "error": "\(refusal)"]
         )
     }
+}
+
+/// The keys that verify what is in the spool can't be read. Notifications that come in don't need them.
+struct StoredKeysError: Error, CustomStringConvertible {
+    /// The cause.
+    let description: String
 }

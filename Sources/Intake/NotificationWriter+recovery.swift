@@ -90,8 +90,8 @@ extension NotificationWriter {
                 var partitions = PartitionHorizon()
                 let progress = try await drainOnce(on: connection, &partitions)
                 connected(connection, hasStored: progress.requests > 0)
-            } catch let error as SpoolError {
-                // The disk's fault, which is no reason to leave a database alone that can be written to.
+            } catch let error where error is SpoolError || error is StoredKeysError {
+                // A fault of the disk or of the stored keys, and no reason to leave a database that can be written to.
                 connected(connection, hasStored: false)
                 drainFailed(error)
             } catch {
@@ -123,7 +123,7 @@ extension NotificationWriter {
     }
 
     /// Takes what comes in, and only then says where it goes: whoever is told that siwad is ready sends at once.
-    private func resume(storingIn storage: Storage) {
+    func resume(storingIn storage: Storage) {
         intake.queue.resume()
         intake.storage = storage
     }
@@ -166,7 +166,7 @@ extension NotificationWriter {
         }
     }
 
-    private func storageWithoutDatabase(_ line: borrowing Line) -> Storage {
+    func storageWithoutDatabase(_ line: borrowing Line) -> Storage {
         if intake.spool == nil { return .nowhere(cause: "PostgreSQL can't be written to") }
         if let cause = line.spoolComplaint.cause { return .nowhere(cause: cause) }
         return .spool

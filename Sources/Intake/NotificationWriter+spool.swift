@@ -9,39 +9,43 @@ import Telemetry
 /// What the writer keeps in the spool.
 extension NotificationWriter {
     /// Answers a batch from the spool, or 503. A token that is durable already, or that comes twice, is written once.
-    func spool(_ batch: [Submission]) async {
+    ///
+    /// - Parameter isEarly: the writer works on the batch at the same time, and finishes it.
+    func spool(_ batch: [Submission], isEarly: Bool = false) async {
         guard intake.spool != nil else { return answerUnavailable(batch) }
         for share in Spool.Share.allCases {
             var tokens: [[UInt8]: [Submission]] = [:]
             for submission in batch where submission.work.share == share {
                 tokens[submission.work.tokenDigest, default: []].append(submission)
             }
-            if !tokens.isEmpty { await spool(tokens, share) }
+            if !tokens.isEmpty { await spool(tokens, share, isEarly: isEarly) }
         }
     }
 
-    private func spool(_ tokens: [[UInt8]: [Submission]], _ share: Spool.Share) async {
+    private func spool(_ tokens: [[UInt8]: [Submission]], _ share: Spool.Share, isEarly: Bool) async {
         let isVerified = share != .unverified
         let unwritten = tokens.filter { !intake.durable.contains($0.key, isVerified: isVerified) }
         let records = unwritten.values.compactMap { $0.first.map { SpoolRecord($0) } }
         do {
             if !records.isEmpty { try await intake.spool?.append(records, share: share) }
         } catch {
-            answerDurable(tokens.filter { unwritten[$0.key] == nil }.values.flatMap(\.self), sparing: 0)
+            let durable = tokens.filter { unwritten[$0.key] == nil }.values.flatMap(\.self)
+            answerDurable(durable, sparing: 0, isEarly: isEarly)
             let refused = unwritten.values.flatMap(\.self)
             guard error.code == .shareFull else {
                 spoolFailed(error)
-                return answerUnavailable(refused)
+                return answerUnavailable(refused, isEarly: isEarly)
             }
             shareRefused(error)
             // What can't be verified anyway is answered as it would be when kept.
-            if !isVerified { return answerDurable(refused, sparing: 0) }
-            return answerUnavailable(refused, .unavailable(.deadLetterLimit, retryAfterSeconds: 300))
+            if !isVerified { return answerDurable(refused, sparing: 0, isEarly: isEarly) }
+            let full = Answer.unavailable(.deadLetterLimit, retryAfterSeconds: 300)
+            return answerUnavailable(refused, full, isEarly: isEarly)
         }
         for digest in unwritten.keys { intake.durable.insert(digest, isVerified: isVerified) }
         // One of each keeps its reservation until the database has it.
         for (digest, submissions) in tokens {
-            answerDurable(submissions, sparing: unwritten[digest] == nil ? 0 : 1)
+            answerDurable(submissions, sparing: unwritten[digest] == nil ? 0 : 1, isEarly: isEarly)
         }
         intake.metrics.spooled.increment(by: records.count)
         if !records.isEmpty { spoolSucceeded() }
@@ -61,9 +65,11 @@ extension NotificationWriter {
     }
 
     /// Answers what is durable, and gives back what was reserved for all but the first few.
-    private func answerDurable(_ batch: [Submission], sparing count: Int) {
-        for case .deadLetter(let received, _) in batch.dropFirst(count).map(\.work) { intake.giveUp(received) }
-        batch.map { ($0, $0.work.answerWhenDurable) }.deliver()
+    private func answerDurable(_ batch: [Submission], sparing count: Int, isEarly: Bool = false) {
+        if !isEarly {
+            for case .deadLetter(let received, _) in batch.dropFirst(count).map(\.work) { intake.giveUp(received) }
+        }
+        answer(batch.map { ($0, $0.work.answerWhenDurable) }, isEarly: isEarly)
     }
 
     /// The dead letters have taken their share of the spool. Notifications still find room.
@@ -99,7 +105,9 @@ extension NotificationWriter {
     func scan() async {
         guard let spool = intake.spool else { return }
         do {
-            report(try await spool.scan())
+            let scan = try await spool.scan()
+            report(scan.setAside)
+            reportUntrusted(scan.untrusted)
         } catch {
             spoolFailed(error)
         }
@@ -146,6 +154,17 @@ extension NotificationWriter {
         intake.log.error(
             "a file in the spool can't be read; it stays and is tried again: give it to siwad's user, or look at the disk",
             ["error": "\(error)"]
+        )
+    }
+
+    /// Reports files that are not read because others could have written them.
+    private func reportUntrusted(_ files: [String]) {
+        intake.metrics.spoolFilesUntrusted.set(files.count)
+        guard let first = files.first, line.withLock({ $0.untrustedComplaint.isDue(first) }) else { return }
+        intake.log.error(
+            "a file in the spool directory is not trusted and not read; if siwad wrote it, give it to siwad's user alone "
+                + "(chown, chmod 600), else remove it",
+            ["file": first, "count": "\(files.count)"]
         )
     }
 

@@ -153,7 +153,7 @@ extension NotificationWriter {
             line.partitions.ensured(partitions.missing(for: batch))
         }
         intake.remember(settled)
-        settled.map { ($0.submission, $0.answer) }.deliver()
+        answer(settled.map { ($0.submission, $0.answer) })
         reportRejected(settled)
         intake.measure(settled, since: start)
     }

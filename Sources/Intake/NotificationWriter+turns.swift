@@ -114,7 +114,7 @@ extension NotificationWriter {
     /// Answers what is stored.
     private func stored(_ settled: [Settled], since start: ContinuousClock.Instant) {
         line.withLock { $0.noteStored(settled) }
-        settled.map { ($0.submission, $0.answer) }.deliver()
+        answer(settled.map { ($0.submission, $0.answer) })
         intake.measure(settled, since: start)
     }
 }

@@ -1,4 +1,4 @@
-import AccountStore
+public import AccountStore
 import AppleNotifications
 public import Postgres
 import Spool
@@ -36,6 +36,9 @@ public final class NotificationWriter: Sendable {
         var rejectionComplaint = Complaint()
         var unreadComplaint = Complaint()
         var shareComplaint = Complaint()
+        var untrustedComplaint = Complaint()
+        var unverifiedComplaint = Complaint()
+        var overdueComplaint = Complaint()
     }
 
     /// Something that the database has to be told.
@@ -47,20 +50,26 @@ public final class NotificationWriter: Sendable {
 
     let intake: Intake
     let settings: ConnectionSettings
+    /// The stored keys that verify again what is in the spool.
+    let trust: SigningKeys.Trust
     let line: Mutex<Line>
     /// Wakes the task that sees to the connection and the spool.
     let alarm = Alarm()
 
     /// A writer for `intake`.
     ///
-    /// - Parameter preparation: what the database has to be told once before anything is stored; tried again, with the
-    ///   connection, until it succeeds.
+    /// - Parameters:
+    ///   - trust: the stored keys that verify again what is in the spool.
+    ///   - preparation: what the database has to be told once before anything is stored; tried again, with the connection,
+    ///     until it succeeds.
     public init(
         intake: Intake,
         settings: ConnectionSettings,
+        trust: SigningKeys.Trust,
         preparation: (@Sendable () async throws -> Void)? = nil
     ) {
         self.intake = intake
+        self.trust = trust
         var settings = settings
         // Apple waits for the answer. With a spool there is a better one than to go on waiting.
         settings.deadline = intake.spool == nil ? .seconds(20) : .seconds(4)
@@ -78,6 +87,7 @@ public final class NotificationWriter: Sendable {
     public func run() async {
         await withTaskGroup { group in
             group.addTask { await self.recover() }
+            group.addTask { await self.answerOverdue() }
             while let batch = await intake.queue.next(atMost: intake.limits.batch) {
                 await store(batch)
             }
@@ -109,17 +119,26 @@ public final class NotificationWriter: Sendable {
 
     /// Answers 503, and takes back what was reserved.
     ///
-    /// - Parameter answer: nil: that nothing can be stored at present.
-    func answerUnavailable(_ batch: [Submission], _ answer: Answer? = nil) {
-        for case .deadLetter(let letter, _) in batch.map(\.work) {
-            intake.giveUp(letter)
+    /// - Parameters:
+    ///   - answer: nil: that nothing can be stored at present.
+    ///   - isEarly: the writer works on the batch at the same time; what it reserved stays reserved until it is done.
+    func answerUnavailable(_ batch: [Submission], _ answer: Answer? = nil, isEarly: Bool = false) {
+        if !isEarly {
+            for case .deadLetter(let letter, _) in batch.map(\.work) { intake.giveUp(letter) }
         }
         let usual: Answer =
             intake.isClosed
             ? .unavailable(.shuttingDown, retryAfterSeconds: 5)
             : .unavailable(.databaseUnavailable, retryAfterSeconds: 5)
         let answer = answer ?? usual
-        batch.map { ($0, answer) }.deliver()
+        self.answer(batch.map { ($0, answer) }, isEarly: isEarly)
+    }
+
+    /// Delivers the answers of submissions that have none yet.
+    ///
+    /// - Parameter isEarly: the writer still works on them; otherwise they are finished.
+    func answer(_ answers: [(Submission, Answer)], isEarly: Bool = false) {
+        (isEarly ? intake.queue.answeredEarly(answers) : intake.queue.finished(answers)).deliver()
     }
 }
 

@@ -38,6 +38,7 @@ struct ReplayBatch {
         items.reserveCapacity(letters.count)
         for letter in letters {
             switch judge.judge(letter) {
+            case .verified(let received) where judge.isTooOld(received): fail(letter, ReplayJudge.tooOld(letter))
             case .verified(let received): items.append((letter, received))
             case .dead(let found), .refused(let found): fail(letter, found)
             }

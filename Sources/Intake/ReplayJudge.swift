@@ -15,12 +15,15 @@ struct ReplayJudge {
     private let verifier: NotificationVerifier
     private let keys: ReplayKeys
     private let acceptsExpired: Bool
+    /// Notifications that were issued before are not recorded.
+    private let horizon: WallTime
     private let now: WallTime
 
-    init(policy: NotificationPolicy, keys: ReplayKeys, acceptsExpired: Bool, now: WallTime) {
+    init(policy: NotificationPolicy, keys: ReplayKeys, acceptsExpired: Bool, retention: Duration, now: WallTime) {
         self.verifier = NotificationVerifier(policy: policy)
         self.keys = keys
         self.acceptsExpired = acceptsExpired
+        self.horizon = now - retention
         self.now = now
     }
 
@@ -51,6 +54,14 @@ struct ReplayJudge {
                 : "Its key is not among those that were seen, and Apple's set could not be fetched."
             return Self.stays(letter, detail)
         }
+    }
+
+    /// Whether recording a notification would create a partition that the retention drops.
+    func isTooOld(_ received: ReceivedNotification) -> Bool { received.notification.issuedAt < horizon }
+
+    /// What is found of a letter whose notification is too old.
+    static func tooOld(_ letter: ClaimedDeadLetter) -> DeadLetter {
+        same(letter, "It is older than SIWAD_RETENTION: to apply it, replay it with a longer SIWAD_RETENTION.")
     }
 
     private static let withdrawn = "Its key had left Apple's set before it was received."

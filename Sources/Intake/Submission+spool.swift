@@ -21,6 +21,9 @@ extension SpoolRecord {
             )
         }
     }
+
+    /// The token in the body. A body without a token is never spooled; its bytes are taken as the token.
+    var token: [UInt8] { (try? NotificationBody.token(in: body.span)) ?? body }
 }
 
 extension Submission {
@@ -34,8 +37,7 @@ extension Submission {
 
     private static func work(_ record: SpoolRecord, _ verifier: NotificationVerifier) -> Work {
         let receivedAt = WallTime(microseconds: record.receivedAt)
-        // A body without a token would never have been spooled; its bytes stand for one then.
-        let token = (try? NotificationBody.token(in: record.body.span)) ?? record.body
+        let token = record.token
         guard let keyID = record.keyID else { return letter(.keysUnavailable(token: token), record) }
         switch verifier.judge(recorded: token, verifiedBy: keyID, receivedAt: receivedAt) {
         case .verified(let notification):

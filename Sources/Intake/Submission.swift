@@ -1,4 +1,5 @@
 import AccountStore
+import AppleNotifications
 
 /// Something that waits to be made durable, and who waits for it.
 struct Submission: Sendable {
@@ -12,6 +13,19 @@ struct Submission: Sendable {
     let work: Work
     let lane: ReplyLane
     let ticket: UInt64
+    /// Its number among all submissions of the queue, which assigns it.
+    var number: UInt64 = 0
+
+    /// What a request costs in memory in addition to its bytes: its claims and the buffers of its connection.
+    private static let overhead = 6 << 10
+
+    /// About how many bytes of memory the request takes while it waits.
+    var bytes: Int {
+        switch work {
+        case .notification(let received): Self.overhead + received.notification.token.count
+        case .deadLetter(let received, _): Self.overhead + received.letter.token.count
+        }
+    }
 }
 
 extension [(Submission, Answer)] {

@@ -29,8 +29,8 @@ final class Link {
     }
 
     /// Connects, within the present call.
-    func open() throws(PostgresError) {
-        try connect()
+    func open(_ parameters: [(keyword: String, value: String)]) throws(PostgresError) {
+        try connect(to: parameters)
         guard handle.serverVersion >= 14_00_00 else {
             throw PostgresError(
                 .connectionFailed,
@@ -51,7 +51,8 @@ final class Link {
 
     /// Connects to one place, within the present call.
     func connect(to parameters: [(keyword: String, value: String)]) throws(PostgresError) {
-        if let failure = connectionFailure(parameters, until: call.deadline) { throw failure }
+        handle.connect(parameters)
+        try finishConnecting()
     }
 
     /// Whether the connection is gone for good.
@@ -202,37 +203,7 @@ final class Link {
         return name
     }
 
-    /// Connects to the first host that is there and as it is wanted. libpq itself would wait for one that says nothing until
-    /// the end of all patience, and never come to the next.
-    private func connect() throws(PostgresError) {
-        let alternatives = settings.alternatives
-        var failures: [PostgresError] = []
-        for (number, parameters) in alternatives.enumerated() {
-            let share = ContinuousClock.now.duration(to: call.deadline) / (alternatives.count - number)
-            guard let failure = connectionFailure(parameters, until: .now + share) else { return }
-            failures.append(failure)
-            guard failure.code == .connectionFailed else { break }
-        }
-        throw PostgresError(connectionFailures: failures)
-    }
-
-    /// Tries to connect.
-    ///
-    /// - Returns: why that failed.
-    private func connectionFailure(
-        _ parameters: [(keyword: String, value: String)],
-        until deadline: ContinuousClock.Instant
-    ) -> PostgresError? {
-        handle.connect(parameters)
-        do throws(PostgresError) {
-            try finishConnecting(until: deadline)
-            return nil
-        } catch {
-            return error
-        }
-    }
-
-    private func finishConnecting(until deadline: ContinuousClock.Instant) throws(PostgresError) {
+    private func finishConnecting() throws(PostgresError) {
         handle.setVerbose(true)
         var next = PGRES_POLLING_WRITING
         while next != PGRES_POLLING_OK {
@@ -241,7 +212,7 @@ final class Link {
             }
             if call.isCancelled { try call.check() }
             let events = next == PGRES_POLLING_READING ? POLLIN : POLLOUT
-            switch thread.wait(handle.socket, events, until: deadline) {
+            switch thread.wait(handle.socket, events, until: call.deadline) {
             case .ready: next = handle.continueConnecting()
             case .woken: continue
             case .timedOut:

@@ -14,14 +14,67 @@ public actor PostgresConnection {
         unsafe thread.asUnownedSerialExecutor()
     }
 
-    /// Connects.
+    /// Connects to the first host that answers and fits. Returns within the settings' connect timeout even if the resolver
+    /// or the network blocks.
     ///
     /// - Throws: `connectionFailed` with the cause in libpq's words, `cancelled`; `usage` for a database that can't hold
     ///   every text.
     public static func connect(_ settings: ConnectionSettings) async throws(PostgresError) -> PostgresConnection {
+        let deadline = ContinuousClock.now + settings.connectTimeout
+        // libpq would spend the whole time on the first host that does not answer.
+        let alternatives = settings.alternatives
+        var failures: [PostgresError] = []
+        for (number, parameters) in alternatives.enumerated() {
+            let share = ContinuousClock.now.duration(to: deadline) / (alternatives.count - number)
+            do throws(PostgresError) {
+                return try await connect(settings, parameters, within: max(share, .zero))
+            } catch {
+                failures.append(error)
+                guard error.code == .connectionFailed else { break }
+            }
+        }
+        guard failures.count > 1 else { throw failures.first ?? PostgresError(connectionFailures: []) }
+        throw PostgresError(connectionFailures: failures)
+    }
+
+    private static func connect(
+        _ settings: ConnectionSettings,
+        _ parameters: [(keyword: String, value: String)],
+        within time: Duration
+    ) async throws(PostgresError) -> PostgresConnection {
+        let attempt = try ConnectionAttempt()
         let connection = try PostgresConnection(settings)
-        try await connection.use(lasting: settings.connectTimeout) { link throws(PostgresError) in try link.open() }
+        // Both tasks end by themselves. An abandoned attempt closes the connection that it opened.
+        let opening = Task {
+            if await !attempt.ended(connection.open(parameters, within: time)) { await connection.close() }
+        }
+        let timer = Task {
+            // Later than libpq's own deadline, whose error says more.
+            try await Task.sleep(for: time + tardiness)
+            attempt.timePassed()
+        }
+        defer { timer.cancel() }
+        let result = await withTaskCancellationHandler {
+            await attempt.result()
+        } onCancel: {
+            attempt.cancelled()
+            opening.cancel()
+        }
+        try result.get()
         return connection
+    }
+
+    private static let tardiness = Duration.milliseconds(100)
+
+    private func open(
+        _ parameters: [(keyword: String, value: String)],
+        within time: Duration
+    ) async -> Result<Void, PostgresError> {
+        do throws(PostgresError) {
+            return .success(try await use(lasting: time) { link throws(PostgresError) in try link.open(parameters) })
+        } catch {
+            return .failure(error)
+        }
     }
 
     private init(_ settings: ConnectionSettings) throws(PostgresError) {

@@ -110,6 +110,10 @@ extension Configuration {
             }
         }
         texts.assign(.spoolLimit, to: &spoolLimit, ValueParser.size)
+        texts.assign(.queueBytes, to: &queueBytes) { text throws(MalformedValue) in
+            // At least the largest body.
+            try ValueParser.size(text, in: 128 << 10...1 << 40)
+        }
     }
 
     private func checkPairs(_ texts: inout SettingTexts) {

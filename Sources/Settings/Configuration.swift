@@ -77,6 +77,8 @@ public struct Configuration: Sendable {
     public internal(set) var batchLimit = 256
     /// `queue_limit`
     public internal(set) var queueLimit = 8_192
+    /// `queue_bytes`
+    public internal(set) var queueBytes: Int64 = 64 << 20
     /// `dead_letter_limit`
     public internal(set) var deadLetterLimit = 100_000
     /// `retention`

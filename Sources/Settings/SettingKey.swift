@@ -19,6 +19,7 @@ public enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case spoolLimit = "spool_limit"
     case batchLimit = "batch_limit"
     case queueLimit = "queue_limit"
+    case queueBytes = "queue_bytes"
     case deadLetterLimit = "dead_letter_limit"
     case retention
     case sessionRetention = "session_retention"
@@ -79,6 +80,7 @@ extension SettingKey {
         case .spoolLimit: "at most this much in the spool"
         case .batchLimit: "notifications in one transaction"
         case .queueLimit: "notifications waiting for a transaction; above it 503"
+        case .queueBytes: "bytes waiting for a transaction; above it 503"
         case .deadLetterLimit: "open dead letters per reason; above it 503"
         case .retention: "notifications older than this go, a partition at a time"
         case .sessionRetention: "sessions that ended or expired are deleted after this"
@@ -107,6 +109,7 @@ extension SettingKey {
         case .spoolLimit: "1GiB"
         case .batchLimit: "256"
         case .queueLimit: "8192"
+        case .queueBytes: "64MiB"
         case .deadLetterLimit: "100000"
         case .retention: "400d"
         case .sessionRetention: "30d"

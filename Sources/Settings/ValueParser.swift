@@ -54,6 +54,15 @@ enum ValueParser {
         return product.partialValue
     }
 
+    /// Bytes within a range.
+    static func size(_ text: String, in range: ClosedRange<Int64>) throws(MalformedValue) -> Int64 {
+        let size = try size(text)
+        guard range.contains(size) else {
+            throw MalformedValue("write a size from \(range.lowerBound >> 10)KiB to \(range.upperBound >> 30)GiB")
+        }
+        return size
+    }
+
     /// A whole number of the range, digits only.
     static func integer(_ text: String, in range: ClosedRange<Int>) throws(MalformedValue) -> Int {
         guard !text.isEmpty, text.utf8.allSatisfy(isDigit), let value = Int(text), range.contains(value) else {

@@ -57,12 +57,22 @@ public final class Spool: Sendable {
             case torn
             /// It is nothing of siwad's.
             case foreign
+            /// It holds a record with a bad signature.
+            case forged
         }
 
         /// Why.
         public let reason: Reason
         /// Its path.
         public let path: String
+    }
+
+    /// The result of a look into the directory.
+    public struct Scan: Sendable, Equatable {
+        /// Files that were given another name.
+        public let setAside: [SetAside]
+        /// Files that are not read because others could have written them, each with the cause. They stay as they are.
+        public let untrusted: [String]
     }
 
     private let directory: SpoolDirectory
@@ -76,6 +86,8 @@ public final class Spool: Sendable {
     public static let tornSuffix = ".corrupt"
     /// What files end in that are nothing of ours.
     public static let foreignSuffix = ".foreign"
+    /// Suffix of files that hold a record with a bad signature.
+    public static let forgedSuffix = ".forged"
 
     /// Opens a directory, which is created if its parent is there, and locks it. Blocks for a moment. Call ``scan()``
     /// next.
@@ -104,21 +116,29 @@ public final class Spool: Sendable {
         index.withLock { $0.files.contains { $0.isRefused == (part == .refused) } }
     }
 
-    /// Looks what is in the directory. What is nothing of ours is set aside; sub-directories and hidden files stay.
-    public func scan() async throws(SpoolError) -> [SetAside] {
+    /// Finds the files in the directory. Foreign files are set aside. Sub-directories, hidden files, and files that others
+    /// could have written stay.
+    public func scan() async throws(SpoolError) -> Scan {
         try await onThread { () throws(SpoolError) in
             var files: [SpoolIndex.File] = []
             var setAside: [SetAside] = []
+            var untrusted: [String] = []
             for name in try self.directory.names() {
-                guard let size = self.directory.size(name) else { continue }
-                if SpoolIndex.isName(name) {
-                    files.append(SpoolIndex.File(name: name, size: size))
-                } else if !name.hasSuffix(Self.tornSuffix), !name.hasSuffix(Self.foreignSuffix) {
-                    setAside.append(try self.setAside(name, .foreign))
+                switch self.directory.entry(name) {
+                case .other:
+                    continue
+                case .untrusted(let file):
+                    untrusted.append("\(file.path): \(file.objection)")
+                case .file(let size):
+                    if SpoolIndex.isName(name) {
+                        files.append(SpoolIndex.File(name: name, size: size))
+                    } else if !Self.suffixesSetAside.contains(where: name.hasSuffix) {
+                        setAside.append(try self.setAside(name, .foreign))
+                    }
                 }
             }
             self.index.withLock { $0.found(files) }
-            return setAside
+            return Scan(setAside: setAside, untrusted: untrusted)
         }
     }
 
@@ -134,9 +154,7 @@ public final class Spool: Sendable {
             try self.checkShare(share, for: size)
             self.wanted.store(max(size, Self.leastRoom), ordering: .relaxed)
             try self.checkRoom(for: size)
-            let name = self.index.withLock { $0.nextName(now: Self.now(), share: share) }
-            try self.directory.write(bytes, as: name)
-            self.index.withLock { $0.added(SpoolIndex.File(name: name, size: size)) }
+            try self.write(bytes, share: share)
         }
     }
 
@@ -164,7 +182,14 @@ public final class Spool: Sendable {
             var counts: [Int] = []
             var setAside: [SetAside] = []
             var unread: SpoolError?
-            var batch: Batch { Batch(files: files, records: records, unread: unread, counts: counts) }
+            var batch: Batch {
+                Batch(
+                    files: files,
+                    records: records,
+                    unread: unread,
+                    counts: counts
+                )
+            }
             for name in self.names(part, atMost: max(1, count)) {
                 switch try self.directory.read(name) {
                 case .content(let bytes):
@@ -181,7 +206,8 @@ public final class Spool: Sendable {
                 case .unreadable(let error):
                     unread = unread ?? error
                     self.index.withLock { $0.postponed([name]) }
-                case .absent:
+                case .untrusted, .absent:
+                    // The next scan reports an untrusted file.
                     self.index.withLock { $0.removed([name]) }
                 }
             }
@@ -218,12 +244,7 @@ public final class Spool: Sendable {
                     continue
                 }
                 for position in kept {
-                    let bytes = SpoolFile.encoded([batch.records[position]])
-                    let apart = self.index.withLock {
-                        $0.nextName(now: Self.now(), share: file.share, isRefused: true)
-                    }
-                    try self.directory.write(bytes, as: apart)
-                    self.index.withLock { $0.added(SpoolIndex.File(name: apart, size: Int64(bytes.count))) }
+                    try self.write(SpoolFile.encoded([batch.records[position]]), share: file.share, isRefused: true)
                 }
                 try self.directory.remove(name)
                 self.index.withLock { $0.removed([name]) }
@@ -231,7 +252,54 @@ public final class Spool: Sendable {
         }
     }
 
+    /// Writes each record with a bad signature into a file of its own, which siwad never reads. The files of the batch stay
+    /// until the other records are removed or set apart.
+    ///
+    /// - Parameter forged: positions of these records in the batch.
+    /// - Returns: the batch without them, and the new files.
+    public func setAside(forged: Set<Int>, of batch: Batch) async throws(SpoolError) -> (Batch, [SetAside]) {
+        guard !forged.isEmpty else { return (batch, []) }
+        return try await onThread { () throws(SpoolError) in
+            var setAside: [SetAside] = []
+            var counts: [Int] = []
+            var first = 0
+            for (name, count) in zip(batch.files, batch.counts) {
+                let found = (first..<first + count).filter(forged.contains)
+                for position in found {
+                    // The same name if the file is read again after a failure, so that there is one copy.
+                    let apart = "\(name).\(position - first)\(Self.forgedSuffix)"
+                    guard try self.directory.write(SpoolFile.encoded([batch.records[position]]), as: apart) else {
+                        continue
+                    }
+                    setAside.append(SetAside(reason: .forged, path: "\(self.directory.path)/\(apart)"))
+                }
+                counts.append(count - found.count)
+                first += count
+            }
+            let kept = batch.records.indices.filter { !forged.contains($0) }
+            let rest = Batch(
+                files: batch.files,
+                records: kept.map { batch.records[$0] },
+                unread: batch.unread,
+                counts: counts
+            )
+            return (rest, setAside)
+        }
+    }
+
     // MARK: - Private parts
+
+    private static let suffixesSetAside = [tornSuffix, foreignSuffix, forgedSuffix]
+
+    /// Writes a file under an unused name.
+    private func write(_ bytes: [UInt8], share: Share, isRefused: Bool = false) throws(SpoolError) {
+        while true {
+            let name = index.withLock { $0.nextName(now: Self.now(), share: share, isRefused: isRefused) }
+            // Another process may have created a file of that name since the last scan.
+            guard try directory.write(bytes, as: name) else { continue }
+            return index.withLock { $0.added(SpoolIndex.File(name: name, size: Int64(bytes.count))) }
+        }
+    }
 
     private func names(_ part: Part, atMost count: Int) -> [String] {
         index.withLock { index in
@@ -265,6 +333,7 @@ public final class Spool: Sendable {
             switch reason {
             case .torn: Self.tornSuffix
             case .foreign: Self.foreignSuffix
+            case .forged: Self.forgedSuffix
             }
         let other = try directory.rename(name, appending: suffix)
         index.withLock { $0.removed([name]) }

@@ -1,3 +1,4 @@
+import CRename
 import FoundationEssentials
 import Glibc
 import Synchronization
@@ -9,7 +10,24 @@ final class SpoolDirectory: Sendable {
         case content([UInt8])
         /// It can't be read at present. That says nothing about what is in it: a wrong owner or a failing disk gets mended.
         case unreadable(SpoolError)
+        /// Others could have written it.
+        case untrusted(Untrusted)
         case absent
+    }
+
+    /// The kind of a directory entry.
+    enum Entry: Sendable, Equatable {
+        /// A regular file that only siwad can write; its size in bytes.
+        case file(size: Int64)
+        case untrusted(Untrusted)
+        /// No regular file, or no longer there.
+        case other
+    }
+
+    /// A file that siwad does not read, and the cause.
+    struct Untrusted: Sendable, Equatable {
+        let path: String
+        let objection: String
     }
 
     /// Where it is.
@@ -53,13 +71,19 @@ final class SpoolDirectory: Sendable {
         }
     }
 
-    /// Writes a file. It is there, whole and for good, when this returns; and not there when it throws.
-    func write(_ bytes: [UInt8], as name: String) throws(SpoolError) {
+    /// Writes a file. It is complete and durable when this returns true, and absent when this throws.
+    ///
+    /// - Returns: false if a file of that name exists. It stays as it is.
+    func write(_ bytes: [UInt8], as name: String) throws(SpoolError) -> Bool {
         try reopenIfReplaced()
         let temporary = file(".\(name)\(Self.unfinished)")
         do throws(SpoolError) {
             try writeDurably(bytes, to: temporary)
-            guard Glibc.rename(temporary, file(name)) == 0 else { throw Self.failure("cannot write to", path) }
+            guard Self.renameToFreeName(temporary, file(name)) else {
+                guard errno == EEXIST else { throw Self.failure("cannot write to", path) }
+                unlink(temporary)
+                return false
+            }
         } catch {
             unlink(temporary)
             throw error
@@ -69,6 +93,7 @@ final class SpoolDirectory: Sendable {
             unlink(file(name))
             throw failure
         }
+        return true
     }
 
     /// Tries whether so many bytes can be written; leaves nothing behind.
@@ -94,6 +119,9 @@ final class SpoolDirectory: Sendable {
         defer { close(descriptor) }
         var status = stat()
         guard fstat(descriptor, &status) == 0 else { return .unreadable(Self.failure("cannot read", file(name))) }
+        if let objection = Trust(status).objection(for: geteuid()) {
+            return .untrusted(Untrusted(path: file(name), objection: objection))
+        }
         var content: [UInt8] = []
         content.reserveCapacity(Int(clamping: status.st_size))
         var block = [UInt8](repeating: 0, count: 65_536)
@@ -117,19 +145,22 @@ final class SpoolDirectory: Sendable {
     func rename(_ name: String, appending suffix: String) throws(SpoolError) -> String {
         var candidate = name + suffix
         var number = 1
-        while access(file(candidate), F_OK) == 0 {
+        while !Self.renameToFreeName(file(name), file(candidate)) {
+            guard errno == EEXIST else { throw Self.failure("cannot rename", file(name)) }
             number += 1
             candidate = "\(name).\(number)\(suffix)"
         }
-        guard Glibc.rename(file(name), file(candidate)) == 0 else { throw Self.failure("cannot rename", file(name)) }
         return candidate
     }
 
-    /// The size of a regular file in bytes; nil for anything else.
-    func size(_ name: String) -> Int64? {
+    /// Looks at a directory entry.
+    func entry(_ name: String) -> Entry {
         var status = stat()
-        guard lstat(file(name), &status) == 0, status.st_mode & S_IFMT == S_IFREG else { return nil }
-        return Int64(status.st_size)
+        guard lstat(file(name), &status) == 0, status.st_mode & S_IFMT == S_IFREG else { return .other }
+        if let objection = Trust(status).objection(for: geteuid()) {
+            return .untrusted(Untrusted(path: file(name), objection: objection))
+        }
+        return .file(size: Int64(status.st_size))
     }
 
     // MARK: - Private parts
@@ -137,6 +168,17 @@ final class SpoolDirectory: Sendable {
     private static let unfinished = ".unfinished"
 
     private func file(_ name: String) -> String { "\(path)/\(name)" }
+
+    /// Renames a file without replacing another one.
+    ///
+    /// - Returns: false with `errno` set; EEXIST if a file of that name exists.
+    private static func renameToFreeName(_ old: String, _ new: String) -> Bool {
+        if renameat2(AT_FDCWD, old, AT_FDCWD, new, CRENAME_NOREPLACE) == 0 { return true }
+        // File systems without this flag, such as NFS, can do the same in two steps.
+        guard errno == EINVAL, link(old, new) == 0 else { return false }
+        unlink(old)
+        return true
+    }
 
     /// Follows when somebody removed the directory and made it again.
     private func reopenIfReplaced() throws(SpoolError) {
@@ -156,7 +198,8 @@ final class SpoolDirectory: Sendable {
         guard descriptor >= 0 else { throw Self.failure("cannot write to", path) }
         var rest = bytes[...]
         while !rest.isEmpty {
-            let written = Glibc.write(descriptor, Array(rest), rest.count)
+            // Copied only after a partial write.
+            let written = Glibc.write(descriptor, rest.count == bytes.count ? bytes : Array(rest), rest.count)
             if written < 0, errno == EINTR { continue }
             guard written > 0 else { break }
             rest = rest.dropFirst(written)
@@ -179,18 +222,24 @@ final class SpoolDirectory: Sendable {
 // MARK: - Opening
 
 extension SpoolDirectory {
-    /// The open and locked directory.
+    /// The file that marks a directory as a spool of siwad.
+    static let marker = ".siwad-spool"
+    private static let markerText = "This directory is a spool of siwad: its files wait for PostgreSQL.\n"
+
+    /// Opens and locks the directory. A directory that is refused is not changed.
     private static func open(_ path: String) throws(SpoolError) -> Int32 {
-        if mkdir(path, 0o700) == 0 {
-            try syncParent(of: path)
-        } else if errno != EEXIST {
+        try checkParents(of: path)
+        let isNew = mkdir(path, 0o700) == 0
+        guard isNew || errno == EEXIST else {
             throw unusable(path, "it can't be created (\(cause())); create it, or name another")
         }
+        if isNew { try syncParent(of: path) }
         let descriptor = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard descriptor >= 0 else {
             throw unusable(path, "\(cause()); name a directory that siwad may read and write")
         }
         do throws(SpoolError) {
+            let isMarked = try checkAdoptable(path, descriptor)
             guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
                 guard errno == EWOULDBLOCK else { throw unusable(path, "it can't be locked (\(cause()))") }
                 throw SpoolError(
@@ -198,15 +247,102 @@ extension SpoolDirectory {
                     "another siwad uses the spool directory \(path); give each daemon one of its own"
                 )
             }
-            try makePrivate(path, descriptor)
             guard access(path, R_OK | W_OK | X_OK) == 0 else {
                 throw unusable(path, "\(cause()); name a directory that siwad may read and write")
             }
+            if !isMarked { try mark(path, descriptor) }
+            // File names and sizes tell how much waits.
+            guard fchmod(descriptor, 0o700) == 0 else { throw unusable(path, cause()) }
         } catch {
             close(descriptor)
             throw error
         }
         return descriptor
+    }
+
+    /// Checks that a directory is marked as a spool, or empty.
+    ///
+    /// - Returns: whether it is marked.
+    private static func checkAdoptable(_ path: String, _ descriptor: Int32) throws(SpoolError) -> Bool {
+        var status = stat()
+        guard fstat(descriptor, &status) == 0 else { throw unusable(path, cause()) }
+        if let objection = Trust(status).objection(for: geteuid()) {
+            throw unusable(path, "\(objection); make it siwad's alone (chown, chmod 700), or name another")
+        }
+        var marker = stat()
+        if fstatat(descriptor, Self.marker, &marker, AT_SYMLINK_NOFOLLOW) == 0, marker.st_mode & S_IFMT == S_IFREG,
+            Trust(marker).objection(for: geteuid()) == nil
+        {
+            return true
+        }
+        let names: [String]
+        do {
+            names = try FileManager.default.contentsOfDirectory(atPath: path)
+        } catch {
+            throw unusable(path, "\(cause()); name a directory that siwad may read and write")
+        }
+        guard names.isEmpty else {
+            throw unusable(
+                path,
+                "it is not empty and has no file \(Self.marker); name an empty directory or one that does not exist yet, or "
+                    + "create \(Self.marker) in it if its files are siwad's"
+            )
+        }
+        return false
+    }
+
+    /// Marks an empty directory as a spool.
+    private static func mark(_ path: String, _ directory: Int32) throws(SpoolError) {
+        let flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW
+        let descriptor = openat(directory, Self.marker, flags, 0o600)
+        guard descriptor >= 0 else { throw unusable(path, "it can't be written to (\(cause()))") }
+        defer { close(descriptor) }
+        // The content is for people. On a full disk the file may stay empty.
+        _ = Glibc.write(descriptor, markerText, markerText.utf8.count)
+        guard fsync(descriptor) == 0, fsync(directory) == 0 || errno == EINVAL else {
+            throw unusable(path, "it can't be synced (\(cause()))")
+        }
+    }
+
+    /// Checks that no other user can replace the directory: every parent up to the first one that root owns, along the
+    /// given path and along the path without symbolic links.
+    private static func checkParents(of path: String) throws(SpoolError) {
+        let given = path.hasPrefix("/") ? path : FileManager.default.currentDirectoryPath + "/" + path
+        for place in [given, resolved(given)].compactMap(\.self) {
+            var parent = directory(of: place)
+            while true {
+                var status = stat()
+                guard stat(parent, &status) == 0 else {
+                    throw unusable(path, "\(parent) can't be read (\(cause())); create it, or name another directory")
+                }
+                let trust = Trust(status)
+                if let objection = trust.objectionAsParent(for: geteuid()) {
+                    throw unusable(
+                        path,
+                        "others can replace it through \(parent) (\(objection)); change that (chmod go-w, chown), or name "
+                            + "another directory"
+                    )
+                }
+                if trust.isRoots || parent == "/" { break }
+                parent = directory(of: parent)
+            }
+        }
+    }
+
+    /// The path without symbolic links; nil if neither it nor its parent exists.
+    private static func resolved(_ path: String) -> String? {
+        func real(_ path: String) -> String? {
+            guard let resolved = realpath(path, nil) else { return nil }
+            defer { free(resolved) }
+            return String(cString: resolved)
+        }
+        return real(path) ?? real(directory(of: path)).map { "\($0)/new" }
+    }
+
+    /// The path without its last component.
+    private static func directory(of path: String) -> String {
+        let components = path.split(separator: "/", omittingEmptySubsequences: true).filter { $0 != "." }
+        return "/" + components.dropLast().joined(separator: "/")
     }
 
     /// Has the new directory itself survive a power cut: what is in it is promised to.
@@ -217,18 +353,6 @@ extension SpoolDirectory {
         // Some file systems can't sync a directory, and need not.
         guard fsync(parent) == 0 || errno == EINVAL else {
             throw unusable(path, "its parent directory can't be synced (\(cause()))")
-        }
-    }
-
-    /// Takes everybody else's rights away, unless the directory looks like one that serves others as well.
-    private static func makePrivate(_ path: String, _ descriptor: Int32) throws(SpoolError) {
-        var status = stat()
-        guard fstat(descriptor, &status) == 0 else { throw unusable(path, cause()) }
-        guard status.st_mode & 0o077 != 0 else { return }
-        let isShared =
-            status.st_uid != geteuid() || status.st_mode & S_ISVTX != 0 || status.st_nlink > 2
-        guard !isShared, fchmod(descriptor, 0o700) == 0 else {
-            throw unusable(path, "others may enter it; make it a directory for siwad alone (chmod 700, chown)")
         }
     }
 

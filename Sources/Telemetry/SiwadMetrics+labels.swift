@@ -28,7 +28,7 @@ extension SiwadMetrics {
     public static let fetchResults = ["success", "failure", "rejected"]
 
     /// `reason` why a file in the spool directory was set aside.
-    public static let setAsideReasons = ["torn", "foreign"]
+    public static let setAsideReasons = ["torn", "foreign", "forged"]
 
     /// `reason` of a session's end.
     public static let sessionEndReasons = ["consent-revoked", "account-deleted", "signed-out", "operator"]

@@ -27,6 +27,10 @@ public struct SiwadMetrics: Sendable {
     public let spooled: Counter
     /// By reason: files in the spool directory that were given another name.
     public let spoolFilesSetAside: CounterFamily
+    /// Files in the spool directory that are not read because others could have written them.
+    public let spoolFilesUntrusted: Gauge
+    /// Notifications from the spool that were applied although their key is not known any more.
+    public let spoolUnverified: Counter
     /// When Apple's key set was last fetched, in seconds since 1970; exported as its age.
     public let keysFetchedAt: Gauge
     /// By result: attempts to fetch Apple's key set.
@@ -101,8 +105,16 @@ public struct SiwadMetrics: Sendable {
         spooled = registry.counter("siwad_spooled_total", "Requests whose content was made durable in the spool.")
         spoolFilesSetAside = registry.counters(
             "siwad_spool_files_set_aside_total",
-            "Files in the spool directory that were renamed because they are torn or foreign.",
+            "Files in the spool directory that were set aside because they are torn, foreign or forged.",
             LabelSet("reason", Self.setAsideReasons)
+        )
+        spoolFilesUntrusted = registry.gauge(
+            "siwad_spool_untrusted_files",
+            "Files in the spool directory that are not read because others could have written them."
+        )
+        spoolUnverified = registry.counter(
+            "siwad_spool_unverified_total",
+            "Notifications applied from the spool whose signature could not be verified again."
         )
         eventLag = registry.histogram(
             "siwad_event_lag_seconds",

@@ -264,4 +264,27 @@ struct NotificationEffectTests {
             #expect(home == ["siwa.notifications_y2023m11"])
         }
     }
+
+    @Test("A trigger of the operator's that changes a notification's jti ends no process, and takes no effect away.")
+    func changedID() async throws {
+        try await Store.with { store in
+            try await store.run(
+                """
+                CREATE FUNCTION public.change_id() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN NEW.jti := 'changed ' || NEW.jti; RETURN NEW; END $$;
+                CREATE TRIGGER change_id BEFORE INSERT ON siwa.notifications
+                    FOR EACH ROW WHEN (NEW.jti <> 'b') EXECUTE FUNCTION public.change_id();
+                """
+            )
+            let outcomes = try await store.record(
+                .sample("account-delete", sub: "a", at: .at(2), id: "a"),
+                .sample("email-enabled", sub: "b", at: .at(2), id: "b"),
+                .sample("account-delete", sub: "c", at: .at(2), id: "c")
+            )
+            #expect(outcomes == [.applied, .unchanged, .applied])
+            let kept = try await store.texts("SELECT jti FROM siwa.notifications ORDER BY 1")
+            #expect(kept == ["b", "changed a", "changed c"])
+            #expect(try await store.state("a")?.state == "deleted")
+        }
+    }
 }

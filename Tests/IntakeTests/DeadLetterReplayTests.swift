@@ -219,22 +219,45 @@ struct DeadLetterReplayTests {
         }
     }
 
-    @Test("A letter of a month long gone gets its partition.")
+    /// Gives the only letter a notification of that time.
+    private func age(_ issued: WallTime, _ fixture: IntakeFixture) async throws {
+        let event = SimulatedEvent(
+            type: "account-delete",
+            sub: "person0",
+            app: "com.example.added",
+            eventTime: issued.wholeMilliseconds,
+            issuedAt: issued.wholeSeconds
+        )
+        let token = try fixture.apple.token(for: event)
+        try await fixture.run(
+            "UPDATE siwa.dead_letters SET received_at = '\(issued)', body = convert_to('\(token)', 'UTF8')"
+        )
+    }
+
+    @Test("A letter of a month long gone gets its partition where the retention keeps that month.")
     func oldMonth() async throws {
         try await with(1) { fixture in
-            let old = WallTime(seconds: 1_600_000_000)
-            let event = SimulatedEvent(
-                type: "account-delete",
-                sub: "person0",
-                app: "com.example.added",
-                eventTime: old.wholeMilliseconds,
-                issuedAt: old.wholeSeconds
-            )
-            let token = try fixture.apple.token(for: event)
-            try await fixture.run(
-                "UPDATE siwa.dead_letters SET received_at = '\(old)', body = convert_to('\(token)', 'UTF8')"
-            )
-            #expect(try await fixture.replay(apps: Self.apps)?.lines == ["1 unknown-audience → applied"])
+            try await age(WallTime(seconds: 1_600_000_000), fixture)
+            let report = try await fixture.replay(apps: Self.apps, retention: .seconds(36_500 * 86_400))
+            #expect(report?.lines == ["1 unknown-audience → applied"])
+        }
+    }
+
+    @Test("A replay does not make a month again that the retention drops; the letter stays open and says why.")
+    func droppedMonth() async throws {
+        try await with(1) { fixture in
+            let partitions =
+                "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'siwa.notifications'::regclass"
+            let before = try await fixture.texts(partitions)
+            try await age(.now() - .seconds(401 * 86_400), fixture)
+            for isRehearsal in [true, false] {
+                let report = try await fixture.replay(apps: Self.apps, isRehearsal: isRehearsal)
+                #expect(report?.lines == ["1 unknown-audience → unknown-audience"])
+                #expect(report?.details.values.contains { $0.contains("SIWAD_RETENTION") } == true)
+            }
+            #expect(try await fixture.texts(partitions) == before)
+            #expect(try await fixture.texts("SELECT sub FROM siwa.accounts").isEmpty)
+            #expect(try await fixture.texts("SELECT status FROM siwa.dead_letters") == ["open"])
         }
     }
 

@@ -176,6 +176,29 @@ struct GroupCommitTests {
         }
     }
 
+    @Test("Requests above the limit of bytes never wait in memory: 503, and what was accepted is stored.")
+    func fullMemory() async throws {
+        var limits = Intake.Limits()
+        // Two requests of less than 7 KiB fit.
+        limits.queueBytes = 15_000
+        try await IntakeFixture.with(limits: limits) { fixture in
+            await fixture.untilStoring()
+            try await fixture.stallCommits()
+            let first = try fixture.body(sub: "first")
+            async let firstAnswer = fixture.reception.answer(first)
+            try await fixture.untilStalled()
+            let second = try fixture.body(sub: "second")
+            async let secondAnswer = fixture.reception.answer(second)
+            while fixture.intake.queueDepth < 1 { await Task.yield() }
+            let refused = await fixture.reception.answer(try fixture.body(sub: "late"))
+            #expect(refused == .unavailable(.queueFull, retryAfterSeconds: 1))
+            try await fixture.letCommit()
+            #expect(await firstAnswer == .acknowledged)
+            #expect(await secondAnswer == .acknowledged)
+            #expect(await fixture.reception.answer(try fixture.body(sub: "late")) == .acknowledged)
+        }
+    }
+
     @Test("While PostgreSQL can't be reached requests are answered 503.")
     func databaseAway() async throws {
         try await IntakeFixture.with(conninfo: "host=/nonexistent dbname=none") { fixture in

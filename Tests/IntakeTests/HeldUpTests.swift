@@ -80,7 +80,7 @@ struct HeldUpTests {
                 #expect(await fixture.reception.answers(others).allSatisfy { $0 == .acknowledged })
                 while try await stored("one", fixture) + stored("many", fixture) < 20 { await Task.yield() }
                 await fixture.until { $0.intake.storage == .database }
-                while try directory.names.map({ $0.hasSuffix(".refused.spool") }) != [true] { await Task.yield() }
+                while try directory.spoolFiles.map({ $0.hasSuffix(".refused.spool") }) != [true] { await Task.yield() }
                 #expect(try await stored("held", fixture) == 0)
             }
             await fixture.until { $0.intake.spoolBytes == 0 }

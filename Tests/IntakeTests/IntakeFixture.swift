@@ -175,7 +175,7 @@ struct IntakeFixture {
         settles: Bool,
         _ body: (IntakeFixture) async throws -> R
     ) async throws -> R {
-        let writer = NotificationWriter(intake: intake, settings: settings)
+        let writer = NotificationWriter(intake: intake, settings: settings, trust: Self.trust)
         let keys = intake.keys
         // One, as the daemon has by default with a spool.
         let pool = ConnectionPool(settings, maximum: 1)

@@ -16,6 +16,7 @@ extension IntakeFixture {
         _ filter: DeadLetterFilter = DeadLetterFilter(),
         apps: AudienceMap = DatabaseTemplate.siwaAudiences,
         leeway: Duration = .seconds(300),
+        retention: Duration = .seconds(400 * 86_400),
         rate: Double? = nil,
         acceptsExpired: Bool = false,
         isRehearsal: Bool = false,
@@ -27,6 +28,7 @@ extension IntakeFixture {
         let replay = DeadLetterReplay(
             policy: NotificationPolicy(audiences: apps, leeway: leeway),
             trust: Self.trust,
+            retention: retention,
             fetchKeys: { try JSONWebKeySet(parsing: try await endpoint.fetch()).keys },
             now: now
         )

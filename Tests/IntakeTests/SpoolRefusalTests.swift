@@ -49,7 +49,7 @@ struct SpoolRefusalTests {
             await fixture.until { $0.intake.storage == .database }
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["18"])
             #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters").isEmpty, "it is not blamed")
-            let names = try directory.names
+            let names = try directory.spoolFiles
             #expect(names.count == 2 && names.allSatisfy { $0.hasSuffix(".refused.spool") }, "\(names)")
             // Live traffic has the database, not the spool.
             #expect(await fixture.reception.answer(try fixture.body(id: "live")) == .acknowledged)
@@ -61,7 +61,7 @@ struct SpoolRefusalTests {
                 "SELECT jti FROM siwa.notifications WHERE source = 'spool' AND jti IN ('7', '11') ORDER BY jti"
             )
             #expect(stored == ["11", "7"])
-            #expect(try directory.names.isEmpty)
+            #expect(try directory.spoolFiles.isEmpty)
         }
     }
 
@@ -70,7 +70,7 @@ struct SpoolRefusalTests {
         try await withRefusals(of: "LIKE 'person%' AND NEW.sub <> 'person7'") { fixture, _, directory in
             await fixture.until { $0.intake.storage == .database }
             #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["7"])
-            let names = try directory.names
+            let names = try directory.spoolFiles
             #expect(names.count == 19 && names.allSatisfy { $0.hasSuffix(".refused.spool") }, "\(names)")
             try await fixture.run("DROP TRIGGER refuse ON siwa.accounts")
             await fixture.until { $0.intake.spoolBytes == 0 }
@@ -83,7 +83,7 @@ struct SpoolRefusalTests {
         try await withRefusals(of: "IS NOT NULL") { fixture, _, directory in
             await fixture.until { $0.log.count("P0001") > 0 }
             await fixture.until { $0.intake.storage == .spool }
-            #expect(try directory.names.allSatisfy { !$0.contains("refused") })
+            #expect(try directory.spoolFiles.allSatisfy { !$0.contains("refused") })
             try await fixture.run("DROP TRIGGER refuse ON siwa.accounts")
             await fixture.until { $0.intake.spoolBytes == 0 }
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["20"])
@@ -95,9 +95,10 @@ struct SpoolRefusalTests {
     func restart() async throws {
         try await withRefusals(of: "= 'person7'") { fixture, role, directory in
             await fixture.until { $0.log.count("PostgreSQL refuses notifications that wait in the spool") == 1 }
-            let names = try directory.names
+            let names = try directory.spoolFiles
             #expect(names.count == 1)
             let copy = try TemporaryDirectory()
+            try copy.write([], to: ".siwad-spool")
             for name in names { try copy.write(try directory.content(name), to: name) }
             try await fixture.run("DROP TRIGGER refuse ON siwa.accounts")
             let spool = try Spool(directory: copy.path, limit: 1 << 30)

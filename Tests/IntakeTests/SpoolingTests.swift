@@ -52,7 +52,7 @@ struct SpoolingTests {
                     "SELECT source || count(*) || count(DISTINCT jti) FROM siwa.notifications GROUP BY source ORDER BY 1"
                 ) == ["endpoint2121", "spool500500"]
             )
-            #expect(try directory.names == [])
+            #expect(try directory.spoolFiles == [])
         }
     }
 
@@ -86,13 +86,13 @@ struct SpoolingTests {
                     #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == .acknowledged })
                     let letter = try fixture.body(app: "com.example.unheard.of")
                     #expect(await fixture.reception.answer(letter) == .acknowledged)
-                    for name in try directory.names { try kept.write(try directory.content(name), to: name) }
+                    for name in try directory.spoolFiles { try kept.write(try directory.content(name), to: name) }
                     try await role.letIn()
                     await fixture.until { $0.intake.spoolBytes == 0 }
                 }
                 killed.unlock()
                 // As the kill would have left them.
-                for name in try kept.names { try directory.write(try kept.content(name), to: name) }
+                for name in try kept.spoolFiles { try directory.write(try kept.content(name), to: name) }
                 try await IntakeFixture.with(
                     database,
                     role.settings,
@@ -100,7 +100,7 @@ struct SpoolingTests {
                 ) { fixture in
                     await fixture.until { $0.intake.storage == .database }
                     await fixture.until { $0.intake.spoolBytes == 0 }
-                    let names = try directory.names
+                    let names = try directory.spoolFiles
                     #expect(names.isEmpty)
                     #expect(
                         try await fixture.texts("SELECT count(*) || ' ' || count(DISTINCT jti) FROM siwa.notifications")
@@ -240,12 +240,12 @@ struct SpoolingTests {
             for index in 0..<3 {
                 #expect(await fixture.reception.answer(try fixture.body(id: "\(index)")) == .acknowledged)
             }
-            let name = try directory.names[1]
+            let name = try directory.spoolFiles[1]
             try directory.write(Array(try directory.content(name).dropLast(5)), to: name)
             try await role.letIn()
             await fixture.until { $0.intake.spoolBytes == 0 }
             #expect(try await fixture.texts("SELECT jti FROM siwa.notifications ORDER BY jti") == ["0", "2"])
-            #expect(try directory.names == [name + ".corrupt"])
+            #expect(try directory.spoolFiles == [name + ".corrupt"])
             #expect(
                 fixture.metrics.registry.prometheusText()
                     .contains(#"siwad_spool_files_set_aside_total{reason="torn"} 1"#)
@@ -267,7 +267,8 @@ struct SpoolingTests {
                     await fixture.until { $0.intake.storage == .database }
                     try await role.shutOut()
                     // To the last page: where there is room for one notification, one is rightly taken.
-                    try disk.write([UInt8](repeating: 1, count: 64 * 1_024), to: "filler")
+                    // The mark of the spool has a page.
+                    try disk.write([UInt8](repeating: 1, count: 60 * 1_024), to: "filler")
                     let bodies = try (0..<50).map { try fixture.body(id: "lost\($0)") }
                     let refused = Answer.unavailable(.databaseUnavailable, retryAfterSeconds: 5)
                     #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == refused })

@@ -53,6 +53,7 @@ struct ConfigurationTests {
         #expect(written.clockLeeway == assumed.clockLeeway && written.retention == assumed.retention)
         #expect(written.shutdownGrace == assumed.shutdownGrace && written.issuer == assumed.issuer)
         #expect(written.spoolLimit == assumed.spoolLimit && written.batchLimit == assumed.batchLimit)
+        #expect(written.queueBytes == assumed.queueBytes)
         #expect(written.queueLimit == assumed.queueLimit && written.deadLetterLimit == assumed.deadLetterLimit)
         #expect(written.logLevel == assumed.logLevel && written.databaseConnections == assumed.databaseConnections)
         #expect(assumed.database == .notConfigured && assumed.apps == nil && assumed.tls == nil)
@@ -144,6 +145,7 @@ struct ConfigurationTests {
             ("SIWAD_KEYS_REFRESH_FLOOR", "-1s", "write a duration such as 500ms, 60s, 5m, 1h or 400d"),
             ("SIWAD_CLOCK_LEEWAY", "2d", "write a duration from 0s to 1d"),
             ("SIWAD_RETENTION", "99999999999999999d", "write a duration such as 500ms, 60s, 5m, 1h or 400d"),
+            ("SIWAD_QUEUE_BYTES", "1KiB", "write a size from 128KiB to 1024GiB"),
             ("SIWAD_SPOOL_LIMIT", "1XB", "write a size such as 512MiB or 1GiB"),
             ("SIWAD_SPOOL_LIMIT", "9223372036854775807KiB", "write a size such as 512MiB or 1GiB"),
             ("SIWAD_BATCH_LIMIT", "many", "write a whole number from 1 to 10000"),

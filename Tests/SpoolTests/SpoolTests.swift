@@ -36,7 +36,7 @@ struct SpoolTests {
         try await spool.remove(try await spool.oldest(atMost: 100).batch)
         #expect(spool.isEmpty)
         #expect(spool.bytes == 0)
-        #expect(try directory.names == [])
+        #expect(try directory.spoolFiles == [])
     }
 
     @Test("What one process left is there for the next one; what it was writing when it ended is not.")
@@ -49,9 +49,9 @@ struct SpoolTests {
         }
         try directory.write(Array("siwad-spool 1\njws".utf8), to: ".00000000000000000500.spool.unfinished")
         let spool = try Spool(directory: directory.path, limit: 1 << 20)
-        #expect(try await spool.scan() == [])
+        #expect(try await spool.scan().setAside == [])
         #expect(try await spool.oldest(atMost: 10).batch.records == [record(1)])
-        #expect(try directory.names.count == 1)
+        #expect(try directory.spoolFiles.count == 1)
     }
 
     @Test("Dead letters take no more than a tenth of the limit, of which nothing unverified takes more than half.")
@@ -78,7 +78,7 @@ struct SpoolTests {
         // A later process counts the same.
         spool.unlock()
         let next = try Spool(directory: directory.path, limit: 100_000)
-        #expect(try await next.scan().isEmpty)
+        #expect(try await next.scan().setAside.isEmpty)
         await #expect(throws: SpoolError.self) { try await next.append([record(1, bytes: 500)], share: .letters) }
         // What the database refuses keeps its share.
         let batch = try await next.oldest(atMost: 100).batch
@@ -96,7 +96,7 @@ struct SpoolTests {
         try await spool.append([record(1, bytes: 700)])
         let error = await #expect(throws: SpoolError.self) { try await spool.append([record(2, bytes: 700)]) }
         #expect(error?.code == .full)
-        #expect(try directory.names.count == 1)
+        #expect(try directory.spoolFiles.count == 1)
         try await spool.remove(try await spool.oldest(atMost: 1).batch)
         try await spool.append([record(2, bytes: 700)])
     }
@@ -122,6 +122,86 @@ struct SpoolTests {
         let error = #expect(throws: SpoolError.self) { try Spool(directory: parent.path, limit: 1 << 20) }
         #expect(error?.code == .unusable)
         #expect(mode(parent.path) == 0o755)
+    }
+
+    @Test("A directory with foreign files is never adopted: neither its mode nor a name in it changes.")
+    func foreignDirectory() throws {
+        let directory = try TemporaryDirectory()
+        try directory.write(Array("listen: 0.0.0.0".utf8), to: "siwad.yaml")
+        try directory.write([], to: ".bashrc")
+        chmod(directory.path, 0o755)
+        let error = #expect(throws: SpoolError.self) { try Spool(directory: directory.path, limit: 1 << 20) }
+        #expect(error?.code == .unusable)
+        #expect(error?.message.contains(".siwad-spool") == true, "\(error?.message ?? "")")
+        #expect(mode(directory.path) == 0o755)
+        #expect(try directory.names == [".bashrc", "siwad.yaml"])
+    }
+
+    @Test(
+        "A directory that others can write is not used, and stays as it is.",
+        arguments: [0o777, 0o1777, 0o770, 0o720]
+    )
+    func writableDirectory(_ mode: Int) throws {
+        let parent = try TemporaryDirectory()
+        try #require(mkdir(parent.file("spool"), 0o700) == 0)
+        chmod(parent.file("spool"), mode_t(mode))
+        let error = #expect(throws: SpoolError.self) { try Spool(directory: parent.file("spool"), limit: 1 << 20) }
+        #expect(error?.code == .unusable)
+        #expect(error?.message.contains("can write") == true, "\(error?.message ?? "")")
+        #expect(self.mode(parent.file("spool")) == mode_t(mode) & 0o777)
+        #expect(try TemporaryDirectory.names(at: parent.file("spool")) == [])
+    }
+
+    @Test("A directory below one that others can write is not used, and none is made there.")
+    func writableParent() throws {
+        let parent = try TemporaryDirectory()
+        chmod(parent.path, 0o777)
+        let error = #expect(throws: SpoolError.self) { try Spool(directory: parent.file("spool"), limit: 1 << 20) }
+        #expect(error?.code == .unusable)
+        #expect(error?.message.contains("\(parent.path) ") == true, "\(error?.message ?? "")")
+        #expect(try parent.names == [])
+    }
+
+    @Test(
+        "A directory of another user's, or below one, is not used.",
+        .enabled(if: geteuid() == 0, "needs root, to give a directory away"),
+        arguments: ["spool", "spool/below"]
+    )
+    func othersDirectory(_ name: String) throws {
+        let parent = try TemporaryDirectory()
+        try #require(mkdir(parent.file("spool"), 0o755) == 0)
+        try #require(chown(parent.file("spool"), 12_345, 12_345) == 0)
+        let error = #expect(throws: SpoolError.self) { try Spool(directory: parent.file(name), limit: 1 << 20) }
+        #expect(error?.code == .unusable)
+        #expect(try TemporaryDirectory.names(at: parent.file("spool")) == [])
+    }
+
+    @Test("A directory that siwad made is marked, and is used again when it holds what waits.")
+    func marker() async throws {
+        let parent = try TemporaryDirectory()
+        let path = parent.file("spool")
+        do {
+            let spool = try Spool(directory: path, limit: 1 << 20)
+            try await spool.append([record(1)])
+            spool.unlock()
+        }
+        #expect(try TemporaryDirectory.names(at: path).first == ".siwad-spool")
+        let spool = try Spool(directory: path, limit: 1 << 20)
+        #expect(try await spool.scan().setAside == [])
+        #expect(try await spool.oldest(atMost: 1).batch.records == [record(1)])
+    }
+
+    @Test("A file is never written over another one of the same name.")
+    func noReplacement() throws {
+        let parent = try TemporaryDirectory()
+        let directory = try SpoolDirectory(parent.file("spool"))
+        for content in [[1], [2]] as [[UInt8]] {
+            // The result is not tested here.
+            _ = try? directory.write(content, as: "00000000000000000001.spool")
+        }
+        let kept = try TemporaryDirectory.names(at: parent.file("spool")).filter { !$0.hasPrefix(".") }
+        #expect(kept == ["00000000000000000001.spool"])
+        #expect(try parent.content("spool/00000000000000000001.spool") == [1])
     }
 
     @Test("A second one is refused while the first is open.")
@@ -152,7 +232,7 @@ struct SpoolTests {
         let spool = try Spool(directory: directory.path, limit: 1 << 20)
         try await spool.append([record(1)])
         try await spool.append([record(2)])
-        let file = directory.file(try directory.names[0])
+        let file = directory.file(try directory.spoolFiles[0])
         // A socket can't be opened, whoever asks.
         #expect(rename(file, file + ".elsewhere") == 0)
         #expect(mknod(file, S_IFSOCK | 0o600, 0) == 0)
@@ -171,9 +251,9 @@ struct SpoolTests {
     @Test("A file named as if from the end of time is nothing of ours, and spoils no name that comes later.")
     func lastStamp() async throws {
         let directory = try TemporaryDirectory()
-        try directory.write([], to: "09223372036854775807.spool")
         let spool = try Spool(directory: directory.path, limit: 1 << 20)
-        #expect(try await spool.scan().map(\.reason) == [.foreign])
+        try directory.write([], to: "09223372036854775807.spool")
+        #expect(try await spool.scan().setAside.map(\.reason) == [.foreign])
         try await spool.append([record(1)])
         #expect(try await spool.oldest(atMost: 10).batch.records == [record(1)])
     }
@@ -183,30 +263,29 @@ struct SpoolTests {
         let directory = try TemporaryDirectory()
         let spool = try Spool(directory: directory.path, limit: 1 << 20)
         for number in 0..<3 { try await spool.append([record(number)]) }
-        let names = try directory.names
+        let names = try directory.spoolFiles
         try directory.write(Array(try directory.content(names[1]).dropLast(5)), to: names[1])
         let (batch, setAside) = try await spool.oldest(atMost: 10)
         #expect(batch.records.map(\.receivedAt) == [0, 2])
         #expect(setAside == [Spool.SetAside(reason: .torn, path: directory.file(names[1] + ".corrupt"))])
         try await spool.remove(batch)
-        #expect(try directory.names == [names[1] + ".corrupt"])
-        #expect(try await spool.scan() == [])
+        #expect(try directory.spoolFiles == [names[1] + ".corrupt"])
+        #expect(try await spool.scan().setAside == [])
         #expect(spool.isEmpty)
     }
 
     @Test("A foreign file is set aside and kept, twice under one name; directories and hidden files are left alone.")
     func foreign() async throws {
         let directory = try TemporaryDirectory()
+        let spool = try Spool(directory: directory.path, limit: 1 << 20)
         try directory.write([1], to: "notes.txt")
         try directory.write([1], to: ".hidden")
         try #require(mkdir(directory.file("lost+found"), 0o700) == 0)
-        let spool = try Spool(directory: directory.path, limit: 1 << 20)
-        #expect(
-            try await spool.scan() == [Spool.SetAside(reason: .foreign, path: directory.file("notes.txt.foreign"))]
-        )
+        let setAside = try await spool.scan().setAside
+        #expect(setAside == [Spool.SetAside(reason: .foreign, path: directory.file("notes.txt.foreign"))])
         try directory.write([2], to: "notes.txt")
-        #expect(try await spool.scan().map(\.path) == [directory.file("notes.txt.2.foreign")])
-        #expect(try directory.names == [".hidden", "lost+found", "notes.txt.2.foreign", "notes.txt.foreign"])
+        #expect(try await spool.scan().setAside.map(\.path) == [directory.file("notes.txt.2.foreign")])
+        #expect(try directory.spoolFiles == [".hidden", "lost+found", "notes.txt.2.foreign", "notes.txt.foreign"])
         #expect(try directory.content("notes.txt.foreign") == [1])
     }
 
@@ -215,7 +294,7 @@ struct SpoolTests {
         let directory = try TemporaryDirectory()
         let spool = try Spool(directory: directory.path, limit: 1 << 20)
         try await spool.append([record(1)])
-        let name = try #require(try directory.names.first)
+        let name = try #require(try directory.spoolFiles.first)
         let content = try directory.content(name)
         unlink(directory.file(name))
         #expect(try await spool.oldest(atMost: 1).batch.files == [])
@@ -230,6 +309,7 @@ struct SpoolTests {
         let parent = try TemporaryDirectory()
         let path = parent.file("spool")
         let spool = try Spool(directory: path, limit: 1 << 20)
+        try #require(unlink(path + "/.siwad-spool") == 0)
         try #require(rmdir(path) == 0)
         try await spool.append([record(1)])
         #expect(try await spool.oldest(atMost: 1).batch.records == [record(1)])
@@ -248,10 +328,10 @@ struct SpoolTests {
         let error = await #expect(throws: SpoolError.self) { try await spool.append([record(2, bytes: 60_000)]) }
         #expect(error?.code == .failed)
         #expect(error?.message.hasSuffix("No space left on device; make room there") == true)
-        #expect(try directory.names.count == 1)
+        #expect(try directory.spoolFiles.count == 1)
         try await spool.append([record(3, bytes: 10_000)])
         #expect(try await spool.oldest(atMost: 9).batch.records.map(\.receivedAt) == [1, 3])
         try await spool.check()
-        #expect(try directory.names.count == 2)
+        #expect(try directory.spoolFiles.count == 2)
     }
 }

@@ -46,6 +46,16 @@ public final class TemporaryDirectory: Sendable {
         get throws { try FileManager.default.contentsOfDirectory(atPath: path).sorted() }
     }
 
+    /// The names in it, without the mark that siwad leaves in its spool.
+    public var spoolFiles: [String] {
+        get throws { try names.filter { $0 != ".siwad-spool" } }
+    }
+
+    /// The names in any directory, hidden ones included, sorted.
+    public static func names(at path: String) throws -> [String] {
+        try FileManager.default.contentsOfDirectory(atPath: path).sorted()
+    }
+
     /// The path of a file in it.
     public func file(_ name: String) -> String { "\(path)/\(name)" }
 

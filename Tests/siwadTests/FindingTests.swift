@@ -1,6 +1,8 @@
 import AppleNotifications
+import Glibc
 import Postgres
 import Terminal
+import TestSupport
 import Testing
 
 @testable import AccountStore
@@ -159,10 +161,28 @@ struct FindingTests {
         #expect(Finding.spool(contents, limit: 1_000, now: now).status == .fail)
         contents.setAside = 2
         #expect(Finding.spool(contents, limit: 1_000, now: now).detail.hasPrefix("2 files set aside"))
+        contents.untrusted = 1
+        #expect(Finding.spool(contents, limit: 1_000, now: now).status == .fail)
+        #expect(Finding.spool(contents, limit: 1_000, now: now).detail.hasPrefix("1 file not read"))
+        contents.forged = 3
+        let forged = Finding.spool(contents, limit: 1_000, now: now)
+        #expect(forged.detail.hasPrefix("3 notifications with a bad signature"))
         #expect(Finding.disk(free: 2 << 30, spoolLimit: 1 << 30, used: 0).status == .pass)
         #expect(Finding.disk(free: 1 << 29, spoolLimit: 1 << 30, used: 0).status == .warn)
         #expect(Finding.disk(free: 1 << 29, spoolLimit: 1 << 30, used: 1 << 29).status == .pass)
         #expect(Finding.disk(free: 1 << 20, spoolLimit: 1 << 30, used: 0).status == .fail)
+    }
+
+    @Test("What is forged, and what others can write, is not counted as waiting.")
+    func untrusted() throws {
+        let directory = try TemporaryDirectory()
+        for name in [".siwad-spool", "1.spool", "2.spool", "3.spool.0.forged", "4.spool.corrupt"] {
+            try directory.write([1], to: name)
+        }
+        chmod(directory.file("2.spool"), 0o622)
+        let contents = try #require(SpoolContents(directory: directory.path))
+        #expect(contents.waiting.files == 1)
+        #expect((contents.untrusted, contents.forged, contents.setAside) == (1, 1, 1))
     }
 
     @Test("What PostgreSQL refuses is told by itself, and counts towards the spool's limit.")

@@ -108,4 +108,16 @@ struct SpoolStartTests {
         )
         await daemon.close()
     }
+
+    @Test("A directory of other files is a configuration error that says so, and nothing in it changes.")
+    func foreignDirectory() async throws {
+        let directory = try TemporaryDirectory()
+        try directory.write(Array("apps: []".utf8), to: "siwad.yaml")
+        var environment = environment
+        environment["SIWAD_SPOOL_DIRECTORY"] = directory.path
+        let answer = await siwad("serve", environment: environment)
+        #expect(answer.status == .configuration)
+        #expect(answer.errors.contains("it is not empty and has no file .siwad-spool"))
+        #expect(try directory.names == ["siwad.yaml"])
+    }
 }

@@ -17,7 +17,7 @@ struct DeadLettersReplayCommand: Command {
         discussion: """
             Each letter's effects and its new status are committed together: interrupted at any point, run it again and \
             it carries on with what is left. Two operators may replay at once. What is older than what is known changes \
-            nothing. A letter that fails again stays open, with what was found.
+            nothing. A letter that fails again stays open, with what was found. So does a letter that is older than SIWAD_RETENTION.
 
             A dry run replays 2,048 letters at a time, with the earlier ones about the same people, and takes it all back, \
             so that live notifications about them wait for a moment only. Letters that were never verified \
@@ -67,6 +67,7 @@ struct DeadLettersReplayCommand: Command {
         let replay = DeadLetterReplay(
             policy: try configuration.policy(),
             trust: try configuration.keyTrust(),
+            retention: configuration.retention,
             fetchKeys: { try JSONWebKeySet(parsing: try await KeySetFetcher.fetchOnce(url)).keys }
         )
         var letters = filter.filter

@@ -87,7 +87,9 @@ struct Daemon: Sendable {
         var limits = Intake.Limits()
         limits.batch = configuration.batchLimit
         limits.queue = configuration.queueLimit
+        limits.queueBytes = Int(configuration.queueBytes)
         limits.deadLetters = configuration.deadLetterLimit
+        limits.retention = configuration.retention
         intake = Intake(
             policy: try configuration.policy(),
             keys: keys,
@@ -96,7 +98,7 @@ struct Daemon: Sendable {
             metrics: metrics,
             log: log
         )
-        writer = NotificationWriter(intake: intake, settings: settings)
+        writer = NotificationWriter(intake: intake, settings: settings, trust: trust)
     }
 
     /// Sees to it that the database is there and has the schema of this binary; changes nothing. With a spool a database

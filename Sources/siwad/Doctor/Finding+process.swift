@@ -62,6 +62,20 @@ extension Finding {
     /// What waits in the spool.
     static func spool(_ contents: SpoolContents, limit: Int64, now: WallTime) -> Finding {
         let waiting = "\(counted(contents.waiting.files, "file")) waiting, \(ByteCount(contents.waiting.bytes))"
+        if contents.forged > 0 {
+            return .fail(
+                .spool,
+                "\(counted(contents.forged, "notification")) with a bad signature (….forged), none applied; \(waiting)",
+                "find out who else writes to the directory, keep them out, then remove the files"
+            )
+        }
+        if contents.untrusted > 0 {
+            return .fail(
+                .spool,
+                "\(counted(contents.untrusted, "file")) not read because others could have written them; \(waiting)",
+                "if siwad wrote them, give them to its user alone (chown, chmod 600); else remove them"
+            )
+        }
         if contents.setAside > 0 {
             return .warn(
                 .spool,

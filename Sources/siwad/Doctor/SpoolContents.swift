@@ -20,6 +20,10 @@ struct SpoolContents: Sendable, Equatable {
     var refused = Part()
     /// Files that were given another name because they can't be read.
     var setAside = 0
+    /// Files that hold a notification with a bad signature.
+    var forged = 0
+    /// Files that are not read because others could have written them.
+    var untrusted = 0
 
     /// What counts towards the limit.
     var bytes: Int64 { waiting.bytes + refused.bytes }
@@ -29,15 +33,26 @@ struct SpoolContents: Sendable, Equatable {
 
     /// Looks into a directory; nil if it can't be read.
     init?(directory: String) {
-        guard let names = try? FileManager.default.contentsOfDirectory(atPath: directory) else { return nil }
-        for name in names {
+        var place = stat()
+        guard let names = try? FileManager.default.contentsOfDirectory(atPath: directory), stat(directory, &place) == 0
+        else { return nil }
+        for name in names where !name.hasPrefix(".") {
+            var status = stat()
+            if lstat("\(directory)/\(name)", &status) == 0, status.st_mode & S_IFMT == S_IFREG,
+                status.st_uid != place.st_uid || status.st_mode & 0o022 != 0
+            {
+                untrusted += 1
+                continue
+            }
             // Its name is the microsecond at which it was written.
             let stamp = name.prefix { $0 != "." }
             switch Int64(stamp) {
             case let stamp? where name.hasSuffix(".refused.spool"):
                 refused.add("\(directory)/\(name)", writtenAt: stamp)
             case let stamp? where name.hasSuffix(".spool"): waiting.add("\(directory)/\(name)", writtenAt: stamp)
-            default: if name.hasSuffix(".corrupt") || name.hasSuffix(".foreign") { setAside += 1 }
+            default:
+                if name.hasSuffix(".corrupt") || name.hasSuffix(".foreign") { setAside += 1 }
+                if name.hasSuffix(".forged") { forged += 1 }
             }
         }
     }

@@ -41,6 +41,8 @@ struct DaemonOptions: ParsableArguments {
     var batchLimit: String?
     @Option(name: .customLong("queue-limit"), help: Self.help(.queueLimit))
     var queueLimit: String?
+    @Option(name: .customLong("queue-bytes"), help: Self.help(.queueBytes))
+    var queueBytes: String?
     @Option(name: .customLong("dead-letter-limit"), help: Self.help(.deadLetterLimit))
     var deadLetterLimit: String?
     @Option(name: .customLong("retention"), help: Self.help(.retention))
@@ -63,8 +65,9 @@ struct DaemonOptions: ParsableArguments {
             (.keysRefresh, keysRefresh), (.keysRefreshFloor, keysRefreshFloor),
             (.keysRefreshBurst, keysRefreshBurst), (.keysMaximumAge, keysMaximumAge), (.issuer, issuer),
             (.clockLeeway, clockLeeway), (.spoolDirectory, spoolDirectory), (.spoolLimit, spoolLimit),
-            (.batchLimit, batchLimit), (.queueLimit, queueLimit), (.deadLetterLimit, deadLetterLimit),
-            (.retention, retention), (.sessionRetention, sessionRetention), (.eraseAfter, eraseAfter),
+            (.batchLimit, batchLimit), (.queueLimit, queueLimit), (.queueBytes, queueBytes),
+            (.deadLetterLimit, deadLetterLimit), (.retention, retention), (.sessionRetention, sessionRetention),
+            (.eraseAfter, eraseAfter),
             (.logFormat, logFormat), (.shutdownGrace, shutdownGrace),
         ]
         return Dictionary(uniqueKeysWithValues: all.compactMap { key, text in text.map { (key, $0) } })

@@ -39,15 +39,18 @@ final class DaemonProcess: Sendable {
 
     /// Starts `siwad serve`, or another command.
     ///
-    /// - Parameter openFiles: how many files and sockets it may have open; nil: as many as the tests.
+    /// - Parameters:
+    ///   - openFiles: how many files and sockets it may have open; nil: as many as the tests.
+    ///   - command: what its command line begins with; it must end in the execution of the rest.
     init(
         _ arguments: [String] = ["serve"],
         environment: [String: String],
         in directory: String = "/",
-        openFiles: Int? = nil
+        openFiles: Int? = nil,
+        under command: [String] = []
     ) {
         let limited = openFiles.map { ["/bin/sh", "-c", "ulimit -n \($0); exec \"$@\"", "sh"] } ?? []
-        let arguments = limited + [Binary.path] + arguments
+        let arguments = command + limited + [Binary.path] + arguments
         let (stream, signals) = AsyncStream.makeStream(of: String.self)
         self.signals = signals
         let task = Task {

@@ -1,3 +1,4 @@
+import AccountStore
 import AppleNotifications
 import Intake
 import NotificationServer
@@ -37,7 +38,8 @@ struct EndpointInProcess {
             log: log,
             now: { now }
         )
-        let writer = NotificationWriter(intake: intake, settings: database.settings)
+        let trust = SigningKeys.Trust(url: "https://appleid.apple.com/auth/keys", maximumAge: .seconds(86_400))
+        let writer = NotificationWriter(intake: intake, settings: database.settings, trust: trust)
         let (ports, running) = AsyncStream.makeStream(of: Int.self)
         let server = NotificationServer(
             address: ListenAddress(host: "127.0.0.1", port: 0),

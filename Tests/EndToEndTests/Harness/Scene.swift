@@ -80,14 +80,17 @@ struct Scene {
     }
 
     /// Starts a daemon; it ends with the scene at the latest.
+    ///
+    /// - Parameter command: what its command line begins with.
     func start(
         _ settings: [String: String] = [:],
         arguments: [String] = ["serve"],
-        openFiles: Int? = nil
+        openFiles: Int? = nil,
+        under command: [String] = []
     ) -> DaemonProcess {
         // An empty text stands for a variable that isn't there.
         let environment = environment(settings).filter { !$0.value.isEmpty }
-        let daemon = DaemonProcess(arguments, environment: environment, openFiles: openFiles)
+        let daemon = DaemonProcess(arguments, environment: environment, openFiles: openFiles, under: command)
         roster.daemons.withLock { $0.append(daemon) }
         return daemon
     }

@@ -1,0 +1,81 @@
+import FoundationEssentials
+import Glibc
+import TestSupport
+import Testing
+
+/// A name server that swallows every question, for processes that are started under ``command``: they have a
+/// `/etc/resolv.conf` and a `/etc/hosts` of their own.
+final class SilentNameServer: Sendable {
+    private let directory: TemporaryDirectory
+    private let descriptor: Int32
+
+    /// Whether this process may have one.
+    static let isPossible: Bool = {
+        guard geteuid() == 0 else { return false }
+        return system("unshare --mount true 2>/dev/null") == 0
+    }()
+
+    /// Listens on a loopback address of its own, and knows no name.
+    init() throws {
+        let descriptor = socket(AF_INET, Int32(SOCK_DGRAM.rawValue), 0)
+        var host: UInt32 = 0
+        var isBound = false
+        // Another run of the tests may have one at the same time.
+        for _ in 0..<20 where !isBound {
+            host = 0x7f00_0000 | UInt32.random(in: 0x1_0000..<0xff_0000)
+            var address = sockaddr_in()
+            address.sin_family = sa_family_t(AF_INET)
+            address.sin_port = in_port_t(53).bigEndian
+            address.sin_addr.s_addr = host.bigEndian
+            isBound = withUnsafePointer(to: &address) { pointer in
+                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                    bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
+                }
+            }
+        }
+        try #require(isBound, "no address for a name server: \(String(cString: strerror(errno)))")
+        self.descriptor = descriptor
+        directory = try TemporaryDirectory()
+        let text = (0..<4).map { String(host >> (24 - 8 * UInt32($0)) & 255) }.joined(separator: ".")
+        _ = try directory.write("resolv.conf", "nameserver \(text)\noptions timeout:30 attempts:2\n")
+        _ = try directory.write("hosts", "127.0.0.1 localhost\n")
+    }
+
+    deinit {
+        close(descriptor)
+    }
+
+    /// What a command line begins with that is to ask this server.
+    var command: [String] {
+        let script =
+            "mount --bind \(directory.file("resolv.conf")) /etc/resolv.conf"
+            + " && mount --bind \(directory.file("hosts")) /etc/hosts && exec \"$@\""
+        return ["unshare", "--mount", "/bin/sh", "-c", script, "sh"]
+    }
+
+    /// From here on a name has an address without the server's being asked: 127.0.0.1.
+    func know(_ name: String) throws {
+        try hosts("127.0.0.1 localhost \(name)\n")
+    }
+
+    /// From here on no name has.
+    func forget() throws {
+        try hosts("127.0.0.1 localhost\n")
+    }
+
+    /// How many questions came since it was asked last.
+    var questions: Int {
+        var buffer = [UInt8](repeating: 0, count: 512)
+        var count = 0
+        while recv(descriptor, &buffer, buffer.count, Int32(MSG_DONTWAIT)) > 0 { count += 1 }
+        return count
+    }
+
+    /// Writes into the very file, since that is what is mounted.
+    private func hosts(_ text: String) throws {
+        let file = open(directory.file("hosts"), O_WRONLY | O_TRUNC | O_CLOEXEC)
+        try #require(file >= 0)
+        defer { close(file) }
+        try #require(write(file, text, text.utf8.count) == text.utf8.count)
+    }
+}
