@@ -41,7 +41,15 @@ struct ReloadTests {
 
     private func clients(_ daemon: Daemon) async throws -> [String] {
         try await daemon.pool.withSession { session throws(PostgresError) in
-            let rows = try session.execute(Statement(once: "SELECT client_id FROM siwa.clients WHERE client_id IN ('com.example.one', 'com.example.late') ORDER BY client_id"))
+            let rows = try session.execute(
+                Statement(
+                    once: """
+                        SELECT client_id FROM siwa.clients
+                        WHERE client_id IN ('com.example.one', 'com.example.late')
+                        ORDER BY client_id
+                        """
+                )
+            )
             var clients: [String] = []
             for row in 0..<rows.count { clients.append(try rows.string(row, 0)) }
             return clients

@@ -71,7 +71,7 @@ extension Finding {
 
     /// When the tasks were last finished.
     static func maintenance(_ times: [MaintenanceTask: WallTime], now: WallTime) -> Finding {
-        let remedy = "siwad serve does them every hour, sessions every day; see that it runs, and look in its log for maintenance"
+        let remedy = "siwad serve runs them hourly, sessions daily; check that it runs, and its log for maintenance"
         // In intervals of each task.
         func overdue(_ done: (key: MaintenanceTask, value: WallTime)) -> Duration {
             now.duration(since: done.value) / done.key.intervals
