@@ -26,23 +26,16 @@ let nio: [Target.Dependency] = [
 let package = Package(
     name: "siwad",
     platforms: [.macOS(.v26)],
-    products: [
-        .executable(name: "siwad", targets: ["siwad"]),
-        .library(name: "AppleNotifications", targets: ["AppleNotifications"]),
-        .library(name: "Intake", targets: ["Intake"]),
-        .library(name: "JOSE", targets: ["JOSE"]),
-        .library(name: "Spool", targets: ["Spool"]),
-        .library(name: "Telemetry", targets: ["Telemetry"]),
-    ],
+    products: [.executable(name: "siwad", targets: ["siwad"])],
     dependencies: [
-        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
-        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
-        .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
-        .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.6"),
-        .package(url: "https://github.com/hummingbird-project/hummingbird", from: "2.28.1", traits: []),
-        .package(url: "https://github.com/swift-server/async-http-client", from: "1.37.0"),
-        .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
-        .package(url: "https://github.com/swiftlang/swift-subprocess", from: "1.0.2", traits: []),
+        .package(url: "https://github.com/apple/swift-argument-parser", exact: "1.8.2"),
+        .package(url: "https://github.com/apple/swift-log", exact: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-nio", exact: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-nio-ssl", exact: "2.37.6"),
+        .package(url: "https://github.com/hummingbird-project/hummingbird", exact: "2.28.1", traits: []),
+        .package(url: "https://github.com/swift-server/async-http-client", exact: "1.37.0"),
+        .package(url: "https://github.com/swift-server/swift-service-lifecycle", exact: "2.13.0"),
+        .package(url: "https://github.com/swiftlang/swift-subprocess", exact: "1.0.2", traits: []),
     ],
     targets: [
         .systemLibrary(
@@ -60,7 +53,7 @@ let package = Package(
         .systemLibrary(name: "CRename", path: "Sources/CRename"),
         .target(name: "Postgres", dependencies: ["CLibPQ"], swiftSettings: facingC),
         .target(name: "JOSE", dependencies: ["COpenSSL"], swiftSettings: facingC),
-        .target(name: "AppleNotifications", dependencies: ["JOSE"], swiftSettings: house),
+        .target(name: "AppleTokens", dependencies: ["JOSE"], swiftSettings: house),
         .target(name: "AppleSimulator", dependencies: ["JOSE"], swiftSettings: house),
         .target(
             name: "AppleClient",
@@ -87,20 +80,20 @@ let package = Package(
         ),
         .target(
             name: "AccountStore",
-            dependencies: ["AppleNotifications", "Postgres", "Schema"],
+            dependencies: ["AppleTokens", "Postgres", "Schema"],
             swiftSettings: house
         ),
         .target(name: "Spool", dependencies: ["CRename", "JOSE"], swiftSettings: house),
         .target(
-            name: "Intake",
-            dependencies: ["AccountStore", "AppleNotifications", "JOSE", "Postgres", "Spool", "Telemetry"],
+            name: "Ingest",
+            dependencies: ["AccountStore", "AppleTokens", "JOSE", "Postgres", "Spool", "Telemetry"],
             swiftSettings: house
         ),
         .target(
             name: "NotificationServer",
             dependencies: [
-                "AppleNotifications",
-                "Intake",
+                "AppleTokens",
+                "Ingest",
                 "Telemetry",
                 .product(name: "Hummingbird", package: "hummingbird"),
                 .product(name: "HummingbirdCore", package: "hummingbird"),
@@ -115,16 +108,16 @@ let package = Package(
             dependencies: [.product(name: "Subprocess", package: "swift-subprocess")],
             swiftSettings: house
         ),
-        .target(name: "Settings", dependencies: ["AppleNotifications", "Telemetry"], swiftSettings: house),
+        .target(name: "Settings", dependencies: ["AppleTokens", "Telemetry"], swiftSettings: house),
         .target(name: "Terminal", swiftSettings: house),
         .executableTarget(
             name: "siwad",
             dependencies: [
                 "AccountStore",
                 "AppleClient",
-                "AppleNotifications",
+                "AppleTokens",
                 "AppleSimulator",
-                "Intake",
+                "Ingest",
                 "JOSE",
                 "LocalPostgres",
                 "NotificationServer",
@@ -161,19 +154,19 @@ package.targets += [
     ),
     .target(
         name: "StoreTestSupport",
-        dependencies: ["AccountStore", "AppleNotifications", "Postgres", "Schema", "TestSupport"],
+        dependencies: ["AccountStore", "AppleTokens", "Postgres", "Schema", "TestSupport"],
         path: "Tests/StoreTestSupport",
         swiftSettings: house
     ),
-    tests(of: "AccountStore", with: ["AppleNotifications", "Postgres", "StoreTestSupport", "TestSupport"]),
+    tests(of: "AccountStore", with: ["AppleTokens", "Postgres", "StoreTestSupport", "TestSupport"]),
     tests(of: "AppleClient", with: ["TestSupport"] + nio),
-    tests(of: "AppleNotifications", with: ["AppleSimulator", "JOSE"]),
+    tests(of: "AppleTokens", with: ["AppleSimulator", "JOSE"]),
     tests(of: "AppleSimulator", with: ["JOSE"]),
     tests(
-        of: "Intake",
+        of: "Ingest",
         with: [
             "AccountStore",
-            "AppleNotifications",
+            "AppleTokens",
             "AppleSimulator",
             "JOSE",
             "Postgres",
@@ -202,8 +195,8 @@ package.targets += [
     tests(
         of: "NotificationServer",
         with: [
-            "AppleNotifications",
-            "Intake",
+            "AppleTokens",
+            "Ingest",
             "Telemetry",
             "TestSupport",
             .product(name: "AsyncHTTPClient", package: "async-http-client"),
@@ -215,7 +208,7 @@ package.targets += [
         ] + nio
     ),
     tests(of: "Postgres", with: ["TestSupport"]),
-    tests(of: "Settings", with: ["AppleNotifications", "Telemetry"]),
+    tests(of: "Settings", with: ["AppleTokens", "Telemetry"]),
     tests(of: "Spool", with: ["TestSupport"]),
     tests(of: "Telemetry", with: [.product(name: "Logging", package: "swift-log")]),
     tests(of: "Terminal"),
@@ -224,8 +217,8 @@ package.targets += [
         with: [
             "AccountStore",
             "AppleClient",
-            "AppleNotifications",
-            "Intake",
+            "AppleTokens",
+            "Ingest",
             "NotificationServer",
             "Postgres",
             "Settings",
@@ -238,9 +231,9 @@ package.targets += [
         name: "EndToEndTests",
         dependencies: [
             "AccountStore",
-            "AppleNotifications",
+            "AppleTokens",
             "AppleSimulator",
-            "Intake",
+            "Ingest",
             "JOSE",
             "LocalPostgres",
             "NotificationServer",
@@ -262,7 +255,7 @@ package.targets += [
         name: "Benchmarks",
         dependencies: [
             "AccountStore",
-            "AppleNotifications",
+            "AppleTokens",
             "AppleSimulator",
             "CEpoll",
             "JOSE",

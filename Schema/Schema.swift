@@ -1,12 +1,12 @@
-public import Postgres
+package import Postgres
 
 /// The migrations of the PostgreSQL schema `siwa`, carried in the binary.
-public enum Schema {
+package enum Schema {
     /// The schema that everything is in.
-    public static let name = "siwa"
+    package static let name = "siwa"
 
     /// All migrations, the first first. Forward only: an applied one is never changed.
-    public static let migrations: [Migration] = [
+    package static let migrations: [Migration] = [
         Migration(number: 1, name: "accounts", sql: text(PackageResources._001_accounts_sql)),
         Migration(number: 2, name: "sessions", sql: text(PackageResources._002_sessions_sql)),
         Migration(number: 3, name: "notifications", sql: text(PackageResources._003_notifications_sql)),
@@ -17,7 +17,7 @@ public enum Schema {
 
     /// Every object of the schema as the migrations make it, for `siwad doctor`: a line for each, of its kind, name and
     /// definition. A test keeps it true.
-    public static let catalog = text(PackageResources.catalog_txt)
+    package static let catalog = text(PackageResources.catalog_txt)
 
     private static func text(_ bytes: [UInt8]) -> String {
         String(decoding: bytes, as: UTF8.self)

@@ -1,10 +1,10 @@
-public import AppleNotifications
-public import Postgres
+package import AppleTokens
+package import Postgres
 
 /// One register of a person that holds a time, and who told of it.
-public struct AccountRegister: Sendable, Equatable {
+package struct AccountRegister: Sendable, Equatable {
     /// Which register, as the database names its column.
-    public enum Name: String, Sendable, CaseIterable {
+    package enum Name: String, Sendable, CaseIterable {
         /// The last sign-in to an app group.
         case authorized = "authorized_at"
         /// The last revocation of the consent for an app group.
@@ -20,7 +20,7 @@ public struct AccountRegister: Sendable, Equatable {
     }
 
     /// Who told of it.
-    public enum Source: Sendable, Equatable {
+    package enum Source: Sendable, Equatable {
         /// The application, with a sign-in.
         case application
         /// A notification that is kept.
@@ -30,16 +30,16 @@ public struct AccountRegister: Sendable, Equatable {
     }
 
     /// The notification that set a register.
-    public struct Telling: Sendable, Equatable {
+    package struct Telling: Sendable, Equatable {
         /// `jti`.
-        public let id: String
+        package let id: String
         /// `endpoint`, `spool` or `replay`.
-        public let source: String
+        package let source: String
         /// When its request was read.
-        public let receivedAt: WallTime
+        package let receivedAt: WallTime
 
         /// A notification that came this way.
-        public init(id: String, source: String, receivedAt: WallTime) {
+        package init(id: String, source: String, receivedAt: WallTime) {
             self.id = id
             self.source = source
             self.receivedAt = receivedAt
@@ -47,16 +47,16 @@ public struct AccountRegister: Sendable, Equatable {
     }
 
     /// Which register.
-    public let name: Name
+    package let name: Name
     /// The app group; nil for what is true in all of them.
-    public let app: AppID?
+    package let app: AppID?
     /// What it holds.
-    public let time: WallTime
+    package let time: WallTime
     /// Who told of it.
-    public let source: Source
+    package let source: Source
 
     /// A register of these parts.
-    public init(name: Name, app: AppID?, time: WallTime, source: Source) {
+    package init(name: Name, app: AppID?, time: WallTime, source: Source) {
         self.name = name
         self.app = app
         self.time = time
@@ -68,7 +68,7 @@ extension Accounts {
     /// The registers of one person that hold a time, each with who told of it: those of all app groups first.
     ///
     /// A register that notifications feed is attributed to the first one recorded that carries its time.
-    public static func sources(
+    package static func sources(
         subject: Subject,
         team: TeamID,
         in session: borrowing Session

@@ -1,93 +1,93 @@
-public import AppleNotifications
-public import Postgres
+package import AppleTokens
+package import Postgres
 
 /// What the application sees of one person in one app group (`siwa.account_states`).
-public struct AccountState: Sendable, Equatable {
+package struct AccountState: Sendable, Equatable {
     /// The developer team that ``subject`` belongs to.
-    public let team: TeamID
+    package let team: TeamID
     /// Apple's identifier of the person.
-    public let subject: Subject
+    package let subject: Subject
     /// The app group, by its primary App ID.
-    public let app: AppID
+    package let app: AppID
     /// `authorized`, `revoked`, `deleted` or `unknown`.
-    public let state: String
+    package let state: String
     /// The last sign-in.
-    public let authorizedAt: WallTime?
+    package let authorizedAt: WallTime?
     /// The last revocation.
-    public let revokedAt: WallTime?
+    package let revokedAt: WallTime?
     /// The deletion of the Apple Account.
-    public let deletedAt: WallTime?
+    package let deletedAt: WallTime?
     /// The address seen last.
-    public let email: String?
+    package let email: String?
     /// Whether ``email`` is a relay address, as far as known.
-    public let emailIsPrivate: Bool?
+    package let emailIsPrivate: Bool?
     /// Whether mail to ``email`` arrives, as far as Apple says.
-    public let emailIsDeliverable: Bool
+    package let emailIsDeliverable: Bool
 }
 
 /// One change of a person's state (`siwa.account_history`).
-public struct AccountChange: Sendable, Equatable {
+package struct AccountChange: Sendable, Equatable {
     /// The developer team that ``subject`` belongs to.
-    public let team: TeamID
+    package let team: TeamID
     /// Apple's identifier of the person.
-    public let subject: Subject
+    package let subject: Subject
     /// The app group that the cause came from.
-    public let app: AppID
+    package let app: AppID
     /// `consent`, `account` or `email`.
-    public let facet: String
+    package let facet: String
     /// The state before.
-    public let fromState: String
+    package let fromState: String
     /// The state after.
-    public let toState: String
+    package let toState: String
     /// When it happened, at Apple or at the sign-in.
-    public let eventTime: WallTime
+    package let eventTime: WallTime
     /// When it was committed here, by the database's clock at the start of the transaction.
-    public let recordedAt: WallTime
+    package let recordedAt: WallTime
     /// The notification that caused it; nil when a sign-in did.
-    public let notificationID: String?
+    package let notificationID: String?
     /// How many live sessions it ended.
-    public let sessionsEnded: Int
+    package let sessionsEnded: Int
 }
 
 /// The registers of one person, from which every state follows (`siwa.accounts`).
-public struct AccountRegisters: Sendable, Equatable {
+package struct AccountRegisters: Sendable, Equatable {
     /// The developer team that ``subject`` belongs to.
-    public let team: TeamID
+    package let team: TeamID
     /// Apple's identifier of the person.
-    public let subject: Subject
+    package let subject: Subject
     /// When the person was first heard of here.
-    public let firstHeardAt: WallTime
+    package let firstHeardAt: WallTime
     /// The earliest deletion.
-    public let deletedAt: WallTime?
+    package let deletedAt: WallTime?
     /// The latest email-disabled.
-    public let forwardingDisabledAt: WallTime?
+    package let forwardingDisabledAt: WallTime?
     /// The latest email-enabled.
-    public let forwardingEnabledAt: WallTime?
+    package let forwardingEnabledAt: WallTime?
     /// The address seen last.
-    public let email: String?
+    package let email: String?
     /// Whether it is a relay address, as far as known.
-    public let emailIsPrivate: Bool?
+    package let emailIsPrivate: Bool?
     /// When it was seen; nil once it was erased.
-    public let emailObservedAt: WallTime?
+    package let emailObservedAt: WallTime?
     /// When the personal data of a deleted account were erased.
-    public let erasedAt: WallTime?
+    package let erasedAt: WallTime?
 }
 
 /// What is looked for; nil matches everything.
-public struct AccountFilter: Sendable {
+package struct AccountFilter: Sendable {
     /// Apple's identifier of the person.
-    public var subject: String?
+    package var subject: String?
     /// The developer team.
-    public var team: String?
+    package var team: String?
     /// The app group.
-    public var app: String?
+    package var app: String?
     /// `authorized`, `revoked`, `deleted` or `unknown`.
-    public var state: String?
+    package var state: String?
     /// At most so many rows.
-    public var limit: Int
+    package var limit: Int
 
     /// Everything, at most `limit` rows.
-    public init(subject: String? = nil, team: String? = nil, app: String? = nil, state: String? = nil, limit: Int = 50)
+    package init(subject: String? = nil, team: String? = nil, app: String? = nil, state: String? = nil, limit: Int = 50)
     {
         self.subject = subject
         self.team = team
@@ -108,9 +108,9 @@ public struct AccountFilter: Sendable {
 }
 
 /// The reading of accounts.
-public enum Accounts {
+package enum Accounts {
     /// The states that match, the person heard of last first.
-    public static func states(
+    package static func states(
         _ filter: AccountFilter,
         in session: borrowing Session
     ) throws(PostgresError) -> [AccountState] {
@@ -131,7 +131,7 @@ public enum Accounts {
     }
 
     /// The changes that match, the oldest first; of more than the limit, the latest. `filter.state` is the state after.
-    public static func history(
+    package static func history(
         _ filter: AccountFilter,
         in session: borrowing Session
     ) throws(PostgresError) -> [AccountChange] {
@@ -152,7 +152,7 @@ public enum Accounts {
     }
 
     /// The registers of everybody of that `sub`: at most one person in each team.
-    public static func registers(
+    package static func registers(
         subject: String,
         team: String?,
         in session: borrowing Session

@@ -1,14 +1,14 @@
-public import AppleNotifications
-public import Postgres
+package import AppleTokens
+package import Postgres
 
 /// The SQL functions that applications call, called from here: for the demonstration and for tests.
-public enum Applications {
+package enum Applications {
     /// Records a sign-in (`siwa.record_sign_in`).
     ///
     /// - Returns: the account's id.
     /// - Throws: SQLSTATE SW001 for an unknown client id, SW002 for a deleted account, SW006 for a time ahead.
     @discardableResult
-    public static func recordSignIn(
+    package static func recordSignIn(
         client: ClientID,
         subject: Subject,
         email: String? = nil,
@@ -35,7 +35,7 @@ public enum Applications {
     /// - Throws: SQLSTATE SW001 for an unknown client id, SW003 if no sign-in is recorded, SW004 if another person has the
     ///   id, SW005 for an expiry that is not after the opening.
     @discardableResult
-    public static func openSession(
+    package static func openSession(
         client: ClientID,
         subject: Subject,
         session id: String,
@@ -57,7 +57,7 @@ public enum Applications {
     }
 
     /// Whether a session is live (`siwa.session_is_live`).
-    public static func sessionIsLive(_ id: String, in session: borrowing Session) throws(PostgresError) -> Bool {
+    package static func sessionIsLive(_ id: String, in session: borrowing Session) throws(PostgresError) -> Bool {
         try session.execute(sessionIsLive, Binds { $0.append(id) }).bool(0, 0)
     }
 

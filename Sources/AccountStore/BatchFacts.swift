@@ -1,4 +1,4 @@
-import AppleNotifications
+import AppleTokens
 
 /// What a batch of notifications says, put together for each person and each consent before it meets the database.
 ///

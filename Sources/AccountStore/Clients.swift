@@ -1,20 +1,20 @@
-public import AppleNotifications
-public import Postgres
+package import AppleTokens
+package import Postgres
 
 /// One client id of an app group (`siwa.clients`).
-public struct RegisteredClient: Sendable, Equatable {
+package struct RegisteredClient: Sendable, Equatable {
     /// A bundle id or Services ID.
-    public let client: ClientID
+    package let client: ClientID
     /// The app group, by its primary App ID.
-    public let app: AppID
+    package let app: AppID
     /// The developer team.
-    public let team: TeamID
+    package let team: TeamID
 }
 
 /// The client ids that the SQL functions for applications know (`siwa.clients`).
-public enum Clients {
+package enum Clients {
     /// Adds and updates the client ids of a configuration. It removes none: another daemon may serve them.
-    public static func add(
+    package static func add(
         _ audiences: AudienceMap,
         in session: borrowing Session
     ) throws(PostgresError) {
@@ -30,7 +30,7 @@ public enum Clients {
     }
 
     /// Client ids, by app group.
-    public static func list(limit: Int, in session: borrowing Session) throws(PostgresError) -> [RegisteredClient] {
+    package static func list(limit: Int, in session: borrowing Session) throws(PostgresError) -> [RegisteredClient] {
         try session.execute(list, Binds { $0.append(Int64(clamping: limit)) }).map {
             (rows, row) throws(PostgresError) in
             RegisteredClient(
@@ -47,7 +47,7 @@ public enum Clients {
     /// Accounts, consents and sessions stay: functions that are called with a removed client id raise SW001.
     ///
     /// - Returns: the client ids that were there.
-    public static func remove(
+    package static func remove(
         _ clients: [ClientID],
         by operatorName: String,
         note: String,

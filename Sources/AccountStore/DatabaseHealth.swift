@@ -1,44 +1,44 @@
-public import AppleNotifications
-public import Postgres
+package import AppleTokens
+package import Postgres
 
 /// What an operator wants to know of a database before anything else.
-public enum DatabaseHealth {
+package enum DatabaseHealth {
     /// The server and its clock.
-    public struct Server: Sendable, Equatable {
+    package struct Server: Sendable, Equatable {
         /// `15.14`
-        public let version: String
+        package let version: String
         /// The name of the database.
-        public let database: String
+        package let database: String
         /// What all of the database takes.
-        public let bytes: Int64
+        package let bytes: Int64
         /// The server's clock.
-        public let clock: WallTime
+        package let clock: WallTime
     }
 
     /// Open dead letters.
-    public struct OpenLetters: Sendable, Equatable {
+    package struct OpenLetters: Sendable, Equatable {
         /// How many, by reason as the database spells it, most first.
-        public let counts: [(reason: String, count: Int)]
+        package let counts: [(reason: String, count: Int)]
         /// When the oldest was received.
-        public let oldest: WallTime?
+        package let oldest: WallTime?
 
         /// Whether both say the same.
-        public static func == (one: OpenLetters, other: OpenLetters) -> Bool {
+        package static func == (one: OpenLetters, other: OpenLetters) -> Bool {
             one.oldest == other.oldest && one.counts.elementsEqual(other.counts, by: ==)
         }
 
         /// Letters by reason.
-        public init(counts: [(reason: String, count: Int)], oldest: WallTime?) {
+        package init(counts: [(reason: String, count: Int)], oldest: WallTime?) {
             self.counts = counts
             self.oldest = oldest
         }
     }
 
     /// How many notifications, the latest first, are looked through for the last one of each app.
-    public static let notificationsLookedAt = 100_000
+    package static let notificationsLookedAt = 100_000
 
     /// The server and its clock.
-    public static func server(in session: borrowing Session) throws(PostgresError) -> Server {
+    package static func server(in session: borrowing Session) throws(PostgresError) -> Server {
         let rows = try session.execute(server)
         return Server(
             version: try rows.string(0, 0),
@@ -49,12 +49,12 @@ public enum DatabaseHealth {
     }
 
     /// Whether the month of the present, the next one and the one after have their partition.
-    public static func monthsAhead(in session: borrowing Session) throws(PostgresError) -> [Bool] {
+    package static func monthsAhead(in session: borrowing Session) throws(PostgresError) -> [Bool] {
         try session.execute(monthsAhead).map { (rows, row) throws(PostgresError) in try rows.bool(row, 0) }
     }
 
     /// When each app's last notification was received, among the latest ``notificationsLookedAt``.
-    public static func lastNotifications(in session: borrowing Session) throws(PostgresError) -> [AppID: WallTime] {
+    package static func lastNotifications(in session: borrowing Session) throws(PostgresError) -> [AppID: WallTime] {
         let rows = try session.execute(lastNotifications, Binds { $0.append(Int64(notificationsLookedAt)) })
         var times: [AppID: WallTime] = [:]
         for row in 0..<rows.count { times[AppID(try rows.string(row, 0))] = try rows.time(row, 1) }
@@ -62,7 +62,7 @@ public enum DatabaseHealth {
     }
 
     /// The open dead letters.
-    public static func openLetters(in session: borrowing Session) throws(PostgresError) -> OpenLetters {
+    package static func openLetters(in session: borrowing Session) throws(PostgresError) -> OpenLetters {
         let rows = try session.execute(openLetters)
         var counts: [(reason: String, count: Int)] = []
         var oldest: WallTime?
@@ -75,12 +75,12 @@ public enum DatabaseHealth {
     }
 
     /// When a daemon last kept the key set of a URL; nil: never.
-    public static func keysKeptAt(from url: String, in session: borrowing Session) throws(PostgresError) -> WallTime? {
+    package static func keysKeptAt(from url: String, in session: borrowing Session) throws(PostgresError) -> WallTime? {
         try session.execute(keysKeptAt, Binds { $0.append(url) }).optionalTime(0, 0)
     }
 
     /// Whether PUBLIC, and so every role, may create objects in the schema `public`.
-    public static func isPublicSchemaOpen(in session: borrowing Session) throws(PostgresError) -> Bool {
+    package static func isPublicSchemaOpen(in session: borrowing Session) throws(PostgresError) -> Bool {
         try session.execute(isPublicSchemaOpen).bool(0, 0)
     }
 

@@ -1,8 +1,8 @@
-public import AppleNotifications
+package import AppleTokens
 import Postgres
 
 /// Where a dead letter stands (`siwa.dead_letters.status`).
-public enum DeadLetterStatus: String, Sendable, Hashable, CaseIterable {
+package enum DeadLetterStatus: String, Sendable, Hashable, CaseIterable {
     /// It waits for an operator.
     case open
     /// It was processed after all.
@@ -12,27 +12,27 @@ public enum DeadLetterStatus: String, Sendable, Hashable, CaseIterable {
 }
 
 /// Which dead letters are looked for: those that meet everything that is named.
-public struct DeadLetterFilter: Sendable, Equatable {
+package struct DeadLetterFilter: Sendable, Equatable {
     /// These; empty: any.
-    public var ids: [Int64]
+    package var ids: [Int64]
     /// Why they were kept.
-    public var reason: DeadLetterReason?
+    package var reason: DeadLetterReason?
     /// Received at or after.
-    public var since: WallTime?
+    package var since: WallTime?
     /// Received before.
-    public var until: WallTime?
+    package var until: WallTime?
     /// `aud` as it stands in the token.
-    public var app: String?
+    package var app: String?
     /// `type` as Apple spelt it; a deletion is found by either spelling.
-    public var eventType: String?
+    package var eventType: String?
     /// `sub` as it stands in the token.
-    public var subject: String?
+    package var subject: String?
     /// Of those that match, at most so many, by their ids; nil: all. It bounds what ``DeadLetters/select(_:status:in:)``
     /// finds, and so a run over that.
-    public var limit: Int?
+    package var limit: Int?
 
     /// All of them, unless something is named.
-    public init(
+    package init(
         ids: [Int64] = [],
         reason: DeadLetterReason? = nil,
         since: WallTime? = nil,
@@ -53,10 +53,10 @@ public struct DeadLetterFilter: Sendable, Equatable {
     }
 
     /// Whether it names nothing.
-    public var isEmpty: Bool { self == DeadLetterFilter() }
+    package var isEmpty: Bool { self == DeadLetterFilter() }
 
     /// The filter as an operator would write it, for the audit.
-    public var text: String {
+    package var text: String {
         var parts = ids.map { "--id \($0)" }
         let named = [
             ("--reason", reason?.rawValue), ("--since", since?.iso8601), ("--until", until?.iso8601), ("--app", app),

@@ -1,8 +1,8 @@
-public import AppleNotifications
-public import Postgres
+package import AppleTokens
+package import Postgres
 
 /// By what dead letters are counted.
-public enum DeadLetterGrouping: String, Sendable, CaseIterable {
+package enum DeadLetterGrouping: String, Sendable, CaseIterable {
     /// Why they were kept.
     case reason
     /// `aud`.
@@ -20,39 +20,39 @@ public enum DeadLetterGrouping: String, Sendable, CaseIterable {
 }
 
 /// How many dead letters there are of one group.
-public struct DeadLetterCount: Sendable, Equatable {
+package struct DeadLetterCount: Sendable, Equatable {
     /// The reason, app or type; nil where it could not be read.
-    public let group: String?
+    package let group: String?
     /// Those that wait for an operator.
-    public let open: Int
+    package let open: Int
     /// Those that were processed after all.
-    public let replayed: Int
+    package let replayed: Int
     /// Those that an operator discarded.
-    public let discarded: Int
+    package let discarded: Int
     /// When the oldest open one was received.
-    public let oldestOpenAt: WallTime?
+    package let oldestOpenAt: WallTime?
     /// When the last one of all was received.
-    public let newestAt: WallTime
+    package let newestAt: WallTime
 }
 
 /// What a filter matches before anything is done with it.
-public struct DeadLetterSelection: Sendable, Equatable {
+package struct DeadLetterSelection: Sendable, Equatable {
     /// How many, by reason.
-    public let counts: [DeadLetterReason: Int]
+    package let counts: [DeadLetterReason: Int]
     /// The lowest id.
-    public let firstID: Int64
+    package let firstID: Int64
     /// The highest id: what comes later isn't part of a run.
-    public let lastID: Int64
+    package let lastID: Int64
 
     /// How many in all.
-    public var total: Int { counts.values.reduce(0, +) }
+    package var total: Int { counts.values.reduce(0, +) }
 }
 
 extension DeadLetters {
     /// The letters that match, the one received last first.
     ///
     /// - Parameter status: nil: any.
-    public static func list(
+    package static func list(
         _ filter: DeadLetterFilter,
         status: DeadLetterStatus?,
         limit: Int,
@@ -63,7 +63,7 @@ extension DeadLetters {
 
     /// The open letters about a person, the one received last first. One for an app of another team is about somebody
     /// else.
-    public static func open(
+    package static func open(
         about subject: Subject,
         of team: TeamID,
         limit: Int,
@@ -97,7 +97,7 @@ extension DeadLetters {
     }
 
     /// Everything about one letter; nil if there is none of that number.
-    public static func find(id: Int64, in session: borrowing Session) throws(PostgresError) -> DeadLetterRecord? {
+    package static func find(id: Int64, in session: borrowing Session) throws(PostgresError) -> DeadLetterRecord? {
         let isBodyHidden = try !session.execute(mayReadBodies).bool(0, 0)
         let rows = try session.execute(isBodyHidden ? findHidden : find, Binds { $0.append(id) })
         guard !rows.isEmpty else { return nil }
@@ -121,7 +121,7 @@ extension DeadLetters {
     }
 
     /// How many letters match, by group, the group with most open ones first.
-    public static func count(
+    package static func count(
         _ filter: DeadLetterFilter,
         status: DeadLetterStatus?,
         by grouping: DeadLetterGrouping,
@@ -160,7 +160,7 @@ extension DeadLetters {
     }
 
     /// What matches a filter at present; nil: nothing.
-    public static func select(
+    package static func select(
         _ filter: DeadLetterFilter,
         status: DeadLetterStatus,
         in session: borrowing Session

@@ -1,4 +1,4 @@
-public import Postgres
+package import Postgres
 
 extension DeadLetters {
     /// The letters of a run that have had their turn and are about the same people as those whose turn is next: what
@@ -11,7 +11,7 @@ extension DeadLetters {
     ///   - through: the last id of the run.
     ///   - limit: so many letters are next.
     /// - Returns: their ids in ascending order.
-    public static func precedents(
+    package static func precedents(
         _ filter: DeadLetterFilter,
         after: Int64,
         through: Int64,

@@ -1,31 +1,31 @@
-public import AppleNotifications
-public import Postgres
+package import AppleTokens
+package import Postgres
 
 /// An open dead letter that this transaction holds: nobody else touches it until it ends.
-public struct ClaimedDeadLetter: Sendable, Equatable {
+package struct ClaimedDeadLetter: Sendable, Equatable {
     /// Its number.
-    public let id: Int64
+    package let id: Int64
     /// Why it was kept.
-    public let reason: DeadLetterReason
+    package let reason: DeadLetterReason
     /// When it was received.
-    public let receivedAt: WallTime
+    package let receivedAt: WallTime
     /// The key that verified it at receipt; nil: it was never verified.
-    public let verifiedKeyID: String?
+    package let verifiedKeyID: String?
     /// The compact JWS, or the request's body that held it; empty once it was erased.
-    public let body: [UInt8]
+    package let body: [UInt8]
 }
 
 /// A dead letter that was processed after all, and what that did.
-public struct ReplayedDeadLetter: Sendable, Equatable {
+package struct ReplayedDeadLetter: Sendable, Equatable {
     /// Its number.
-    public let id: Int64
+    package let id: Int64
     /// What its notification did.
-    public let outcome: NotificationOutcome
+    package let outcome: NotificationOutcome
     /// What was found in it, which a letter that was kept unverified does not tell. nil: what is known of it stays.
-    public let notification: VerifiedNotification?
+    package let notification: VerifiedNotification?
 
     /// A letter whose notification had this outcome.
-    public init(id: Int64, outcome: NotificationOutcome, notification: VerifiedNotification?) {
+    package init(id: Int64, outcome: NotificationOutcome, notification: VerifiedNotification?) {
         self.id = id
         self.outcome = outcome
         self.notification = notification
@@ -33,14 +33,14 @@ public struct ReplayedDeadLetter: Sendable, Equatable {
 }
 
 /// A dead letter that could not be processed once more.
-public struct FailedDeadLetter: Sendable, Equatable {
+package struct FailedDeadLetter: Sendable, Equatable {
     /// Its number.
-    public let id: Int64
+    package let id: Int64
     /// What the attempt found. What it leaves out stays as it was known.
-    public let letter: DeadLetter
+    package let letter: DeadLetter
 
     /// A letter whose attempt found this.
-    public init(id: Int64, letter: DeadLetter) {
+    package init(id: Int64, letter: DeadLetter) {
         self.id = id
         self.letter = letter
     }
@@ -48,12 +48,12 @@ public struct FailedDeadLetter: Sendable, Equatable {
 
 extension DeadLetters {
     /// The ids of all open letters without a verified signature.
-    public static func unverified(in session: borrowing Session) throws(PostgresError) -> [Int64] {
+    package static func unverified(in session: borrowing Session) throws(PostgresError) -> [Int64] {
         try session.execute(unverified).map { (rows, row) throws(PostgresError) in try rows.int64(row, 0) }
     }
 
     /// Those of some letters that are open, for looking at them: no lock is taken.
-    public static func open(ids: [Int64], in session: borrowing Session) throws(PostgresError) -> [ClaimedDeadLetter] {
+    package static func open(ids: [Int64], in session: borrowing Session) throws(PostgresError) -> [ClaimedDeadLetter] {
         try claimed(try session.execute(openOnes, Binds { $0.append(array: ids) }))
     }
 
@@ -75,7 +75,7 @@ extension DeadLetters {
     /// - Parameters:
     ///   - after: the last id that was looked at.
     ///   - through: the last id of the run.
-    public static func claim(
+    package static func claim(
         _ filter: DeadLetterFilter,
         after: Int64,
         through: Int64,
@@ -116,7 +116,7 @@ extension DeadLetters {
 
     /// Marks claimed letters as replayed, in the transaction that records their notifications. Each says from then on whom
     /// it is about, so that it is erased with the account.
-    public static func resolve(
+    package static func resolve(
         _ letters: [ReplayedDeadLetter],
         by operatorName: String,
         note: String,
@@ -140,7 +140,7 @@ extension DeadLetters {
     }
 
     /// Notes what another attempt at claimed letters found; what the attempt before found moves to the attempts.
-    public static func fail(
+    package static func fail(
         _ letters: [FailedDeadLetter],
         by operatorName: String,
         in transaction: borrowing Session

@@ -1,13 +1,13 @@
-public import Postgres
+package import Postgres
 
 /// How a batch of letters was discarded or reopened.
-public struct DeadLetterResolution: Sendable, Equatable {
+package struct DeadLetterResolution: Sendable, Equatable {
     /// How many letters were changed.
-    public let changed: Int
+    package let changed: Int
     /// How many had to stay as they were.
-    public let refused: Int
+    package let refused: Int
     /// The last id that was looked at; nil: none was left.
-    public let lastID: Int64?
+    package let lastID: Int64?
 }
 
 extension DeadLetters {
@@ -16,7 +16,7 @@ extension DeadLetters {
     /// - Parameters:
     ///   - after: the last id that was looked at.
     ///   - through: the last id of the run.
-    public static func discard(
+    package static func discard(
         _ filter: DeadLetterFilter,
         after: Int64,
         through: Int64,
@@ -35,7 +35,7 @@ extension DeadLetters {
     /// - Parameters:
     ///   - after: the last id that was looked at.
     ///   - through: the last id of the run.
-    public static func reopen(
+    package static func reopen(
         _ filter: DeadLetterFilter,
         after: Int64,
         through: Int64,
@@ -55,7 +55,7 @@ extension DeadLetters {
     }
 
     /// Deletes letters without a verified signature that `operatorName` discarded, but for the latest.
-    public static func deleteUnverified(
+    package static func deleteUnverified(
         discardedBy operatorName: String,
         sparing count: Int,
         in session: borrowing Session

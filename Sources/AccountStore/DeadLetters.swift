@@ -1,17 +1,17 @@
-public import AppleNotifications
-public import Postgres
+package import AppleTokens
+package import Postgres
 
 /// A dead letter and how it reached us.
-public struct ReceivedDeadLetter: Sendable, Equatable {
+package struct ReceivedDeadLetter: Sendable, Equatable {
     /// What is kept, and why.
-    public let letter: DeadLetter
+    package let letter: DeadLetter
     /// SHA-256 of the compact JWS: one letter is open for it, however often it comes.
-    public let tokenDigest: [UInt8]
+    package let tokenDigest: [UInt8]
     /// When its request was read, by this machine's clock.
-    public let receivedAt: WallTime
+    package let receivedAt: WallTime
 
     /// A dead letter that was received at a time.
-    public init(_ letter: DeadLetter, tokenDigest: [UInt8], receivedAt: WallTime) {
+    package init(_ letter: DeadLetter, tokenDigest: [UInt8], receivedAt: WallTime) {
         self.letter = letter
         self.tokenDigest = tokenDigest
         self.receivedAt = receivedAt
@@ -19,12 +19,12 @@ public struct ReceivedDeadLetter: Sendable, Equatable {
 }
 
 /// The writing and counting of dead letters (`siwa.dead_letters`).
-public enum DeadLetters {
+package enum DeadLetters {
     /// Keeps dead letters. One whose token has an open letter counts as a further delivery of it; one whose `jti` was
     /// recorded as a notification needs no letter.
     ///
     /// - Returns: for each letter, whether a row was added.
-    public static func record(
+    package static func record(
         _ batch: [ReceivedDeadLetter],
         in session: borrowing Session
     ) throws(PostgresError) -> [Bool] {
@@ -37,7 +37,7 @@ public enum DeadLetters {
     }
 
     /// How many letters are open, by reason; reasons without any are left out.
-    public static func countOpen(in session: borrowing Session) throws(PostgresError) -> [DeadLetterReason: Int] {
+    package static func countOpen(in session: borrowing Session) throws(PostgresError) -> [DeadLetterReason: Int] {
         let rows = try session.execute(countOpen)
         var counts: [DeadLetterReason: Int] = [:]
         for row in 0..<rows.count {

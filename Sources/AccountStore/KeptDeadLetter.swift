@@ -1,82 +1,82 @@
-public import AppleNotifications
+package import AppleTokens
 import Postgres
 
 /// A dead letter as it stands in the database.
-public struct KeptDeadLetter: Sendable, Equatable {
+package struct KeptDeadLetter: Sendable, Equatable {
     /// Its number.
-    public let id: Int64
+    package let id: Int64
     /// When it was received first, by the daemon's clock.
-    public let receivedAt: WallTime
+    package let receivedAt: WallTime
     /// When it was received last while it was open.
-    public let lastReceivedAt: WallTime
+    package let lastReceivedAt: WallTime
     /// How often it was received while it was open.
-    public let deliveries: Int
+    package let deliveries: Int
     /// What the last attempt in vain found; nil: a reason that this siwad doesn't know.
-    public let reason: DeadLetterReason?
+    package let reason: DeadLetterReason?
     /// ``reason`` as it stands there.
-    public let rawReason: String
+    package let rawReason: String
     /// The same in a sentence.
-    public let detail: String
+    package let detail: String
     /// Where it stands.
-    public let status: DeadLetterStatus
+    package let status: DeadLetterStatus
     /// How often processing was tried, at receipt and at each replay.
-    public let attempts: Int
+    package let attempts: Int
     /// `jti`, where it could be read.
-    public let notificationID: String?
+    package let notificationID: String?
     /// `aud`, where it could be read.
-    public let audience: String?
+    package let audience: String?
     /// `sub`, where it could be read.
-    public let subject: String?
+    package let subject: String?
     /// `type`, where it could be read.
-    public let eventType: String?
+    package let eventType: String?
     /// The key that verified it; nil: not verified yet.
-    public let verifiedKeyID: String?
+    package let verifiedKeyID: String?
     /// When that was.
-    public let verifiedAt: WallTime?
+    package let verifiedAt: WallTime?
     /// When it was last replayed in vain; nil: never.
-    public let lastFailedAt: WallTime?
+    package let lastFailedAt: WallTime?
     /// Who did.
-    public let lastFailedBy: String?
+    package let lastFailedBy: String?
     /// The database role of that replay.
-    public let lastFailedByRole: String?
+    package let lastFailedByRole: String?
     /// When it was replayed for good or discarded.
-    public let resolvedAt: WallTime?
+    package let resolvedAt: WallTime?
     /// Who did that.
-    public let resolvedBy: String?
+    package let resolvedBy: String?
     /// The database role that did.
-    public let resolvedByRole: String?
+    package let resolvedByRole: String?
     /// Why, in the operator's words.
-    public let note: String?
+    package let note: String?
     /// What the replay did: `applied`, `superseded`, `unchanged` or `duplicate`.
-    public let outcome: String?
+    package let outcome: String?
 }
 
 /// What an earlier attempt at a dead letter found.
-public struct DeadLetterAttempt: Sendable, Equatable {
+package struct DeadLetterAttempt: Sendable, Equatable {
     /// Counted from 1, the attempt at receipt.
-    public let number: Int
+    package let number: Int
     /// When it was.
-    public let attemptedAt: WallTime
+    package let attemptedAt: WallTime
     /// Who replayed it; nil at receipt.
-    public let operatorName: String?
+    package let operatorName: String?
     /// The database role of the replay; nil at receipt.
-    public let databaseRole: String?
+    package let databaseRole: String?
     /// What was found.
-    public let reason: String
+    package let reason: String
     /// The same in a sentence.
-    public let detail: String
+    package let detail: String
 }
 
 /// A dead letter with everything that is known of it.
-public struct DeadLetterRecord: Sendable, Equatable {
+package struct DeadLetterRecord: Sendable, Equatable {
     /// The letter.
-    public let letter: KeptDeadLetter
+    package let letter: KeptDeadLetter
     /// The compact JWS, or the request's body that held it; empty once it was erased.
-    public let body: [UInt8]
+    package let body: [UInt8]
     /// Whether the database role has no right to see ``body``; then that is empty.
-    public let isBodyHidden: Bool
+    package let isBodyHidden: Bool
     /// The attempts in vain before the last of them, the first first.
-    public let earlierAttempts: [DeadLetterAttempt]
+    package let earlierAttempts: [DeadLetterAttempt]
 }
 
 extension KeptDeadLetter {

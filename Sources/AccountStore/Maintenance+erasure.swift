@@ -1,4 +1,4 @@
-import AppleNotifications
+import AppleTokens
 import Postgres
 
 /// The erasure of what is personal about people whose Apple Account was deleted.

@@ -1,9 +1,9 @@
-public import AppleNotifications
-public import Postgres
+package import AppleTokens
+package import Postgres
 
 /// The keeping of the database: partitions ahead, retention, erasure. Each step is one short transaction, so that nothing
 /// waits for it; whatever is interrupted is carried on by the next step.
-public enum Maintenance {
+package enum Maintenance {
     /// Accounts whose data are erased in one transaction.
     static let accountsAtOnce: Int64 = 100
     /// Pages of accounts that are scanned in one transaction: 16 MiB, less than a hundred thousand people.
@@ -16,7 +16,7 @@ public enum Maintenance {
     /// Asks to do a task, in the transaction that does it: among all daemons one at a time may, and none before
     /// `interval` has passed since it was last finished. What was finished in the future, by a clock that had run ahead,
     /// is due: that future may be years away.
-    public static func turn(
+    package static func turn(
         for task: MaintenanceTask,
         every interval: Duration,
         in transaction: borrowing Session
@@ -38,7 +38,7 @@ public enum Maintenance {
     ///   - now: what the ages are counted to.
     /// - Throws: SQLSTATE 55P03 when somebody has been reading notifications for so long that dropping a partition would
     ///   have writers wait: try again later.
-    public static func step(
+    package static func step(
         of task: MaintenanceTask,
         after previous: MaintenanceStep? = nil,
         _ policy: MaintenancePolicy,
@@ -65,7 +65,7 @@ public enum Maintenance {
     }
 
     /// When each task was last finished; those that never were are left out.
-    public static func lastTimes(in session: borrowing Session) throws(PostgresError) -> [MaintenanceTask: WallTime] {
+    package static func lastTimes(in session: borrowing Session) throws(PostgresError) -> [MaintenanceTask: WallTime] {
         let rows = try session.execute(lastTimes)
         var times: [MaintenanceTask: WallTime] = [:]
         for row in 0..<rows.count {

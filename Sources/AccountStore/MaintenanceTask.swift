@@ -1,7 +1,7 @@
-public import AppleNotifications
+package import AppleTokens
 
 /// What a daemon does for the database from time to time (`siwa.maintenance.task`).
-public enum MaintenanceTask: String, Sendable, CaseIterable {
+package enum MaintenanceTask: String, Sendable, CaseIterable {
     /// The months ahead get their partitions.
     case partitions
     /// Notifications and resolved dead letters that are older than the retention go.
@@ -13,20 +13,20 @@ public enum MaintenanceTask: String, Sendable, CaseIterable {
 
     /// How many intervals pass between two times that the task is done. The scan of the sessions reads the account and the
     /// consent of each old session, so it is done less often.
-    public var intervals: Int { self == .sessions ? 24 : 1 }
+    package var intervals: Int { self == .sessions ? 24 : 1 }
 }
 
 /// How long things are kept.
-public struct MaintenancePolicy: Sendable, Equatable {
+package struct MaintenancePolicy: Sendable, Equatable {
     /// For how long notifications and resolved dead letters are kept; at least a day.
-    public var retention: Duration
+    package var retention: Duration
     /// For how long sessions are kept after they ended or expired.
-    public var sessionRetention: Duration
+    package var sessionRetention: Duration
     /// For how long after the deletion of an account its personal data are kept.
-    public var eraseAfter: Duration
+    package var eraseAfter: Duration
 
     /// A policy of these times.
-    public init(retention: Duration, sessionRetention: Duration, eraseAfter: Duration) {
+    package init(retention: Duration, sessionRetention: Duration, eraseAfter: Duration) {
         self.retention = retention
         self.sessionRetention = sessionRetention
         self.eraseAfter = eraseAfter
@@ -34,7 +34,7 @@ public struct MaintenancePolicy: Sendable, Equatable {
 }
 
 /// Whether a task may be done now, and by whom.
-public enum MaintenanceTurn: Sendable, Equatable {
+package enum MaintenanceTurn: Sendable, Equatable {
     /// By the one who asked, until the end of its transaction. The time is the database's.
     case ours(now: WallTime)
     /// Another daemon is at it.
@@ -44,27 +44,27 @@ public enum MaintenanceTurn: Sendable, Equatable {
 }
 
 /// What maintenance did.
-public struct MaintenanceEffects: Sendable, Equatable {
+package struct MaintenanceEffects: Sendable, Equatable {
     /// Months that got their partition.
-    public var partitionsCreated = 0
+    package var partitionsCreated = 0
     /// The partitions that were dropped.
-    public var partitionsDropped: [String] = []
+    package var partitionsDropped: [String] = []
     /// Resolved dead letters that were deleted.
-    public var lettersDeleted = 0
+    package var lettersDeleted = 0
     /// Sessions that were deleted.
-    public var sessionsDeleted = 0
+    package var sessionsDeleted = 0
     /// Accounts that became tombstones.
-    public var accountsErased = 0
+    package var accountsErased = 0
     /// Notifications whose token was erased.
-    public var tokensErased = 0
+    package var tokensErased = 0
     /// Dead letters whose body was erased.
-    public var lettersErased = 0
+    package var lettersErased = 0
 
     /// Nothing at all.
-    public init() {}
+    package init() {}
 
     /// Both together.
-    public static func + (one: MaintenanceEffects, other: MaintenanceEffects) -> MaintenanceEffects {
+    package static func + (one: MaintenanceEffects, other: MaintenanceEffects) -> MaintenanceEffects {
         var sum = one
         sum.partitionsCreated += other.partitionsCreated
         sum.partitionsDropped += other.partitionsDropped
@@ -78,11 +78,11 @@ public struct MaintenanceEffects: Sendable, Equatable {
 }
 
 /// One bounded piece of a task.
-public struct MaintenanceStep: Sendable, Equatable {
+package struct MaintenanceStep: Sendable, Equatable {
     /// What it did.
-    public let effects: MaintenanceEffects
+    package let effects: MaintenanceEffects
     /// Whether nothing is left to do.
-    public let isLast: Bool
+    package let isLast: Bool
     /// The page of the table at which the next step of a scan continues.
     let nextPage: Int64
 

@@ -1,65 +1,65 @@
-public import AppleNotifications
-public import Postgres
+package import AppleTokens
+package import Postgres
 
 /// One notification as it was recorded (`siwa.notifications`).
-public struct LoggedNotification: Sendable, Equatable {
+package struct LoggedNotification: Sendable, Equatable {
     /// `jti`.
-    public let id: String
+    package let id: String
     /// `iat`.
-    public let issuedAt: WallTime
+    package let issuedAt: WallTime
     /// When its request was read.
-    public let receivedAt: WallTime
+    package let receivedAt: WallTime
     /// When its transaction began, by the database's clock.
-    public let recordedAt: WallTime
+    package let recordedAt: WallTime
     /// The developer team that ``subject`` belongs to.
-    public let team: TeamID
+    package let team: TeamID
     /// The app group.
-    public let app: AppID
+    package let app: AppID
     /// Apple's identifier of the person.
-    public let subject: Subject
+    package let subject: Subject
     /// `type` as Apple spelt it.
-    public let eventType: String
+    package let eventType: String
     /// When it happened.
-    public let eventTime: WallTime
+    package let eventTime: WallTime
     /// `applied`, `superseded` or `unchanged`.
-    public let outcome: String
+    package let outcome: String
     /// `endpoint`, `spool` or `replay`.
-    public let source: String
+    package let source: String
     /// How many live sessions it ended.
-    public let sessionsEnded: Int
+    package let sessionsEnded: Int
     /// The key that verified it.
-    public let verifiedKeyID: String
+    package let verifiedKeyID: String
     /// The compact JWS; nil once it was erased, and in lists.
-    public let token: String?
+    package let token: String?
     /// Whether the database role has no right to see ``token``; then that is nil.
-    public var isTokenHidden = false
+    package var isTokenHidden = false
 }
 
 /// Which notifications are looked for; nil matches everything.
-public struct NotificationFilter: Sendable {
+package struct NotificationFilter: Sendable {
     /// `jti`.
-    public var id: String?
+    package var id: String?
     /// Apple's identifier of the person.
-    public var subject: String?
+    package var subject: String?
     /// The developer team.
-    public var team: String?
+    package var team: String?
     /// The app group.
-    public var app: String?
+    package var app: String?
     /// `type` as Apple spelt it; a deletion is found by either spelling.
-    public var eventType: String?
+    package var eventType: String?
     /// `applied`, `superseded` or `unchanged`.
-    public var outcome: String?
+    package var outcome: String?
     /// `endpoint`, `spool` or `replay`.
-    public var source: String?
+    package var source: String?
     /// Received at or after.
-    public var since: WallTime?
+    package var since: WallTime?
     /// Received before.
-    public var until: WallTime?
+    package var until: WallTime?
     /// At most so many rows.
-    public var limit: Int
+    package var limit: Int
 
     /// Everything, at most `limit` rows.
-    public init(
+    package init(
         id: String? = nil,
         subject: String? = nil,
         team: String? = nil,
@@ -85,9 +85,9 @@ public struct NotificationFilter: Sendable {
 }
 
 /// The reading of recorded notifications.
-public enum NotificationLog {
+package enum NotificationLog {
     /// The notifications that match, the one received last first.
-    public static func list(
+    package static func list(
         _ filter: NotificationFilter,
         in session: borrowing Session
     ) throws(PostgresError) -> [LoggedNotification] {
@@ -110,7 +110,7 @@ public enum NotificationLog {
     }
 
     /// The notifications of a `jti`: one, but for a `jti` that was used again in another month.
-    public static func find(id: String, in session: borrowing Session) throws(PostgresError) -> [LoggedNotification] {
+    package static func find(id: String, in session: borrowing Session) throws(PostgresError) -> [LoggedNotification] {
         let isHidden = try !session.execute(mayReadTokens).bool(0, 0)
         return try session.execute(isHidden ? findHidden : find, Binds { $0.append(id) })
             .map { (rows, row) throws(PostgresError) in

@@ -1,14 +1,14 @@
-public import AppleNotifications
-public import Postgres
+package import AppleTokens
+package import Postgres
 import Schema
 
 /// The writing of verified notifications and their effects.
-public enum Notifications {
+package enum Notifications {
     /// Checks now what was to be checked at the end of the transaction, deferred constraints and triggers of an operator's,
     /// so that whoever records several batches in one transaction knows which of them is refused.
     ///
     /// - Throws: what the COMMIT would.
-    public static func checkDeferredConstraints(in transaction: borrowing Session) throws(PostgresError) {
+    package static func checkDeferredConstraints(in transaction: borrowing Session) throws(PostgresError) {
         try transaction.execute(script: "SET CONSTRAINTS ALL IMMEDIATE")
     }
 
@@ -17,7 +17,7 @@ public enum Notifications {
     /// The statement's plan doesn't depend on its parameters, so it is made once. Planning it anew for every batch would
     /// cost more than executing it. What is switched off or made dear would read a table from end to end: tempting while
     /// it is empty, ruinous when it has grown.
-    public static let writerSettings = """
+    package static let writerSettings = """
         SET plan_cache_mode = force_generic_plan;
         SET enable_nestloop = off;
         SET enable_seqscan = off;
@@ -27,7 +27,7 @@ public enum Notifications {
     /// Has the server plan what records a batch, so that the first batch need not wait for that. Records nothing.
     ///
     /// - Throws: what a batch would fail with, such as a missing right; the transaction that this opens is open then.
-    public static func plan(in session: borrowing Session) throws(PostgresError) {
+    package static func plan(in session: borrowing Session) throws(PostgresError) {
         let nothing = RecordableRows([]).binds(from: .endpoint)
         // Undone, since even for no notification the statement writes to the log, and the commit waits for that.
         try session.execute(script: "BEGIN")
@@ -44,7 +44,7 @@ public enum Notifications {
     /// - Throws: SQLSTATE 40001 when another writer changed or inserted one of the rows meanwhile: call again. Class 22 or
     ///   23 when one of the notifications can't be stored. 23514 also when a month has no partition: see
     ///   ``ensurePartitions(from:through:in:)``.
-    public static func record(
+    package static func record(
         _ batch: [ReceivedNotification],
         source: NotificationSource,
         in session: borrowing Session
@@ -58,7 +58,7 @@ public enum Notifications {
     }
 
     /// A batch, and what is known of it.
-    public struct Batch {
+    package struct Batch {
         let notifications: [ReceivedNotification]
         let mayHaveDuplicates: Bool
 
@@ -66,7 +66,7 @@ public enum Notifications {
         ///
         /// - Parameter mayHaveDuplicates: false: if one of its notifications is there already, the batch fails as a whole,
         ///   with 23505; otherwise it costs the server less.
-        public init(_ notifications: [ReceivedNotification], mayHaveDuplicates: Bool) {
+        package init(_ notifications: [ReceivedNotification], mayHaveDuplicates: Bool) {
             self.notifications = notifications
             self.mayHaveDuplicates = mayHaveDuplicates
         }
@@ -79,7 +79,7 @@ public enum Notifications {
     ///   - next: the batch that follows; nil: there is none at present.
     ///   - durable: takes what the notifications of a batch did, once all of that is durable.
     /// - Throws: what a batch failed with. Those that were not reported durable may be or not: record them again.
-    public static func record(
+    package static func record(
         inTurn first: Batch,
         next: () -> Batch?,
         source: NotificationSource,
@@ -110,7 +110,7 @@ public enum Notifications {
     ///
     /// - Returns: how many were created.
     @discardableResult
-    public static func ensurePartitions(
+    package static func ensurePartitions(
         from earliest: WallTime,
         through latest: WallTime,
         in session: borrowing Session
@@ -128,7 +128,7 @@ public enum Notifications {
     /// Makes sure that the server takes writes: not a standby, nor set to read only.
     ///
     /// - Throws: SQLSTATE 25006 when it takes none.
-    public static func checkWritable(in session: borrowing Session) throws(PostgresError) {
+    package static func checkWritable(in session: borrowing Session) throws(PostgresError) {
         let isReadOnly = try session.execute(isReadOnly).bool(0, 0)
         guard isReadOnly else { return }
         throw PostgresError(

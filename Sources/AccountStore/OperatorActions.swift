@@ -1,20 +1,20 @@
-public import Postgres
+package import Postgres
 
 /// What an operator did, for the audit (`siwa.operator_actions`).
-public struct OperatorAction: Sendable, Equatable {
+package struct OperatorAction: Sendable, Equatable {
     /// Who did it.
-    public let operatorName: String
+    package let operatorName: String
     /// The command.
-    public let action: String
+    package let action: String
     /// An id, or the filter as given.
-    public let target: String
+    package let target: String
     /// Why, in the operator's words.
-    public let note: String?
+    package let note: String?
     /// How many rows it changed.
-    public let affected: Int
+    package let affected: Int
 
     /// An action.
-    public init(operatorName: String, action: String, target: String, note: String?, affected: Int) {
+    package init(operatorName: String, action: String, target: String, note: String?, affected: Int) {
         self.operatorName = operatorName
         self.action = action
         self.target = target
@@ -24,9 +24,9 @@ public struct OperatorAction: Sendable, Equatable {
 }
 
 /// The audit of operators' actions; the database refuses to change or delete what is in it.
-public enum OperatorActions {
+package enum OperatorActions {
     /// Writes an action down, in the transaction that does it.
-    public static func record(_ action: OperatorAction, in transaction: borrowing Session) throws(PostgresError) {
+    package static func record(_ action: OperatorAction, in transaction: borrowing Session) throws(PostgresError) {
         _ = try transaction.execute(
             record,
             Binds {

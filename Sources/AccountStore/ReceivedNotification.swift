@@ -1,28 +1,28 @@
-public import AppleNotifications
+package import AppleTokens
 
 /// A verified notification and when it reached us.
 ///
 /// A class, so that the batches and answers that it goes through carry one reference each, not the dozen of its texts.
-public final class ReceivedNotification: Sendable, Equatable {
+package final class ReceivedNotification: Sendable, Equatable {
     /// What Apple signed.
-    public let notification: VerifiedNotification
+    package let notification: VerifiedNotification
     /// When its request was read, by this machine's clock.
-    public let receivedAt: WallTime
+    package let receivedAt: WallTime
 
     /// A notification that was received at a time.
-    public init(_ notification: VerifiedNotification, receivedAt: WallTime) {
+    package init(_ notification: VerifiedNotification, receivedAt: WallTime) {
         self.notification = notification
         self.receivedAt = receivedAt
     }
 
     /// Equal in everything.
-    public static func == (lhs: ReceivedNotification, rhs: ReceivedNotification) -> Bool {
+    package static func == (lhs: ReceivedNotification, rhs: ReceivedNotification) -> Bool {
         lhs.notification == rhs.notification && lhs.receivedAt == rhs.receivedAt
     }
 }
 
 /// Which way a notification came to the database (`siwa.notifications.source`).
-public enum NotificationSource: String, Sendable, CaseIterable {
+package enum NotificationSource: String, Sendable, CaseIterable {
     /// Straight from a request.
     case endpoint
     /// From the spool, after PostgreSQL had been away.
@@ -32,7 +32,7 @@ public enum NotificationSource: String, Sendable, CaseIterable {
 }
 
 /// What a notification did (`siwa.notifications.outcome`), or that it was there already.
-public enum NotificationOutcome: String, Sendable, CaseIterable {
+package enum NotificationOutcome: String, Sendable, CaseIterable {
     /// It changed a state, an address, or ended sessions.
     case applied
     /// A newer fact was known, or the account is deleted: its own fact is kept and decides nothing.
@@ -44,9 +44,9 @@ public enum NotificationOutcome: String, Sendable, CaseIterable {
 }
 
 /// What became of one notification of a batch.
-public struct RecordedNotification: Sendable, Equatable {
+package struct RecordedNotification: Sendable, Equatable {
     /// What it did.
-    public let outcome: NotificationOutcome
+    package let outcome: NotificationOutcome
     /// How many live sessions it ended.
-    public let sessionsEnded: Int
+    package let sessionsEnded: Int
 }

@@ -1,4 +1,4 @@
-import AppleNotifications
+import AppleTokens
 import Postgres
 
 /// A batch as ``Notifications/record(_:source:in:)`` sends it: a row for each notification, with what the batch says of its

@@ -1,35 +1,35 @@
-import AppleNotifications
-public import Postgres
+import AppleTokens
+package import Postgres
 import Schema
 
 /// The objects of the schema `siwa`, as PostgreSQL's catalogs describe them.
-public struct SchemaCatalog: Sendable, Equatable {
+package struct SchemaCatalog: Sendable, Equatable {
     /// One object.
-    public struct Object: Sendable, Hashable, Comparable, CustomStringConvertible {
+    package struct Object: Sendable, Hashable, Comparable, CustomStringConvertible {
         /// `table`, `column`, `constraint`, `index`, `trigger`, `domain`, `function`, `view`, `view body`, `function body`.
-        public let kind: String
+        package let kind: String
         /// Its name within the schema: `accounts.email`.
-        public let name: String
+        package let name: String
 
         /// `column accounts.email`
-        public var description: String { "\(kind) \(name)" }
+        package var description: String { "\(kind) \(name)" }
 
         /// By name, then kind.
-        public static func < (one: Object, other: Object) -> Bool {
+        package static func < (one: Object, other: Object) -> Bool {
             (one.name, one.kind) < (other.name, other.kind)
         }
     }
 
     /// The major version of PostgreSQL that described them.
-    public let postgresVersion: Int
+    package let postgresVersion: Int
     /// What each of them is.
-    public let definitions: [Object: String]
+    package let definitions: [Object: String]
 
     /// The catalog that the migrations of this binary make.
-    public static let expected = SchemaCatalog(text: Schema.catalog)
+    package static let expected = SchemaCatalog(text: Schema.catalog)
 
     /// Reads the catalog of a database. Call it in a transaction.
-    public init(readFrom transaction: borrowing Session) throws(PostgresError) {
+    package init(readFrom transaction: borrowing Session) throws(PostgresError) {
         // Names are written out where the path doesn't lead to them.
         try transaction.execute(script: "SET LOCAL search_path = pg_catalog")
         let rows = try transaction.execute(Self.read)
@@ -43,7 +43,7 @@ public struct SchemaCatalog: Sendable, Equatable {
     }
 
     /// Reads what ``text`` writes.
-    public init(text: String) {
+    package init(text: String) {
         var version = 0
         var definitions: [Object: String] = [:]
         for line in text.split(separator: "\n") {
@@ -56,7 +56,7 @@ public struct SchemaCatalog: Sendable, Equatable {
     }
 
     /// A line for each object, in order, below the version of PostgreSQL.
-    public var text: String {
+    package var text: String {
         let lines = definitions.sorted { $0.key < $1.key }.map { "\($0.key.kind)\t\($0.key.name)\t\($0.value)\n" }
         return "postgres\t\(postgresVersion)\n" + lines.joined()
     }

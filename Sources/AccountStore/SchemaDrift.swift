@@ -1,15 +1,15 @@
 /// How the objects of a database differ from those that the migrations make.
-public struct SchemaDrift: Sendable, Equatable {
+package struct SchemaDrift: Sendable, Equatable {
     /// What should be there and isn't; what belongs to a missing table or view is left out.
-    public let missing: [SchemaCatalog.Object]
+    package let missing: [SchemaCatalog.Object]
     /// What is there, but otherwise.
-    public let changed: [SchemaCatalog.Object]
+    package let changed: [SchemaCatalog.Object]
     /// What is there, and that siwad knows nothing of.
-    public let foreign: [SchemaCatalog.Object]
+    package let foreign: [SchemaCatalog.Object]
 
     /// The difference. PostgreSQL writes the bodies of views and of SQL functions in each major version as it likes: they
     /// are compared only where it is the same one.
-    public init(of actual: SchemaCatalog, from expected: SchemaCatalog) {
+    package init(of actual: SchemaCatalog, from expected: SchemaCatalog) {
         let isSameVersion = actual.postgresVersion == expected.postgresVersion
         let missing = expected.definitions.keys.filter { actual.definitions[$0] == nil }
         let missingTables = Set(missing.filter { $0.kind == "table" || $0.kind == "view" }.map(\.name))
@@ -28,7 +28,7 @@ public struct SchemaDrift: Sendable, Equatable {
     }
 
     /// Whether nothing that siwad relies on differs.
-    public var isNone: Bool { missing.isEmpty && changed.isEmpty }
+    package var isNone: Bool { missing.isEmpty && changed.isEmpty }
 }
 
 extension SchemaCatalog.Object {

@@ -1,41 +1,43 @@
-public import AppleNotifications
+package import AppleTokens
 import Postgres
 
 /// Which sessions are looked for; nil matches everything.
-public struct SessionFilter: Sendable {
+package struct SessionFilter: Sendable {
     /// Whether a session is live now, by the database's clock.
-    public enum Liveness: Sendable, Equatable {
+    package enum Liveness: Sendable, Equatable {
         case live
         /// Ended, or expired.
         case ended
     }
 
     /// Why sessions end.
-    public static let endReasons = ["consent-revoked", "account-deleted", "signed-out", "rotated", "operator", expired]
+    package static let endReasons = [
+        "consent-revoked", "account-deleted", "signed-out", "rotated", "operator", expired,
+    ]
     /// The end that comes by itself.
     static let expired = "expired"
 
     /// The application's name for the session.
-    public var id: String?
+    package var id: String?
     /// Apple's identifier of the person.
-    public var subject: String?
+    package var subject: String?
     /// The developer team.
-    public var team: String?
+    package var team: String?
     /// The app group.
-    public var app: String?
+    package var app: String?
     /// Live or ended.
-    public var liveness: Liveness?
+    package var liveness: Liveness?
     /// Why it ended: one of ``endReasons``.
-    public var endReason: String?
+    package var endReason: String?
     /// Opened at or after.
-    public var since: WallTime?
+    package var since: WallTime?
     /// Opened before.
-    public var until: WallTime?
+    package var until: WallTime?
     /// At most so many rows; nil: all.
-    public var limit: Int?
+    package var limit: Int?
 
     /// Everything, at most `limit` rows.
-    public init(
+    package init(
         id: String? = nil,
         subject: String? = nil,
         team: String? = nil,

@@ -1,48 +1,48 @@
-public import AppleNotifications
-public import Postgres
+package import AppleTokens
+package import Postgres
 
 /// One session of an application (`siwa.sessions`).
-public struct AccountSession: Sendable, Equatable {
+package struct AccountSession: Sendable, Equatable {
     /// The application's name for it.
-    public let id: String
+    package let id: String
     /// The developer team that ``subject`` belongs to.
-    public let team: TeamID
+    package let team: TeamID
     /// Apple's identifier of the person.
-    public let subject: Subject
+    package let subject: Subject
     /// The app group.
-    public let app: AppID
+    package let app: AppID
     /// When it was opened.
-    public let createdAt: WallTime
+    package let createdAt: WallTime
     /// The sign-in that it rests on: a revocation at or after this time ends it.
-    public let signedInAt: WallTime
+    package let signedInAt: WallTime
     /// When it ends by itself.
-    public let expiresAt: WallTime?
+    package let expiresAt: WallTime?
     /// When it ended; nil while it lives or after it expired.
-    public let endedAt: WallTime?
+    package let endedAt: WallTime?
     /// `consent-revoked`, `account-deleted`, `signed-out`, `rotated` or `operator`.
-    public let endReason: String?
+    package let endReason: String?
     /// Whether it is live now, by the database's clock.
-    public let isLive: Bool
+    package let isLive: Bool
 }
 
 /// How many sessions there are.
-public struct SessionCount: Sendable, Equatable {
+package struct SessionCount: Sendable, Equatable {
     /// Live or not.
-    public let all: Int
+    package let all: Int
     /// Those that are live now, by the database's clock.
-    public let live: Int
+    package let live: Int
 
     /// So many.
-    public init(all: Int, live: Int) {
+    package init(all: Int, live: Int) {
         self.all = all
         self.live = live
     }
 }
 
 /// The reading and ending of sessions.
-public enum Sessions {
+package enum Sessions {
     /// The sessions that match, the one opened last first.
-    public static func list(
+    package static func list(
         _ filter: SessionFilter,
         in session: borrowing Session
     ) throws(PostgresError) -> [AccountSession] {
@@ -67,7 +67,7 @@ public enum Sessions {
     /// happens without the other.
     ///
     /// - Returns: the sessions that it ended.
-    public static func end(
+    package static func end(
         _ filter: SessionFilter,
         by operatorName: String,
         note: String,
@@ -91,7 +91,7 @@ public enum Sessions {
     }
 
     /// How many sessions of a person there are, by app group.
-    public static func count(
+    package static func count(
         subject: Subject,
         team: TeamID,
         in session: borrowing Session

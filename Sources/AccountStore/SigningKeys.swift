@@ -1,31 +1,31 @@
-public import AppleNotifications
-public import Postgres
+package import AppleTokens
+package import Postgres
 
 /// Every key that Apple's key set ever held (`siwa.signing_keys`), each under the URL that it was fetched from.
-public enum SigningKeys {
+package enum SigningKeys {
     /// Which of the kept keys count.
-    public struct Trust: Sendable, Equatable {
+    package struct Trust: Sendable, Equatable {
         /// Where the key set is that is in force. A key that another URL served says nothing about Apple.
-        public let url: String
+        package let url: String
         /// How long a key counts that no fetch confirms, by the database's clock.
-        public let maximumAge: Duration
+        package let maximumAge: Duration
 
         /// Trust in the key set of a URL.
-        public init(url: String, maximumAge: Duration) {
+        package init(url: String, maximumAge: Duration) {
             self.url = url
             self.maximumAge = maximumAge
         }
     }
 
     /// One kept key.
-    public struct Kept: Sendable, Equatable {
+    package struct Kept: Sendable, Equatable {
         /// The key's `kid`.
-        public let keyID: String
+        package let keyID: String
         /// The key as a JSON Web Key.
-        public let jwk: String
+        package let jwk: String
 
         /// A key to keep; the `kid` inside the JSON Web Key must be the same.
-        public init(keyID: String, jwk: String) {
+        package init(keyID: String, jwk: String) {
             self.keyID = keyID
             self.jwk = jwk
         }
@@ -34,7 +34,7 @@ public enum SigningKeys {
     /// Keeps the keys of a set that was fetched from `url` just now. A key that is known is marked as seen.
     ///
     /// - Parameter keys: `kid` and JSON Web Key of each; every `kid` once.
-    public static func keep(_ keys: [Kept], from url: String, in session: borrowing Session) throws(PostgresError) {
+    package static func keep(_ keys: [Kept], from url: String, in session: borrowing Session) throws(PostgresError) {
         _ = try session.execute(
             keep,
             Binds { binds in
@@ -46,23 +46,23 @@ public enum SigningKeys {
     }
 
     /// A key with the time until which it was seen.
-    public struct Seen: Sendable, Equatable {
+    package struct Seen: Sendable, Equatable {
         /// The key.
-        public let key: Kept
+        package let key: Kept
         /// When a fetched set held it last, by the database's clock.
-        public let lastSeenAt: WallTime
+        package let lastSeenAt: WallTime
     }
 
     /// The keys of the set that was fetched last: those that a start without Apple goes on with. Older ones verify only
     /// what was received while they were current.
-    public static func latestSet(_ trust: Trust, in session: borrowing Session) throws(PostgresError) -> [Seen] {
+    package static func latestSet(_ trust: Trust, in session: borrowing Session) throws(PostgresError) -> [Seen] {
         let seen = try all(trust, in: session)
         let latest = seen.map(\.lastSeenAt).max()
         return seen.filter { $0.lastSeenAt == latest }
     }
 
     /// Every key that counts.
-    public static func all(_ trust: Trust, in session: borrowing Session) throws(PostgresError) -> [Seen] {
+    package static func all(_ trust: Trust, in session: borrowing Session) throws(PostgresError) -> [Seen] {
         let binds = Binds {
             $0.append(trust.url)
             $0.append(trust.maximumAge.components.seconds)

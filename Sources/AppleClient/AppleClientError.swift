@@ -1,7 +1,7 @@
 /// Why a request to Apple, or to a stand-in for Apple, came to nothing.
-public struct AppleClientError: Error, Sendable, Equatable, CustomStringConvertible {
+package struct AppleClientError: Error, Sendable, Equatable, CustomStringConvertible {
     /// The kind of fault.
-    public enum Code: Sendable, Equatable {
+    package enum Code: Sendable, Equatable {
         /// A URL that isn't allowed, or isn't one.
         case invalidURL
         /// A file that can't be read.
@@ -17,16 +17,16 @@ public struct AppleClientError: Error, Sendable, Equatable, CustomStringConverti
     }
 
     /// The kind of fault.
-    public let code: Code
+    package let code: Code
     /// One line: the cause and the next step.
-    public let message: String
+    package let message: String
 
     /// An error of this kind with its line for the operator.
-    public init(_ code: Code, _ message: String) {
+    package init(_ code: Code, _ message: String) {
         self.code = code
         self.message = message
     }
 
     /// The message.
-    public var description: String { message }
+    package var description: String { message }
 }

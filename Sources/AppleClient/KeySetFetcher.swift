@@ -1,11 +1,11 @@
 import AsyncHTTPClient
 import Glibc
-public import NIOCore
+package import NIOCore
 import NIOHTTP1
 import NIOSSL
 
 /// Fetches a key set. What comes back is checked for its size only: whether it is one is for the reader to say.
-public struct KeySetFetcher: Sendable {
+package struct KeySetFetcher: Sendable {
     /// More than any key set: Apple's has about two kilobytes.
     static let largestAnswer = 262_144
 
@@ -19,7 +19,7 @@ public struct KeySetFetcher: Sendable {
     /// - Parameters:
     ///   - version: of siwad; Apple sees it in the User-Agent.
     ///   - deadline: for the whole answer.
-    public init(
+    package init(
         url: KeySetURL,
         version: String,
         eventLoopGroup: any EventLoopGroup,
@@ -32,13 +32,13 @@ public struct KeySetFetcher: Sendable {
     }
 
     /// The bytes of the key set.
-    public func fetch() async throws(AppleClientError) -> [UInt8] {
+    package func fetch() async throws(AppleClientError) -> [UInt8] {
         try await fetchDated().bytes
     }
 
     /// The bytes of the key set, and what the server that sent them believes the time to be: the header `Date` as it was
     /// sent (RFC 9110 §6.6.1).
-    public func fetchDated() async throws(AppleClientError) -> (bytes: [UInt8], date: String?) {
+    package func fetchDated() async throws(AppleClientError) -> (bytes: [UInt8], date: String?) {
         switch url.source {
         case .web(let address): try await fetch(address)
         case .file(let path): (try Self.read(path), nil)

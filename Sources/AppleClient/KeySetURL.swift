@@ -1,7 +1,7 @@
 /// Where a key set comes from: `https:`, `file:`, or `http:` to a loopback address.
 ///
 /// Whoever can answer for the key set can sign notifications, so nothing crosses a network in the clear.
-public struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
+package struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
     /// How it is fetched.
     enum Source: Sendable, Hashable {
         case web(String)
@@ -14,7 +14,7 @@ public struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
     /// Reads a URL.
     ///
     /// - Throws: `invalidURL`, saying what is allowed.
-    public init(parsing text: String) throws(AppleClientError) {
+    package init(parsing text: String) throws(AppleClientError) {
         guard text.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }), let scheme = text.firstRange(of: ":") else {
             throw Self.invalid("it is not a URL")
         }
@@ -36,7 +36,7 @@ public struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// As it is configured.
-    public var description: String {
+    package var description: String {
         switch source {
         case .web(let url): url
         case .file(let path): "file://\(path)"

@@ -1,20 +1,20 @@
 import AsyncHTTPClient
-public import NIOCore
+package import NIOCore
 import NIOHTTP1
 import NIOSSL
 
 /// Asks a server of this machine whether it answers.
-public struct LocalProbe: Sendable {
+package struct LocalProbe: Sendable {
     /// What it answered.
-    public struct Answer: Sendable, Equatable {
+    package struct Answer: Sendable, Equatable {
         /// The status.
-        public let status: Int
+        package let status: Int
         /// The header `Allow`.
-        public let allow: String?
+        package let allow: String?
         /// The first kilobytes of the body.
-        public let body: String
+        package let body: String
         /// From the first byte sent to the last one received.
-        public let latency: Duration
+        package let latency: Duration
     }
 
     /// No answer of siwad to GET has more bytes.
@@ -25,7 +25,7 @@ public struct LocalProbe: Sendable {
     private let eventLoopGroup: any EventLoopGroup
 
     /// A probe that waits at most `deadline` for the whole answer.
-    public init(version: String, eventLoopGroup: any EventLoopGroup, deadline: Duration = .seconds(5)) {
+    package init(version: String, eventLoopGroup: any EventLoopGroup, deadline: Duration = .seconds(5)) {
         self.userAgent = KeySetFetcher.userAgent(version)
         self.deadline = deadline
         self.eventLoopGroup = eventLoopGroup
@@ -35,7 +35,7 @@ public struct LocalProbe: Sendable {
     ///
     /// The certificate is not verified: it is for the name that Apple calls, and the connection leads to this machine.
     /// - Throws: `unreachable`, `timedOut`, `tooLarge`.
-    public func get(_ url: String) async throws(AppleClientError) -> Answer {
+    package func get(_ url: String) async throws(AppleClientError) -> Answer {
         var configuration = HTTPClient.Configuration()
         var tls = TLSConfiguration.makeClientConfiguration()
         tls.certificateVerification = .none

@@ -1,9 +1,9 @@
 import AsyncHTTPClient
-public import NIOCore
+package import NIOCore
 import NIOHTTP1
 
 /// Sends notifications to an endpoint as Apple would: one POST each, on connections that are kept.
-public struct NotificationSender: Sendable {
+package struct NotificationSender: Sendable {
     private let url: String
     private let userAgent: String
     private let eventLoopGroup: any EventLoopGroup
@@ -16,7 +16,7 @@ public struct NotificationSender: Sendable {
     ///   - concurrency: requests under way at the same time.
     ///   - rate: requests a second; `nil`: as fast as they are answered.
     /// - Throws: `invalidURL`.
-    public init(
+    package init(
         url: String,
         version: String,
         eventLoopGroup: any EventLoopGroup,
@@ -39,7 +39,7 @@ public struct NotificationSender: Sendable {
     /// - Parameters:
     ///   - body: the body of each, by its number from 0; an error ends the sending.
     ///   - onOutcome: told what became of each, in no particular order, one at a time.
-    public func send(
+    package func send(
         count: Int,
         body: @escaping @Sendable (Int) throws -> [UInt8],
         onOutcome: @escaping @Sendable (_ number: Int, SendOutcome) -> Void = { _, _ in }

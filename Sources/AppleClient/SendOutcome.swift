@@ -1,5 +1,5 @@
 /// What became of one notification that was sent.
-public enum SendOutcome: Sendable, Equatable {
+package enum SendOutcome: Sendable, Equatable {
     /// The endpoint answered with this status and, unless it was 200, the first kilobytes of its body.
     case answered(status: Int, body: String, latency: Duration)
     /// No answer, and why.
@@ -7,20 +7,20 @@ public enum SendOutcome: Sendable, Equatable {
 }
 
 /// What became of all of them.
-public struct SendSummary: Sendable, Equatable {
+package struct SendSummary: Sendable, Equatable {
     /// How many answers there were of each status.
-    public internal(set) var statuses: [Int: Int] = [:]
+    package internal(set) var statuses: [Int: Int] = [:]
     /// How many had no answer.
-    public internal(set) var failures = 0
+    package internal(set) var failures = 0
     /// Why the first of those had none.
-    public internal(set) var firstFailure: String?
+    package internal(set) var firstFailure: String?
     /// From the first request to the last answer.
-    public internal(set) var duration: Duration = .zero
+    package internal(set) var duration: Duration = .zero
     /// From each request to its answer, ascending.
-    public internal(set) var latencies: [Duration] = []
+    package internal(set) var latencies: [Duration] = []
 
     /// The latency that this share of the answers, from 0 to 1, did not exceed. `nil` without answers.
-    public func latency(ofShare share: Double) -> Duration? {
+    package func latency(ofShare share: Double) -> Duration? {
         guard !latencies.isEmpty else { return nil }
         let rank = (share * Double(latencies.count)).rounded(.up)
         return latencies[min(max(Int(rank), 1), latencies.count) - 1]

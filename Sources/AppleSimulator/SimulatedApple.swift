@@ -1,25 +1,25 @@
-public import JOSE
+package import JOSE
 
 /// Stands in for Apple wherever there is none: signs notifications in exactly the shape that Apple sends, with a key of
 /// its own, and publishes that key as Apple publishes its keys.
-public struct SimulatedApple: Sendable {
+package struct SimulatedApple: Sendable {
     /// What Apple writes into `iss`.
-    public static let appleIssuer = "https://appleid.apple.com"
+    package static let appleIssuer = "https://appleid.apple.com"
 
     /// What it signs with.
-    public let key: RSAPrivateKey
+    package let key: RSAPrivateKey
     /// The name of the key: the first ten characters of its thumbprint (RFC 7638), so that the key alone is enough to
     /// sign under the name that the key set has.
-    public let keyID: String
+    package let keyID: String
     /// What it writes into `iss`.
-    public let issuer: String
+    package let issuer: String
     private let jwk: JSONWebKey
 
     /// An Apple that signs with `key`.
     ///
     /// - Parameter keyID: the name of the key; by default it is made from the key.
     /// - Throws: `unusableKey` where `keyID` can't be one.
-    public init(key: RSAPrivateKey, keyID: String? = nil, issuer: String = appleIssuer) throws(JOSEError) {
+    package init(key: RSAPrivateKey, keyID: String? = nil, issuer: String = appleIssuer) throws(JOSEError) {
         let keyID = keyID ?? String(key.publicKey.thumbprint.prefix(10))
         self.jwk = try key.publicJWK(keyID: keyID)
         self.key = key
@@ -30,25 +30,25 @@ public struct SimulatedApple: Sendable {
     /// An Apple with a fresh RSA key of 2048 bits.
     ///
     /// - Throws: `cryptography`.
-    public static func generate(issuer: String = appleIssuer) throws(JOSEError) -> SimulatedApple {
+    package static func generate(issuer: String = appleIssuer) throws(JOSEError) -> SimulatedApple {
         try SimulatedApple(key: .generate(), issuer: issuer)
     }
 
     /// The keys it signs with: one.
-    public var keys: [JSONWebKey] { [jwk] }
+    package var keys: [JSONWebKey] { [jwk] }
 
     /// The key set as Apple's endpoint serves it, in JSON.
-    public var keySetJSON: String { "{\"keys\":[\(jwk.json)]}" }
+    package var keySetJSON: String { "{\"keys\":[\(jwk.json)]}" }
 
     /// The header in Apple's shape: `kid` and `alg`, no `typ`.
-    public var header: String {
+    package var header: String {
         "{\"kid\":\(JSONValue.quoted(keyID)),\"alg\":\"\(CompactJWS.algorithm)\"}"
     }
 
     /// A signed notification of one event, as Apple would send it.
     ///
     /// - Throws: `cryptography`.
-    public func token(for event: SimulatedEvent) throws(JOSEError) -> String {
+    package func token(for event: SimulatedEvent) throws(JOSEError) -> String {
         try token(claims: event.claims(issuer: issuer))
     }
 
@@ -58,7 +58,7 @@ public struct SimulatedApple: Sendable {
     ///   - claims: the text of the payload, used as it is.
     ///   - header: the text of the header, used as it is; by default Apple's.
     /// - Throws: `cryptography`.
-    public func token(claims: String, header: String? = nil) throws(JOSEError) -> String {
+    package func token(claims: String, header: String? = nil) throws(JOSEError) -> String {
         try CompactJWS.signed(header: Array((header ?? self.header).utf8), payload: Array(claims.utf8), by: key)
     }
 
@@ -67,7 +67,7 @@ public struct SimulatedApple: Sendable {
     ///
     /// - Parameter issuedAt: `iat` in seconds since 1970.
     /// - Throws: `cryptography`.
-    public func identityToken(sub: String, app: String, issuedAt: Int64) throws(JOSEError) -> String {
+    package func identityToken(sub: String, app: String, issuedAt: Int64) throws(JOSEError) -> String {
         let (sub, app, issuer) = (JSONValue.quoted(sub), JSONValue.quoted(app), JSONValue.quoted(issuer))
         return try token(
             claims: "{\"iss\":\(issuer),\"aud\":\(app),\"exp\":\(issuedAt &+ 86_400),\"iat\":\(issuedAt),"
@@ -76,7 +76,7 @@ public struct SimulatedApple: Sendable {
     }
 
     /// The body of the request in which Apple sends a token.
-    public static func body(token: String) -> String {
+    package static func body(token: String) -> String {
         "{\"payload\":\(JSONValue.quoted(token))}"
     }
 }

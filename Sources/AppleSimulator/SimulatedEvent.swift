@@ -2,26 +2,26 @@ import JOSE
 
 /// One notification in Apple's vocabulary, before it is signed. Nothing is checked: what Apple wouldn't send can be made
 /// too.
-public struct SimulatedEvent: Sendable, Hashable {
+package struct SimulatedEvent: Sendable, Hashable {
     /// `type`, such as `consent-revoked`.
-    public var type: String
+    package var type: String
     /// `sub`, the person.
-    public var sub: String
+    package var sub: String
     /// `aud`, the primary App ID.
-    public var app: String
+    package var app: String
     /// `email`; Apple has it in events about email only.
-    public var email: String?
+    package var email: String?
     /// `is_private_email`, which Apple sends as a string.
-    public var isPrivateEmail: Bool?
+    package var isPrivateEmail: Bool?
     /// `event_time` in milliseconds since 1970.
-    public var eventTime: Int64
+    package var eventTime: Int64
     /// `iat` in seconds since 1970; `exp` is a day later.
-    public var issuedAt: Int64
+    package var issuedAt: Int64
     /// `jti`.
-    public var id: String
+    package var id: String
 
     /// An event of these parts; without an id it gets one of its own.
-    public init(
+    package init(
         type: String,
         sub: String,
         app: String,
@@ -42,12 +42,12 @@ public struct SimulatedEvent: Sendable, Hashable {
     }
 
     /// A `jti` in Apple's shape: 16 random bytes as 22 characters of base64url.
-    public static func randomID() -> String {
+    package static func randomID() -> String {
         Base64URL.encode((0..<16).map { _ in UInt8.random(in: .min ... .max) })
     }
 
     /// A `sub` in Apple's shape: six digits, 32 hexadecimal digits, four digits.
-    public static func randomSubject() -> String {
+    package static func randomSubject() -> String {
         func digits(_ count: Int, radix: Int) -> String {
             (0..<count).map { _ in String(Int.random(in: 0..<radix), radix: radix) }.joined()
         }
@@ -55,7 +55,7 @@ public struct SimulatedEvent: Sendable, Hashable {
     }
 
     /// The event object in Apple's order of members.
-    public var eventObject: String {
+    package var eventObject: String {
         var members = ["\"type\":\(JSONValue.quoted(type))", "\"sub\":\(JSONValue.quoted(sub))"]
         if let email { members.append("\"email\":\(JSONValue.quoted(email))") }
         if let isPrivateEmail { members.append("\"is_private_email\":\"\(isPrivateEmail)\"") }
@@ -64,12 +64,12 @@ public struct SimulatedEvent: Sendable, Hashable {
     }
 
     /// The claims in Apple's order and spelling: compact, and `events` a string that holds the event object.
-    public func claims(issuer: String) -> String {
+    package func claims(issuer: String) -> String {
         claims(issuer: issuer, events: JSONValue.quoted(eventObject))
     }
 
     /// The claims with another `events`, given as JSON: the object itself as in the documentation, an array, or anything.
-    public func claims(issuer: String, events: String) -> String {
+    package func claims(issuer: String, events: String) -> String {
         "{\"iss\":\(JSONValue.quoted(issuer)),\"aud\":\(JSONValue.quoted(app)),\"exp\":\(issuedAt &+ 86_400),"
             + "\"iat\":\(issuedAt),\"jti\":\(JSONValue.quoted(id)),\"events\":\(events)}"
     }

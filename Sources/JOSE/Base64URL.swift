@@ -2,11 +2,11 @@
 ///
 /// Every byte string has exactly one spelling here. Padding, whitespace, the characters of plain base64 and unused last
 /// bits that are not zero are refused, so two different tokens never mean the same bytes.
-public enum Base64URL {
+package enum Base64URL {
     /// The bytes that `text` spells.
     ///
     /// - Throws: `malformedBase64URL`.
-    public static func decode(_ text: Span<UInt8>) throws(JOSEError) -> [UInt8] {
+    package static func decode(_ text: Span<UInt8>) throws(JOSEError) -> [UInt8] {
         let tail = text.count & 3
         guard tail != 1 else {
             throw JOSEError(code: .malformedBase64URL, message: "base64url text has an impossible length")
@@ -58,13 +58,13 @@ public enum Base64URL {
     /// The bytes that `text` spells.
     ///
     /// - Throws: `malformedBase64URL`.
-    public static func decode(_ text: String) throws(JOSEError) -> [UInt8] {
+    package static func decode(_ text: String) throws(JOSEError) -> [UInt8] {
         let characters = Array(text.utf8)
         return try decode(characters.span)
     }
 
     /// The one spelling of `bytes`.
-    public static func encode(_ bytes: [UInt8]) -> String {
+    package static func encode(_ bytes: [UInt8]) -> String {
         var text: [UInt8] = []
         text.reserveCapacity((bytes.count * 4 + 2) / 3)
         var read = 0

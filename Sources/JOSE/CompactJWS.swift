@@ -1,33 +1,33 @@
 /// A JWS in compact serialisation that RS256 could have signed: parsed, not yet verified.
 ///
 /// Nothing in it may be believed before `RSAVerifier` has said so; the payload is at hand for that moment.
-public struct CompactJWS: Sendable, Hashable {
+package struct CompactJWS: Sendable, Hashable {
     /// The only algorithm that is accepted (RFC 8725 §3.1): an allow-list of one.
-    public static let algorithm = "RS256"
+    package static let algorithm = "RS256"
 
     /// The token as it came.
-    public let bytes: [UInt8]
+    package let bytes: [UInt8]
 
     /// The header.
-    public let header: JWSHeader
+    package let header: JWSHeader
 
     /// The payload, decoded: any bytes.
-    public let payload: [UInt8]
+    package let payload: [UInt8]
 
     /// The signature, decoded. Not empty.
-    public let signature: [UInt8]
+    package let signature: [UInt8]
 
     /// The part of `bytes` that is signed: header and payload with the dot between them.
-    public let signingInputRange: Range<Int>
+    package let signingInputRange: Range<Int>
 
     /// `kid`, if the header has it.
-    public var keyID: String? { header.keyID }
+    package var keyID: String? { header.keyID }
 
     /// Parses a token. Five parts (JWE), the JSON serialisation, padding, whitespace and every spelling of the parts but
     /// the canonical one are refused.
     ///
     /// - Throws: `malformedToken`, `unsupportedAlgorithm`, `unsupportedHeader`.
-    public init(parsing token: [UInt8]) throws(JOSEError) {
+    package init(parsing token: [UInt8]) throws(JOSEError) {
         let (firstDot, secondDot) = try Self.dots(in: token)
         let text = token.span
         header = try JWSHeader(encoded: text.extracting(..<firstDot))
@@ -59,7 +59,7 @@ public struct CompactJWS: Sendable, Hashable {
     ///   - header: the JSON text of the header, used as it is.
     ///   - payload: the payload, used as it is.
     /// - Throws: `cryptography`.
-    public static func signed(
+    package static func signed(
         header: [UInt8],
         payload: [UInt8],
         by key: RSAPrivateKey

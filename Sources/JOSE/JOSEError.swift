@@ -1,9 +1,9 @@
 /// Why bytes are not what they were taken for, or why libcrypto could not do what was asked of it.
 ///
 /// A message is one sentence that names the mistake and, for JSON, the place. It never holds bytes of the input.
-public struct JOSEError: Error, Sendable, Hashable, CustomStringConvertible {
+package struct JOSEError: Error, Sendable, Hashable, CustomStringConvertible {
     /// What kind of mistake it is: what a caller decides by.
-    public enum Code: String, Sendable, Hashable, CaseIterable {
+    package enum Code: String, Sendable, Hashable, CaseIterable {
         /// Not base64url without padding in its one canonical spelling.
         case malformedBase64URL = "malformed-base64url"
         /// Not JSON as the strict reader takes it.
@@ -29,23 +29,23 @@ public struct JOSEError: Error, Sendable, Hashable, CustomStringConvertible {
     }
 
     /// What kind of mistake it is.
-    public let code: Code
+    package let code: Code
 
     /// One sentence on the mistake, without a byte of the input.
-    public let message: String
+    package let message: String
 
     /// Where in the JSON text the reader stopped, in bytes from its start.
-    public let offset: Int?
+    package let offset: Int?
 
     /// Makes an error.
-    public init(code: Code, message: String, offset: Int? = nil) {
+    package init(code: Code, message: String, offset: Int? = nil) {
         self.code = code
         self.message = message
         self.offset = offset
     }
 
     /// The message, with the place where there is one.
-    public var description: String {
+    package var description: String {
         guard let offset else { return message }
         return "\(message) (at byte \(offset))"
     }

@@ -1,5 +1,5 @@
 /// The types of JSON values.
-public enum JSONKind: String, Sendable, Hashable, CaseIterable {
+package enum JSONKind: String, Sendable, Hashable, CaseIterable {
     /// `{ }`
     case object
     /// `[ ]`

@@ -1,13 +1,13 @@
 /// A JSON number as it is spelled: of any size and precision, nothing lost.
-public struct JSONNumber: Sendable, Hashable {
+package struct JSONNumber: Sendable, Hashable {
     /// The spelling, in the grammar of RFC 8259 §6.
-    public let text: String
+    package let text: String
 
     /// The exact value, if that is a 64-bit integer: `1.5e3` is 1500, `0.5` and `1e400` are nil.
-    public let integer: Int64?
+    package let integer: Int64?
 
     /// An integer in its usual spelling.
-    public init(_ integer: Int64) {
+    package init(_ integer: Int64) {
         self.text = String(integer)
         self.integer = integer
     }

@@ -2,7 +2,7 @@ extension JSONReader {
     /// Reads a string.
     ///
     /// - Throws: `typeMismatch`, `malformedJSON`.
-    public mutating func string() throws(JOSEError) -> String {
+    package mutating func string() throws(JOSEError) -> String {
         try expect(.string)
         let token = try scanString()
         return token.text(of: bytes)
@@ -11,7 +11,7 @@ extension JSONReader {
     /// Reads a string as the UTF-8 bytes it stands for: for JSON within JSON, and for a token.
     ///
     /// - Throws: `typeMismatch`, `malformedJSON`.
-    public mutating func utf8() throws(JOSEError) -> [UInt8] {
+    package mutating func utf8() throws(JOSEError) -> [UInt8] {
         try expect(.string)
         let token = try scanString()
         return token.content(of: bytes)
@@ -20,7 +20,7 @@ extension JSONReader {
     /// Reads a number that is exactly a 64-bit integer, in whatever spelling: `1.5e3` is 1500.
     ///
     /// - Throws: `typeMismatch`, `malformedJSON`, `notAnInteger`.
-    public mutating func integer() throws(JOSEError) -> Int64 {
+    package mutating func integer() throws(JOSEError) -> Int64 {
         try expect(.number)
         let start = position
         let token = try scanNumber()
@@ -33,7 +33,7 @@ extension JSONReader {
     /// Reads `true` or `false`.
     ///
     /// - Throws: `typeMismatch`, `malformedJSON`.
-    public mutating func boolean() throws(JOSEError) -> Bool {
+    package mutating func boolean() throws(JOSEError) -> Bool {
         try expect(.boolean)
         if bytes[position] == UInt8(ascii: "t") {
             try scanWord("true")
@@ -46,7 +46,7 @@ extension JSONReader {
     /// Reads a string, or skips a value of another type and returns nil.
     ///
     /// - Throws: `malformedJSON`.
-    public mutating func stringOrSkip() throws(JOSEError) -> String? {
+    package mutating func stringOrSkip() throws(JOSEError) -> String? {
         guard try kind() == .string else {
             try skipValue()
             return nil
@@ -57,7 +57,7 @@ extension JSONReader {
     /// Reads a number that is exactly a 64-bit integer, or skips any other value and returns nil.
     ///
     /// - Throws: `malformedJSON`.
-    public mutating func integerOrSkip() throws(JOSEError) -> Int64? {
+    package mutating func integerOrSkip() throws(JOSEError) -> Int64? {
         guard try kind() == .number else {
             try skipValue()
             return nil
@@ -69,7 +69,7 @@ extension JSONReader {
     /// Passes over a value of any type, which is checked as strictly as if it were read.
     ///
     /// - Throws: `malformedJSON`.
-    public mutating func skipValue() throws(JOSEError) {
+    package mutating func skipValue() throws(JOSEError) {
         switch try kind() {
         case .object:
             try beginObject()

@@ -19,12 +19,12 @@
 ///
 /// After `nextMember()` or `nextElement()` returns true exactly one value is to be read or skipped; anything else ends in a
 /// thrown error, never in a trap.
-public struct JSONReader: ~Copyable {
+package struct JSONReader: ~Copyable {
     /// The deepest nesting that is read.
-    public static let maximumDepth = 32
+    package static let maximumDepth = 32
 
     /// The most members that one object may have. It bounds what looking for duplicate names costs.
-    public static let maximumMembers = 256
+    package static let maximumMembers = 256
 
     let bytes: [UInt8]
     var position = 0
@@ -34,14 +34,14 @@ public struct JSONReader: ~Copyable {
     private var names = JSONNameStack()
 
     /// A reader at the start of `bytes`.
-    public init(_ bytes: [UInt8]) {
+    package init(_ bytes: [UInt8]) {
         self.bytes = bytes
     }
 
     /// What the next value is, by its first byte. Reads nothing but whitespace.
     ///
     /// - Throws: `malformedJSON` where no value can begin.
-    public mutating func kind() throws(JOSEError) -> JSONKind {
+    package mutating func kind() throws(JOSEError) -> JSONKind {
         skipWhitespace()
         guard position < bytes.count else { throw malformed("the JSON text ends where a value is expected") }
         switch bytes[position] {
@@ -59,7 +59,7 @@ public struct JSONReader: ~Copyable {
     /// Enters an object.
     ///
     /// - Throws: `typeMismatch` where the value is something else, `malformedJSON` beyond 32 levels.
-    public mutating func beginObject() throws(JOSEError) {
+    package mutating func beginObject() throws(JOSEError) {
         try open(.object)
         names.beginObject()
     }
@@ -67,7 +67,7 @@ public struct JSONReader: ~Copyable {
     /// Goes to the next member's value and takes note of its name. False at the end of the object, which is left.
     ///
     /// - Throws: `malformedJSON`, also for a name that the object already has.
-    public mutating func nextMember() throws(JOSEError) -> Bool {
+    package mutating func nextMember() throws(JOSEError) -> Bool {
         guard try advance(to: UInt8(ascii: "}")) else {
             try names.endObject(of: bytes)
             return false
@@ -86,33 +86,33 @@ public struct JSONReader: ~Copyable {
     }
 
     /// Whether the member that `nextMember()` came to has this name. To be asked before its value is entered.
-    public func nameIs(_ name: StaticString) -> Bool {
+    package func nameIs(_ name: StaticString) -> Bool {
         names.lastEquals(name, in: bytes)
     }
 
     /// The name of the member that `nextMember()` came to. To be asked before its value is entered.
-    public func memberName() -> String {
+    package func memberName() -> String {
         names.last(in: bytes)
     }
 
     /// Enters an array.
     ///
     /// - Throws: `typeMismatch` where the value is something else, `malformedJSON` beyond 32 levels.
-    public mutating func beginArray() throws(JOSEError) {
+    package mutating func beginArray() throws(JOSEError) {
         try open(.array)
     }
 
     /// Goes to the next element. False at the end of the array, which is left.
     ///
     /// - Throws: `malformedJSON`.
-    public mutating func nextElement() throws(JOSEError) -> Bool {
+    package mutating func nextElement() throws(JOSEError) -> Bool {
         try advance(to: UInt8(ascii: "]"))
     }
 
     /// Checks that the value was the whole text but for whitespace.
     ///
     /// - Throws: `malformedJSON` where something follows or the value is not finished.
-    public mutating func end() throws(JOSEError) {
+    package mutating func end() throws(JOSEError) {
         skipWhitespace()
         guard depth == 0, position == bytes.count else { throw malformed("something follows the JSON value") }
     }

@@ -1,13 +1,13 @@
 extension JSONValue {
     /// The value as compact JSON: no whitespace, members in their order, only what must be escaped is escaped.
-    public var compactText: String {
+    package var compactText: String {
         var text = ""
         write(to: &text)
         return text
     }
 
     /// `text` as a JSON string, with its quotes.
-    public static func quoted(_ text: String) -> String {
+    package static func quoted(_ text: String) -> String {
         var quoted = "\""
         for scalar in text.unicodeScalars {
             switch scalar {

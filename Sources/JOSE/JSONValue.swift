@@ -1,16 +1,16 @@
 /// A JSON value as a tree, for what is not worth reading value by value: key sets and explanations.
 ///
 /// Parsed by `JSONReader` and therefore held to its rules.
-public indirect enum JSONValue: Sendable, Hashable {
+package indirect enum JSONValue: Sendable, Hashable {
     /// A member of an object.
-    public struct Member: Sendable, Hashable {
+    package struct Member: Sendable, Hashable {
         /// The name, escapes undone.
-        public let name: String
+        package let name: String
         /// The value.
-        public let value: JSONValue
+        package let value: JSONValue
 
         /// Makes a member.
-        public init(_ name: String, _ value: JSONValue) {
+        package init(_ name: String, _ value: JSONValue) {
             self.name = name
             self.value = value
         }
@@ -32,20 +32,20 @@ public indirect enum JSONValue: Sendable, Hashable {
     /// The value that `bytes` spell.
     ///
     /// - Throws: `malformedJSON`.
-    public init(parsing bytes: [UInt8]) throws(JOSEError) {
+    package init(parsing bytes: [UInt8]) throws(JOSEError) {
         var reader = JSONReader(bytes)
         self = try reader.value()
         try reader.end()
     }
 
     /// The value of the member with this name, if this is an object that has it.
-    public subscript(_ name: String) -> JSONValue? {
+    package subscript(_ name: String) -> JSONValue? {
         guard case .object(let members) = self else { return nil }
         return members.first { $0.name == name }?.value
     }
 
     /// The type of the value.
-    public var kind: JSONKind {
+    package var kind: JSONKind {
         switch self {
         case .null: .null
         case .boolean: .boolean
@@ -57,31 +57,31 @@ public indirect enum JSONValue: Sendable, Hashable {
     }
 
     /// The text, if this is a string.
-    public var string: String? {
+    package var string: String? {
         guard case .string(let text) = self else { return nil }
         return text
     }
 
     /// The value, if this is a number that is exactly a 64-bit integer.
-    public var integer: Int64? {
+    package var integer: Int64? {
         guard case .number(let number) = self else { return nil }
         return number.integer
     }
 
     /// The value, if this is a boolean.
-    public var boolean: Bool? {
+    package var boolean: Bool? {
         guard case .boolean(let value) = self else { return nil }
         return value
     }
 
     /// The elements, if this is an array.
-    public var array: [JSONValue]? {
+    package var array: [JSONValue]? {
         guard case .array(let elements) = self else { return nil }
         return elements
     }
 
     /// The members, if this is an object.
-    public var members: [Member]? {
+    package var members: [Member]? {
         guard case .object(let members) = self else { return nil }
         return members
     }
@@ -91,7 +91,7 @@ extension JSONReader {
     /// Reads a value of any type into a tree.
     ///
     /// - Throws: `malformedJSON`.
-    public mutating func value() throws(JOSEError) -> JSONValue {
+    package mutating func value() throws(JOSEError) -> JSONValue {
         switch try kind() {
         case .object:
             var members: [JSONValue.Member] = []

@@ -1,15 +1,15 @@
 /// An RSA public key for RS256 with its name: a member of a JWK set (RFC 7517), checked.
-public struct JSONWebKey: Sendable, Hashable {
+package struct JSONWebKey: Sendable, Hashable {
     /// `kid`: 1 to 256 visible ASCII characters.
-    public let keyID: String
+    package let keyID: String
 
     /// The key.
-    public let publicKey: RSAPublicKey
+    package let publicKey: RSAPublicKey
 
     /// Names a key.
     ///
     /// - Throws: `unusableKey` where `keyID` is not 1 to 256 visible ASCII characters.
-    public init(keyID: String, publicKey: RSAPublicKey) throws(JOSEError) {
+    package init(keyID: String, publicKey: RSAPublicKey) throws(JOSEError) {
         guard JWSHeader.isKeyID(keyID) else {
             throw Self.unusable("kid is not 1 to 256 visible ASCII characters")
         }
@@ -21,7 +21,7 @@ public struct JSONWebKey: Sendable, Hashable {
     /// its private half, since it is no longer anyone's own.
     ///
     /// - Throws: `unusableKey`.
-    public init(_ value: JSONValue) throws(JOSEError) {
+    package init(_ value: JSONValue) throws(JOSEError) {
         guard value.kind == .object else { throw Self.unusable("it is not a JSON object") }
         guard value["kty"]?.string == "RSA" else { throw Self.unusable("kty is not RSA") }
         for name in Self.privateMembers where value[name] != nil {
@@ -42,7 +42,7 @@ public struct JSONWebKey: Sendable, Hashable {
     }
 
     /// The key as compact JSON, always in the same spelling: for keeping it.
-    public var json: String {
+    package var json: String {
         JSONValue.object([
             JSONValue.Member("kty", .string("RSA")),
             JSONValue.Member("kid", .string(keyID)),
@@ -72,7 +72,7 @@ public struct JSONWebKey: Sendable, Hashable {
 
 extension RSAPublicKey {
     /// The key's thumbprint: RFC 7638 §3 with SHA-256, in base64url. The same for the same key whatever it is called.
-    public var thumbprint: String {
+    package var thumbprint: String {
         let text =
             "{\"e\":\"\(Base64URL.encode(exponentBytes))\",\"kty\":\"RSA\",\"n\":\"\(Base64URL.encode(modulus))\"}"
         let bytes = Array(text.utf8)

@@ -1,26 +1,26 @@
 /// The usable keys of a JWK set (RFC 7517 §5), and why the others are not.
-public struct JSONWebKeySet: Sendable, Hashable {
+package struct JSONWebKeySet: Sendable, Hashable {
     /// A key that was passed over.
-    public struct IgnoredKey: Sendable, Hashable {
+    package struct IgnoredKey: Sendable, Hashable {
         /// Its `kid`, if it has one of the form that is accepted.
-        public let keyID: String?
+        package let keyID: String?
         /// Why it can't be used, as a clause: "use is not sig".
-        public let reason: String
+        package let reason: String
     }
 
     /// The most keys that a set may hold.
-    public static let maximumCount = 64
+    package static let maximumCount = 64
 
     /// The keys, in the order of the set, each `kid` once. Not empty.
-    public let keys: [JSONWebKey]
+    package let keys: [JSONWebKey]
 
     /// The keys that were passed over, in the order of the set.
-    public let ignored: [IgnoredKey]
+    package let ignored: [IgnoredKey]
 
     /// A set of one's own.
     ///
     /// - Throws: `unusableKeySet` where it is empty, too large or has a `kid` twice.
-    public init(_ keys: [JSONWebKey]) throws(JOSEError) {
+    package init(_ keys: [JSONWebKey]) throws(JOSEError) {
         guard 1...Self.maximumCount ~= keys.count, Set(keys.map(\.keyID)).count == keys.count else {
             throw Self.unusable("a key set has 1 to 64 keys, each with a kid of its own")
         }
@@ -33,7 +33,7 @@ public struct JSONWebKeySet: Sendable, Hashable {
     /// share selects none of them.
     ///
     /// - Throws: `malformedJSON`; `unusableKeySet` where it is JSON but no key set, too large, or without one usable key.
-    public init(parsing json: [UInt8]) throws(JOSEError) {
+    package init(parsing json: [UInt8]) throws(JOSEError) {
         guard let members = try JSONValue(parsing: json)["keys"]?.array else {
             throw Self.unusable("this is not a key set: a JSON object with an array named keys is expected")
         }
@@ -58,12 +58,12 @@ public struct JSONWebKeySet: Sendable, Hashable {
     }
 
     /// The key with this `kid`.
-    public func key(_ keyID: String) -> JSONWebKey? {
+    package func key(_ keyID: String) -> JSONWebKey? {
         keys.first { $0.keyID == keyID }
     }
 
     /// The usable keys as compact JSON: what a key endpoint serves.
-    public var json: String {
+    package var json: String {
         "{\"keys\":[" + keys.map(\.json).joined(separator: ",") + "]}"
     }
 

@@ -2,18 +2,18 @@
 ///
 /// Where a token says that its key is to be found (`jku`, `jwk`, `x5u`, `x5c`, `x5t`) is never read: a token doesn't choose
 /// the key that it is checked with. Of these only the presence of a certificate chain is noted, for the sake of a helpful answer.
-public struct JWSHeader: Sendable, Hashable {
+package struct JWSHeader: Sendable, Hashable {
     /// The longest header that is read, in bytes of JSON.
-    public static let maximumLength = 1024
+    package static let maximumLength = 1024
 
     /// `alg` as it is written. Nothing may be concluded from it but that it is or isn't the algorithm expected.
-    public let algorithm: String
+    package let algorithm: String
 
     /// `kid`: 1 to 256 visible ASCII characters. Selects a key among those that are trusted anyway, and nothing else.
-    public let keyID: String?
+    package let keyID: String?
 
     /// Whether there is a member `x5c`, as in App Store Server Notifications.
-    public let carriesCertificates: Bool
+    package let carriesCertificates: Bool
 
     /// Whether the header asks for processing that RS256 over the payload doesn't include: `crit`, `b64`, `zip`, `enc`.
     let needsExtension: Bool
@@ -21,7 +21,7 @@ public struct JWSHeader: Sendable, Hashable {
     /// Parses the header of a compact JWS and nothing else of it: for telling what a refused token was meant to be.
     ///
     /// - Throws: `malformedToken`.
-    public init(ofToken token: [UInt8]) throws(JOSEError) {
+    package init(ofToken token: [UInt8]) throws(JOSEError) {
         guard let dot = token.firstIndex(of: UInt8(ascii: ".")) else {
             throw JOSEError(code: .malformedToken, message: "the token has no header part")
         }

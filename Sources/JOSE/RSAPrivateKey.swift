@@ -1,7 +1,7 @@
 internal import COpenSSL
 
 /// An RSA private key that signs RS256: for the side that sends, which is the simulator.
-public struct RSAPrivateKey: Sendable {
+package struct RSAPrivateKey: Sendable {
     /// Shares one handle among copies and threads.
     ///
     /// Unchecked, because the compiler doesn't know that libcrypto lets threads use a key at the same time as long as none
@@ -15,7 +15,7 @@ public struct RSAPrivateKey: Sendable {
     private let storage: Storage
 
     /// The public half.
-    public let publicKey: RSAPublicKey
+    package let publicKey: RSAPublicKey
 
     private init(_ key: consuming KeyHandle) throws(JOSEError) {
         publicKey = try RSAPublicKey(modulus: key.number("n"), exponent: key.number("e"))
@@ -26,7 +26,7 @@ public struct RSAPrivateKey: Sendable {
     ///
     /// - Parameter bits: the size of the modulus, 2048 to 8192.
     /// - Throws: `unusableKey` for another size, `cryptography`.
-    public static func generate(bits: Int = 2048) throws(JOSEError) -> RSAPrivateKey {
+    package static func generate(bits: Int = 2048) throws(JOSEError) -> RSAPrivateKey {
         guard RSAPublicKey.modulusBits.contains(bits) else {
             throw JOSEError(code: .unusableKey, message: "an RSA key has 2048 to 8192 bits")
         }
@@ -45,7 +45,7 @@ public struct RSAPrivateKey: Sendable {
     /// The key in a PEM text: PKCS #8 or PKCS #1, not encrypted.
     ///
     /// - Throws: `malformedPEM`, `unusableKey`.
-    public init(pem: String) throws(JOSEError) {
+    package init(pem: String) throws(JOSEError) {
         let text = Array(pem.utf8)
         guard let length = CInt(exactly: text.count) else { throw Self.malformedPEM }
         let made = unsafe text.withUnsafeBytes { text -> OpaquePointer? in
@@ -66,7 +66,7 @@ public struct RSAPrivateKey: Sendable {
     /// The key as PEM text: PKCS #8, not encrypted. Whoever writes it to a file sees to the file's mode.
     ///
     /// - Throws: `cryptography`.
-    public func pem() throws(JOSEError) -> String {
+    package func pem() throws(JOSEError) -> String {
         guard let sink = unsafe BIO_new(BIO_s_mem()) else { throw LibCrypto.failure("write an RSA key") }
         defer { unsafe BIO_free(sink) }
         guard unsafe PEM_write_bio_PKCS8PrivateKey(sink, storage.key.pointer, nil, nil, 0, nil, nil) == 1 else {
@@ -81,7 +81,7 @@ public struct RSAPrivateKey: Sendable {
     /// The RS256 signature over `message`, as long as the modulus.
     ///
     /// - Throws: `cryptography`.
-    public func sign(_ message: [UInt8]) throws(JOSEError) -> [UInt8] {
+    package func sign(_ message: [UInt8]) throws(JOSEError) -> [UInt8] {
         guard let context = unsafe EVP_PKEY_CTX_new_from_pkey(nil, storage.key.pointer, nil) else {
             throw LibCrypto.failure("sign")
         }
@@ -101,7 +101,7 @@ public struct RSAPrivateKey: Sendable {
     /// The public half as a key of a key set.
     ///
     /// - Throws: `unusableKey` where `keyID` is not 1 to 256 visible ASCII characters.
-    public func publicJWK(keyID: String) throws(JOSEError) -> JSONWebKey {
+    package func publicJWK(keyID: String) throws(JOSEError) -> JSONWebKey {
         try JSONWebKey(keyID: keyID, publicKey: publicKey)
     }
 

@@ -1,24 +1,24 @@
 /// An RSA public key that is fit for RS256: its numbers, checked.
 ///
 /// It holds no handle of libcrypto. Whoever verifies makes an `RSAVerifier` of it, one for each thread.
-public struct RSAPublicKey: Sendable, Hashable {
+package struct RSAPublicKey: Sendable, Hashable {
     /// The sizes of modulus that are accepted, in bits: RFC 7518 §3.3 wants 2048 or more; beyond 8192 a signature costs too
     /// much to check.
-    public static let modulusBits = 2048...8192
+    package static let modulusBits = 2048...8192
 
     /// The modulus, big-endian, without leading zeros.
-    public let modulus: [UInt8]
+    package let modulus: [UInt8]
 
     /// The public exponent: odd, 65537 or more.
-    public let exponent: UInt32
+    package let exponent: UInt32
 
     /// The size of the modulus in bits.
-    public let bits: Int
+    package let bits: Int
 
     /// Checks the numbers of a key, both big-endian.
     ///
     /// - Throws: `unusableKey`.
-    public init(modulus: [UInt8], exponent: [UInt8]) throws(JOSEError) {
+    package init(modulus: [UInt8], exponent: [UInt8]) throws(JOSEError) {
         guard let first = modulus.first, let last = modulus.last, first != 0 else {
             throw Self.unusable("the modulus is empty or begins with a zero byte")
         }
@@ -40,7 +40,7 @@ public struct RSAPublicKey: Sendable, Hashable {
     }
 
     /// The exponent, big-endian, without leading zeros.
-    public var exponentBytes: [UInt8] {
+    package var exponentBytes: [UInt8] {
         let bytes = [24, 16, 8, 0].map { UInt8(truncatingIfNeeded: exponent >> $0) }
         return Array(bytes.drop { $0 == 0 })
     }

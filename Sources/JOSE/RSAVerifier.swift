@@ -2,7 +2,7 @@
 ///
 /// Keeps what libcrypto sets up for a key, and shares nothing with other threads. So it is not `Sendable`: make one for
 /// each thread and key.
-public final class RSAVerifier {
+package final class RSAVerifier {
     private let operation: RSAPublicOperation
     private var hash = SHA256Context()
     private var digest = [UInt8](repeating: 0, count: SHA256.digestLength)
@@ -14,7 +14,7 @@ public final class RSAVerifier {
     /// Sets up checks with `key`.
     ///
     /// - Throws: `cryptography`.
-    public init(_ key: RSAPublicKey) throws(JOSEError) {
+    package init(_ key: RSAPublicKey) throws(JOSEError) {
         operation = try RSAPublicOperation(key)
         let padding = key.modulus.count - 3 - Self.digestInfo.count - SHA256.digestLength
         encoding = [0, 1] + [UInt8](repeating: 0xFF, count: padding) + [0] + Self.digestInfo
@@ -25,7 +25,7 @@ public final class RSAVerifier {
     ///
     /// What it says is compared with what it has to say as a whole. Nothing in it is interpreted, so nothing in it can be
     /// chosen: neither the length of the padding nor the form of the digest's name nor what stands behind the digest.
-    public func isValid(signature: Span<UInt8>, over message: Span<UInt8>) -> Bool {
+    package func isValid(signature: Span<UInt8>, over message: Span<UInt8>) -> Bool {
         guard signature.count == recovered.count, operation.recover(signature, into: &recovered) else {
             LibCrypto.forgetFailure()
             return false
@@ -38,7 +38,7 @@ public final class RSAVerifier {
     }
 
     /// Whether the token carries the key's signature over its header and payload.
-    public func isValid(_ token: CompactJWS) -> Bool {
+    package func isValid(_ token: CompactJWS) -> Bool {
         isValid(signature: token.signature.span, over: token.bytes.span.extracting(token.signingInputRange))
     }
 

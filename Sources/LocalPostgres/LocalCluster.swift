@@ -3,9 +3,9 @@
 ///
 /// Its superuser is `postgres`; whoever may enter the directory may connect. As root, PostgreSQL runs as the user
 /// `postgres` or else `nobody`, because it refuses to run as root.
-public final class LocalCluster: Sendable {
+package final class LocalCluster: Sendable {
     /// How much the cluster does for its data.
-    public enum Durability: Sendable {
+    package enum Durability: Sendable {
         /// What PostgreSQL promises: commits survive a crash of the machine.
         case durable
         /// For tests: fast, lost with the machine, and stopped without a checkpoint.
@@ -13,24 +13,24 @@ public final class LocalCluster: Sendable {
     }
 
     /// What may differ between clusters.
-    public struct Options: Sendable {
+    package struct Options: Sendable {
         /// How much the cluster does for its data.
-        public var durability = Durability.durable
+        package var durability = Durability.durable
         /// A port on 127.0.0.1, open to every local user; nil: no TCP at all.
-        public var port: UInt16?
+        package var port: UInt16?
         /// How many connections the server takes at most.
-        public var maximumConnections = 100
+        package var maximumConnections = 100
         /// Further settings of the server, by their names in `postgresql.conf`.
-        public var settings: [String: String] = [:]
+        package var settings: [String: String] = [:]
 
         /// A durable cluster without TCP.
-        public init() {}
+        package init() {}
     }
 
     /// Where data, log and socket are: the directory asked for, or one that the server's user can reach instead.
-    public let directory: String
+    package let directory: String
     /// What libpq takes as `host`.
-    public let socketDirectory: String
+    package let socketDirectory: String
     private let port: UInt16
     private let supervisor: Supervisor
 
@@ -45,7 +45,7 @@ public final class LocalCluster: Sendable {
     /// connections.
     ///
     /// - Throws: `LocalPostgresError`, `CancellationError`.
-    public static func start(at directory: String, _ options: Options = Options()) async throws -> LocalCluster {
+    package static func start(at directory: String, _ options: Options = Options()) async throws -> LocalCluster {
         try await start(options) { user throws(LocalPostgresError) in
             try await ClusterPlace.prepare(directory, for: user)
         }
@@ -54,7 +54,7 @@ public final class LocalCluster: Sendable {
     /// Starts a volatile cluster in a directory of its own that goes when the cluster stops or this process ends.
     ///
     /// - Throws: as `start(at:_:)`.
-    public static func startTemporary(_ options: Options = Options()) async throws -> LocalCluster {
+    package static func startTemporary(_ options: Options = Options()) async throws -> LocalCluster {
         var options = options
         options.durability = .volatile
         return try await start(options) { user throws(LocalPostgresError) in
@@ -63,12 +63,12 @@ public final class LocalCluster: Sendable {
     }
 
     /// How to connect to a database of the cluster.
-    public func conninfo(database: String = "postgres") -> String {
+    package func conninfo(database: String = "postgres") -> String {
         "host=\(Self.quoted(socketDirectory)) port=\(port) user=postgres dbname=\(Self.quoted(database))"
     }
 
     /// Stops the server, ending what connections do, and waits until it is gone.
-    public func stop() async {
+    package func stop() async {
         await supervisor.stop()
     }
 

@@ -1,7 +1,7 @@
 /// Why a private cluster could not be started.
-public struct LocalPostgresError: Error, Sendable, CustomStringConvertible {
+package struct LocalPostgresError: Error, Sendable, CustomStringConvertible {
     /// What kind of failure it is.
-    public enum Code: String, Sendable, CaseIterable {
+    package enum Code: String, Sendable, CaseIterable {
         /// PostgreSQL's programs are not on this machine.
         case notInstalled = "not-installed"
         /// The directory cannot be made or used.
@@ -11,9 +11,9 @@ public struct LocalPostgresError: Error, Sendable, CustomStringConvertible {
     }
 
     /// What kind of failure it is.
-    public let code: Code
+    package let code: Code
     /// The cause and the next step, in one line.
-    public let message: String
+    package let message: String
 
     init(_ code: Code, _ message: String) {
         self.code = code
@@ -21,5 +21,5 @@ public struct LocalPostgresError: Error, Sendable, CustomStringConvertible {
     }
 
     /// The cause and the next step, in one line.
-    public var description: String { message }
+    package var description: String { message }
 }

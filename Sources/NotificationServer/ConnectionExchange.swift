@@ -1,5 +1,5 @@
-import AppleNotifications
-import Intake
+import AppleTokens
+import Ingest
 import NIOCore
 
 /// One connection's requests and answers: what is being read, which requests wait, and what may be written next.

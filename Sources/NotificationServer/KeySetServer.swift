@@ -1,11 +1,11 @@
 import Hummingbird
 import NIOCore
-public import Telemetry
+package import Telemetry
 
 /// Publishes a key set at `/auth/keys`, where Apple publishes its own: for development without Apple.
-public struct KeySetServer: Sendable {
+package struct KeySetServer: Sendable {
     /// Where the key set is published.
-    public static let path = "/auth/keys"
+    package static let path = "/auth/keys"
 
     private let address: ListenAddress
     private let keySet: [UInt8]
@@ -18,7 +18,7 @@ public struct KeySetServer: Sendable {
     /// - Parameters:
     ///   - keySet: a JSON Web Key Set.
     ///   - onRunning: called with the port as soon as connections are accepted.
-    public init(
+    package init(
         address: ListenAddress,
         keySet: [UInt8],
         eventLoops: EventLoops,
@@ -35,7 +35,7 @@ public struct KeySetServer: Sendable {
     /// Serves until a graceful shutdown or until it is cancelled.
     ///
     /// - Throws: `ServerError` when it can't listen.
-    public func run() async throws {
+    package func run() async throws {
         let router = Router()
         let body = ByteBuffer(bytes: keySet)
         router.get("/auth/keys") { _, _ in

@@ -1,14 +1,14 @@
 /// Where a server listens.
-public struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
+package struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
     /// A name or a numeric address, without brackets.
-    public let host: String
+    package let host: String
     /// 0 lets the system choose.
-    public let port: Int
+    package let port: Int
     /// The setting that says so, for error texts.
-    public let setting: String
+    package let setting: String
 
     /// An address from its parts.
-    public init(host: String, port: Int, setting: String = "the listen address") {
+    package init(host: String, port: Int, setting: String = "the listen address") {
         self.host = host
         self.port = port
         self.setting = setting
@@ -17,7 +17,7 @@ public struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
     /// Reads `127.0.0.1:8080`, `[::1]:8080` or `name:8080`.
     ///
     /// - Throws: `invalidAddress`, naming `setting`.
-    public init(parsing text: String, setting: String) throws(ServerError) {
+    package init(parsing text: String, setting: String) throws(ServerError) {
         let colon = text.lastIndex(of: ":")
         let port = colon.flatMap { Self.port(text[text.index(after: $0)...]) }
         var host = colon.map { text[..<$0] } ?? ""
@@ -37,7 +37,7 @@ public struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
     }
 
     /// As it is configured.
-    public var description: String {
+    package var description: String {
         host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)"
     }
 

@@ -1,4 +1,4 @@
-import Intake
+import Ingest
 import NIOCore
 
 /// The shared state of each event loop, found from any thread and used on its own loop only.

@@ -1,12 +1,12 @@
 import HummingbirdCore
 import NIOCore
-public import Telemetry
+package import Telemetry
 
 /// The notification endpoint: HTTP/1.1, with TLS if there are certificates.
 ///
 /// Hummingbird's server listens, keeps track of the connections and drains them; the requests are handled by one plain
 /// channel handler per connection, which costs half of what a task per request costs.
-public struct NotificationServer: Sendable {
+package struct NotificationServer: Sendable {
     private let address: ListenAddress
     private let path: String
     private let certificates: ServerCertificates?
@@ -25,7 +25,7 @@ public struct NotificationServer: Sendable {
     ///   - certificatePoll: how often the certificate files are looked at.
     ///   - onRunning: called with the port as soon as connections are accepted.
     ///   - lane: makes the intake of an event loop.
-    public init(
+    package init(
         address: ListenAddress,
         path: String,
         certificates: ServerCertificates? = nil,
@@ -52,7 +52,7 @@ public struct NotificationServer: Sendable {
     /// Serves until a graceful shutdown has answered the last request, or until it is cancelled.
     ///
     /// - Throws: `ServerError` when it can't listen.
-    public func run() async throws {
+    package func run() async throws {
         let loops = try await makeLoops()
         do {
             try await serve(loops)

@@ -1,10 +1,10 @@
 import Hummingbird
 import Logging
 import NIOCore
-public import Telemetry
+package import Telemetry
 
 /// The operations endpoint: `/livez`, `/readyz` and `/metrics`, for GET and HEAD. It listens where only operators and their tools reach.
-public struct OperationsServer: Sendable {
+package struct OperationsServer: Sendable {
     private let address: ListenAddress
     private let eventLoops: EventLoops
     private let log: Log
@@ -17,7 +17,7 @@ public struct OperationsServer: Sendable {
     /// - Parameters:
     ///   - onRunning: called with the port as soon as connections are accepted.
     ///   - readiness: asked at each `/readyz`; must answer within a second or two.
-    public init(
+    package init(
         address: ListenAddress,
         eventLoops: EventLoops,
         log: Log,
@@ -36,7 +36,7 @@ public struct OperationsServer: Sendable {
     /// Serves until a graceful shutdown or until it is cancelled.
     ///
     /// - Throws: `ServerError` when it can't listen.
-    public func run() async throws {
+    package func run() async throws {
         let router = Router(options: .autoGenerateHeadEndpoints)
         router.add(middleware: ReadingOnly(paths: ["/livez", "/readyz", "/metrics"]))
         router.get("/livez") { _, _ in Self.text("ok\n") }

@@ -1,14 +1,14 @@
 /// One of the conditions under which notifications can be accepted durably.
-public struct ReadinessCheck: Sendable, Equatable {
+package struct ReadinessCheck: Sendable, Equatable {
     /// A short name, such as `database`.
-    public let name: String
+    package let name: String
     /// Whether it holds.
-    public let isReady: Bool
+    package let isReady: Bool
     /// Why it doesn't, or what is worth knowing. One line.
-    public let detail: String?
+    package let detail: String?
 
     /// A check with its result.
-    public init(name: String, isReady: Bool, detail: String? = nil) {
+    package init(name: String, isReady: Bool, detail: String? = nil) {
         self.name = name
         self.isReady = isReady
         self.detail = detail

@@ -1,6 +1,6 @@
-import AppleNotifications
+import AppleTokens
 import Glibc
-import Intake
+import Ingest
 import NIOCore
 
 /// The bytes of every answer, ready but for the date. One per event loop.

@@ -3,9 +3,9 @@ import NIOSSL
 import Synchronization
 
 /// The certificate chain and key of the notification endpoint, re-read when their files change.
-public final class ServerCertificates: Sendable {
+package final class ServerCertificates: Sendable {
     /// What a look at the files led to.
-    public enum Change: Sendable, Equatable {
+    package enum Change: Sendable, Equatable {
         /// The files are the same.
         case none
         /// The new ones are in use.
@@ -27,14 +27,14 @@ public final class ServerCertificates: Sendable {
     /// Reads PEM files: the certificate with its chain, and its key.
     ///
     /// - Throws: `unreadableCertificate`, `keyMismatch`.
-    public init(certificateFile: String, keyFile: String) throws(ServerError) {
+    package init(certificateFile: String, keyFile: String) throws(ServerError) {
         self.certificateFile = certificateFile
         self.keyFile = keyFile
         self.state = Mutex(try Self.load(certificateFile, keyFile))
     }
 
     /// When the certificate expires, in seconds since 1970.
-    public var expiry: Int64 {
+    package var expiry: Int64 {
         state.withLock { $0.expiry }
     }
 
@@ -44,7 +44,7 @@ public final class ServerCertificates: Sendable {
     }
 
     /// Reads the files again if they have changed. A connection keeps what it began with.
-    public func reloadIfChanged() -> Change {
+    package func reloadIfChanged() -> Change {
         let stamp = FileStamp(certificateFile, keyFile)
         guard state.withLock({ $0.stamp != stamp }) else { return .none }
         do {

@@ -2,9 +2,9 @@ import Glibc
 import NIOCore
 
 /// Why a server can't start, or can't go on.
-public struct ServerError: Error, Sendable, Equatable, CustomStringConvertible {
+package struct ServerError: Error, Sendable, Equatable, CustomStringConvertible {
     /// The kind of fault.
-    public enum Code: Sendable, Equatable, CaseIterable {
+    package enum Code: Sendable, Equatable, CaseIterable {
         /// A listen address that isn't `host:port`.
         case invalidAddress
         /// Another process listens there.
@@ -24,18 +24,18 @@ public struct ServerError: Error, Sendable, Equatable, CustomStringConvertible {
     }
 
     /// The kind of fault.
-    public let code: Code
+    package let code: Code
     /// One line: the cause and the next step.
-    public let message: String
+    package let message: String
 
     /// An error of this kind with its line for the operator.
-    public init(_ code: Code, _ message: String) {
+    package init(_ code: Code, _ message: String) {
         self.code = code
         self.message = message
     }
 
     /// The message.
-    public var description: String { message }
+    package var description: String { message }
 
     /// Says in the operator's words why `address` can't be listened on.
     static func listening(on address: ListenAddress, _ error: any Error) -> ServerError {

@@ -4,7 +4,7 @@ import Glibc
 ///
 /// All values stand in one buffer, so that appending neither allocates for each value nor copies it twice. A text with
 /// a NUL, which PostgreSQL cannot hold, is refused when the statement is executed, before anything is sent.
-public struct Binds: Sendable {
+package struct Binds: Sendable {
     /// Where in the buffer one value stands, and of which type it is.
     struct Value: Sendable {
         var type: UInt32
@@ -21,60 +21,60 @@ public struct Binds: Sendable {
     private(set) var firstWithNUL: Int?
 
     /// No values.
-    public init() {}
+    package init() {}
 
     /// The values that `build` appends.
-    public init(_ build: (inout Binds) -> Void) {
+    package init(_ build: (inout Binds) -> Void) {
         build(&self)
     }
 
     /// How many parameters have a value.
-    public var count: Int { values.count }
+    package var count: Int { values.count }
 
     /// Forgets the values and keeps the room that they took.
-    public mutating func removeAll() {
+    package mutating func removeAll() {
         buffer.removeAll(keepingCapacity: true)
         values.removeAll(keepingCapacity: true)
         firstWithNUL = nil
     }
 
     /// Makes room for this many bytes of values.
-    public mutating func reserveCapacity(bytes: Int) {
+    package mutating func reserveCapacity(bytes: Int) {
         buffer.reserveCapacity(bytes)
     }
 
     /// Binds a `text`.
-    public mutating func append(_ value: String?) {
+    package mutating func append(_ value: String?) {
         append(ServerType.text, value) { $0.writeText($1) }
     }
 
     /// Binds a `bigint`.
-    public mutating func append(_ value: Int64?) {
+    package mutating func append(_ value: Int64?) {
         append(ServerType.int8, value) { $0.writeInteger($1) }
     }
 
     /// Binds an `integer`.
-    public mutating func append(_ value: Int32?) {
+    package mutating func append(_ value: Int32?) {
         append(ServerType.int4, value) { $0.writeInteger($1) }
     }
 
     /// Binds a `boolean`.
-    public mutating func append(_ value: Bool?) {
+    package mutating func append(_ value: Bool?) {
         append(ServerType.bool, value) { $0.writeInteger(UInt8($1 ? 1 : 0)) }
     }
 
     /// Binds a `timestamptz`.
-    public mutating func append(_ value: Timestamp?) {
+    package mutating func append(_ value: Timestamp?) {
         append(ServerType.timestamptz, value) { $0.writeInteger($1.serverValue) }
     }
 
     /// Binds a `bytea`.
-    public mutating func append(bytes value: [UInt8]?) {
+    package mutating func append(bytes value: [UInt8]?) {
         append(ServerType.bytea, value) { $0.writeBytes($1) }
     }
 
     /// Binds a `text` by its UTF-8.
-    public mutating func append(textBytes value: [UInt8]?) {
+    package mutating func append(textBytes value: [UInt8]?) {
         append(ServerType.text, value) { $0.writeText($1) }
     }
 

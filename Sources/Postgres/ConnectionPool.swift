@@ -1,7 +1,7 @@
 import Synchronization
 
 /// At most so many connections, opened when they are first needed and replaced when they break.
-public final class ConnectionPool: Sendable {
+package final class ConnectionPool: Sendable {
     private typealias Grant = PoolGrant<PostgresConnection>
     private typealias Waiter = CheckedContinuation<Result<Grant, PostgresError>, Never>
     private typealias State = PoolState<PostgresConnection, Waiter>
@@ -14,7 +14,7 @@ public final class ConnectionPool: Sendable {
     /// A pool that connects to nothing yet.
     ///
     /// - Parameter acquireTimeout: how long a caller waits for a connection while all are in use.
-    public init(_ settings: ConnectionSettings, maximum: Int, acquireTimeout: Duration = .seconds(5)) {
+    package init(_ settings: ConnectionSettings, maximum: Int, acquireTimeout: Duration = .seconds(5)) {
         precondition(maximum > 0, "a pool needs room for a connection")
         self.settings = settings
         self.maximum = maximum
@@ -27,7 +27,7 @@ public final class ConnectionPool: Sendable {
     /// A connection that the server ended while nobody used it is replaced before `body` begins.
     ///
     /// - Throws: what `body` throws; `connectionFailed`; `timedOut` also when no connection became free in time.
-    public func withSession<R: Sendable>(
+    package func withSession<R: Sendable>(
         deadline: Duration? = nil,
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
     ) async throws(PostgresError) -> R {
@@ -35,7 +35,7 @@ public final class ConnectionPool: Sendable {
     }
 
     /// As ``withSession(deadline:_:)``, but nil at once when all connections are in use.
-    public func withSessionIfFree<R: Sendable>(
+    package func withSessionIfFree<R: Sendable>(
         deadline: Duration? = nil,
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
     ) async throws(PostgresError) -> R? {
@@ -48,7 +48,7 @@ public final class ConnectionPool: Sendable {
     /// Runs `body` in a transaction, as `PostgresConnection.transaction` does.
     ///
     /// - Throws: as `withSession`, and `connectionLost` with `isOutcomeUnknown`.
-    public func transaction<R: Sendable>(
+    package func transaction<R: Sendable>(
         _ isolation: IsolationLevel = .readCommitted,
         deadline: Duration? = nil,
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
@@ -61,7 +61,7 @@ public final class ConnectionPool: Sendable {
     /// Lends a connection for work of several transactions that changes its settings; it is closed afterwards.
     ///
     /// - Throws: what `body` throws; otherwise as ``withSession(deadline:_:)``.
-    public func withConnection<R: Sendable>(_ body: (PostgresConnection) async throws -> R) async throws -> R {
+    package func withConnection<R: Sendable>(_ body: (PostgresConnection) async throws -> R) async throws -> R {
         let connection = try await acquire()
         let result: Result<R, any Error>
         do {
@@ -75,7 +75,7 @@ public final class ConnectionPool: Sendable {
     }
 
     /// Closes idle connections at once and the others when they are given back; refuses whoever waits or comes.
-    public func close() async {
+    package func close() async {
         let (idle, waiters) = state.withLock { $0.poolClosed() }
         for waiter in waiters { waiter.resume(returning: .failure(Self.closedError)) }
         for connection in idle { await connection.close() }

@@ -1,28 +1,28 @@
 /// Where PostgreSQL is, who connects, and how long anything may take.
-public struct ConnectionSettings: Sendable {
+package struct ConnectionSettings: Sendable {
     /// What was given; nil leaves everything to libpq's `PG*` environment and its defaults.
     private let conninfo: String?
     /// What the server's activity views call this client, unless the conninfo names it.
-    public let applicationName: String
+    package let applicationName: String
     /// For the whole of connecting. `connect_timeout` in the conninfo is taken instead when it is there.
-    public var connectTimeout: Duration = .seconds(5)
+    package var connectTimeout: Duration = .seconds(5)
     /// For one use of a connection that has no deadline of its own.
-    public var deadline: Duration = .seconds(30)
+    package var deadline: Duration = .seconds(30)
     /// For the answer to a cancel request, and to a COMMIT after the deadline; after it the connection is given up.
-    public var grace: Duration = .seconds(5)
+    package var grace: Duration = .seconds(5)
     /// The server's own limit on a statement, in case this process stops.
-    public var statementTimeout: Duration = .seconds(60)
+    package var statementTimeout: Duration = .seconds(60)
     /// The server's limit on the wait for one lock.
-    public var lockTimeout: Duration = .seconds(10)
+    package var lockTimeout: Duration = .seconds(10)
     /// The server's limit on an open transaction that does nothing.
-    public var idleInTransactionTimeout: Duration = .seconds(60)
+    package var idleInTransactionTimeout: Duration = .seconds(60)
     /// How long sent data may stay unacknowledged before the kernel gives a TCP connection up.
-    public var tcpUserTimeout: Duration = .seconds(10)
+    package var tcpUserTimeout: Duration = .seconds(10)
 
     /// Checks the conninfo, a URI (`postgresql://…`) or keywords (`host=… dbname=…`); connects to nothing.
     ///
     /// - Throws: `usage`, which says what is wrong with the conninfo but quotes nothing that may be a password.
-    public init(conninfo: String?, applicationName: String) throws(PostgresError) {
+    package init(conninfo: String?, applicationName: String) throws(PostgresError) {
         self.conninfo = conninfo
         self.applicationName = applicationName
         guard let conninfo else {
@@ -40,7 +40,7 @@ public struct ConnectionSettings: Sendable {
     }
 
     /// Host, port, database and user in force, for people to read; no password.
-    public var redactedDescription: String {
+    package var redactedDescription: String {
         let options = Conninfo.defaults().merging(given) { _, given in given }
         return ["host", "hostaddr", "port", "dbname", "user", "service"]
             .compactMap { keyword in options[keyword].map { "\(keyword)=\($0)" } }

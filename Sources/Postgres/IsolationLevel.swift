@@ -1,5 +1,5 @@
 /// How much a transaction sees of others that run beside it.
-public enum IsolationLevel: String, Sendable, CaseIterable {
+package enum IsolationLevel: String, Sendable, CaseIterable {
     /// Each statement sees what was committed before it began.
     case readCommitted = "READ COMMITTED"
     /// The whole transaction sees what was committed before its first statement.

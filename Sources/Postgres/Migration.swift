@@ -1,14 +1,14 @@
 /// One numbered, forward-only step of a schema.
-public struct Migration: Sendable, Hashable {
+package struct Migration: Sendable, Hashable {
     /// Its place, from 1.
-    public let number: Int
+    package let number: Int
     /// What it is about, for people.
-    public let name: String
+    package let name: String
     /// Its statements, without transaction commands: they run in a transaction together with the record of it.
-    public let sql: String
+    package let sql: String
 
     /// A step of a schema.
-    public init(number: Int, name: String, sql: String) {
+    package init(number: Int, name: String, sql: String) {
         self.number = number
         self.name = name
         self.sql = sql
@@ -16,9 +16,9 @@ public struct Migration: Sendable, Hashable {
 }
 
 /// How one migration stands in one database.
-public struct MigrationStatus: Sendable, Hashable {
+package struct MigrationStatus: Sendable, Hashable {
     /// What the database and the migrations at hand say together.
-    public enum State: String, Sendable, CaseIterable {
+    package enum State: String, Sendable, CaseIterable {
         /// In the database, with the text at hand.
         case applied
         /// Not in the database yet.
@@ -30,11 +30,11 @@ public struct MigrationStatus: Sendable, Hashable {
     }
 
     /// Its place, from 1.
-    public let number: Int
+    package let number: Int
     /// What it is about, by the migrations at hand, else by the database.
-    public let name: String
+    package let name: String
     /// How it stands.
-    public let state: State
+    package let state: State
     /// When it was applied, by the database's clock.
-    public let appliedAt: Timestamp?
+    package let appliedAt: Timestamp?
 }

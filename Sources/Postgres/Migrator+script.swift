@@ -5,7 +5,7 @@ extension Migrator {
     /// - Parameters:
     ///   - done: the number of the last migration that the database has; 0: it has none, not even the table of them.
     ///   - checksum: the SHA-256 of a text, in hexadecimal.
-    public func script(after done: Int = 0, checksum: (String) -> String) -> String {
+    package func script(after done: Int = 0, checksum: (String) -> String) -> String {
         var parts = done > 0 ? [] : [transaction("The schema, and the record of its migrations", tableDefinition)]
         for migration in migrations where migration.number > done {
             let record = """

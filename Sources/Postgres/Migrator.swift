@@ -2,16 +2,16 @@
 ///
 /// What was applied is recorded in `schema_migrations` with the SHA-256 of its text. Each migration and its record are
 /// one transaction under an advisory lock, so that any number of processes may migrate at once.
-public struct Migrator: Sendable {
+package struct Migrator: Sendable {
     /// In order of their numbers.
-    public let migrations: [Migration]
+    package let migrations: [Migration]
     let schema: String
     let table: String
     private let statements: Statements
 
     /// - Parameter schema: the schema, made when it is not there, that holds the table `schema_migrations`.
     /// - Throws: `usage` unless the numbers are 1, 2, 3 …
-    public init(_ migrations: [Migration], schema: String) throws(PostgresError) {
+    package init(_ migrations: [Migration], schema: String) throws(PostgresError) {
         guard migrations.map(\.number) == Array(1..<(migrations.count + 1)) else {
             throw PostgresError(.usage, "migrations are to be numbered 1, 2, 3 … without a gap")
         }
@@ -24,14 +24,14 @@ public struct Migrator: Sendable {
     /// Every migration that is at hand or in the database, in order. Changes nothing.
     ///
     /// - Throws: whatever `PostgresConnection.transaction` throws.
-    public func status(on connection: PostgresConnection) async throws(PostgresError) -> [MigrationStatus] {
+    package func status(on connection: PostgresConnection) async throws(PostgresError) -> [MigrationStatus] {
         try await connection.transaction(.repeatableRead) { session throws(PostgresError) in
             try status(in: session)
         }
     }
 
     /// Every migration that is at hand or in the database, in order, within a transaction. Changes nothing.
-    public func status(in session: borrowing Session) throws(PostgresError) -> [MigrationStatus] {
+    package func status(in session: borrowing Session) throws(PostgresError) -> [MigrationStatus] {
         let sums = try session.execute(statements.checksums, Binds { $0.append(array: migrations.map(\.sql)) })
         var recorded: [Int: (name: String, checksum: String, at: Timestamp)] = [:]
         if try tableExists(session) {
@@ -62,13 +62,13 @@ public struct Migrator: Sendable {
     }
 
     /// Why a migration has not been applied yet, and how long it has been tried.
-    public struct LockWait: Sendable {
+    package struct LockWait: Sendable {
         /// The migration.
-        public let migration: Migration
+        package let migration: Migration
         /// The attempts that ended because another session held a lock; from 1.
-        public let attempts: Int
+        package let attempts: Int
         /// Since the first of them began.
-        public let elapsed: Duration
+        package let elapsed: Duration
     }
 
     /// Applies what is pending, in order, each in a transaction of its own.
@@ -84,7 +84,7 @@ public struct Migrator: Sendable {
     /// - Throws: `migration` if the database has a migration that is unknown or has another text, or if one fails, with
     ///   SQLSTATE 55P03 if a lock was not to be had; those before it stay applied.
     @discardableResult
-    public func up(
+    package func up(
         on connection: PostgresConnection,
         deadline: Duration = .seconds(3600),
         patience: Duration = .seconds(600),

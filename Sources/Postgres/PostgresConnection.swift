@@ -3,14 +3,14 @@ import Synchronization
 /// One connection to PostgreSQL, owned by an actor on a thread of its own.
 ///
 /// Uses of it wait for one another in order. A connection that breaks stays broken; ``ConnectionPool`` replaces such.
-public actor PostgresConnection {
+package actor PostgresConnection {
     private let settings: ConnectionSettings
     private let thread: ConnectionThread
     private let link: Link
     private nonisolated let closed = Atomic(false)
 
     /// The thread that everything here runs on.
-    public nonisolated var unownedExecutor: UnownedSerialExecutor {
+    package nonisolated var unownedExecutor: UnownedSerialExecutor {
         unsafe thread.asUnownedSerialExecutor()
     }
 
@@ -19,7 +19,7 @@ public actor PostgresConnection {
     ///
     /// - Throws: `connectionFailed` with the cause in libpq's words, `cancelled`; `usage` for a database that can't hold
     ///   every text.
-    public static func connect(_ settings: ConnectionSettings) async throws(PostgresError) -> PostgresConnection {
+    package static func connect(_ settings: ConnectionSettings) async throws(PostgresError) -> PostgresConnection {
         let deadline = ContinuousClock.now + settings.connectTimeout
         // libpq would spend the whole time on the first host that does not answer.
         let alternatives = settings.alternatives
@@ -88,13 +88,13 @@ public actor PostgresConnection {
     }
 
     /// Whether the connection broke or was closed.
-    public nonisolated var isClosed: Bool { closed.load(ordering: .acquiring) }
+    package nonisolated var isClosed: Bool { closed.load(ordering: .acquiring) }
 
     /// The server's version as PostgreSQL counts: 150018 is 15.18.
-    public var serverVersion: Int { link.serverVersion }
+    package var serverVersion: Int { link.serverVersion }
 
     /// Closes the connection; every later use throws `connectionLost`.
-    public func close() {
+    package func close() {
         link.close()
         closed.store(true, ordering: .releasing)
     }
@@ -104,7 +104,7 @@ public actor PostgresConnection {
     /// - Parameter deadline: for all of `body`; nil takes the settings'. A statement under way when it passes, or when
     ///   the task is cancelled, is cancelled on the server.
     /// - Throws: what `body` throws; `timedOut`, `cancelled`, `connectionLost`.
-    public func withSession<R: Sendable>(
+    package func withSession<R: Sendable>(
         deadline: Duration? = nil,
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
     ) async throws(PostgresError) -> R {
@@ -119,7 +119,7 @@ public actor PostgresConnection {
     /// - Parameter deadline: as for `withSession`.
     /// - Throws: what `body` throws; `connectionLost` with `isOutcomeUnknown` when the answer to COMMIT was lost; `timedOut`
     ///   with it when somebody else had COMMIT stop waiting for synchronous replication.
-    public func transaction<R: Sendable>(
+    package func transaction<R: Sendable>(
         _ isolation: IsolationLevel = .readCommitted,
         deadline: Duration? = nil,
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
@@ -131,7 +131,7 @@ public actor PostgresConnection {
 
     /// Runs `body`, whose waits end on the connection's own thread, unless another actor asks for something else: who ends
     /// one wakes that thread, and no other before it. What blocks there holds up all uses of the connection.
-    public nonisolated func onThread<R>(_ body: () async -> R) async -> R {
+    package nonisolated func onThread<R>(_ body: () async -> R) async -> R {
         await withTaskExecutorPreference(thread, operation: body)
     }
 

@@ -2,9 +2,9 @@
 ///
 /// `description` never holds a value that was bound or stored: texts of the server are shown only for classes of errors
 /// that name objects, roles or resources. `message` and `detail` are the full texts, for those who know what they do.
-public struct PostgresError: Error, Sendable, CustomStringConvertible {
+package struct PostgresError: Error, Sendable, CustomStringConvertible {
     /// What kind of failure it is.
-    public enum Code: String, Sendable, CaseIterable {
+    package enum Code: String, Sendable, CaseIterable {
         /// No connection could be made.
         case connectionFailed = "connection-failed"
         /// A connection broke, or stopped answering, while it was in use.
@@ -24,47 +24,47 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     }
 
     /// What kind of failure it is.
-    public let code: Code
+    package let code: Code
     /// The server's code, where the server had a say.
-    public internal(set) var sqlState: SQLState?
+    package internal(set) var sqlState: SQLState?
     /// The cause. May hold values of the statement when it comes from the server.
-    public let message: String
+    package let message: String
     /// The server's details. May hold values of the statement.
-    public internal(set) var detail: String?
+    package internal(set) var detail: String?
     /// The server's advice.
-    public internal(set) var hint: String?
+    package internal(set) var hint: String?
     /// The schema of the table, data type or constraint concerned.
-    public internal(set) var schemaName: String?
+    package internal(set) var schemaName: String?
     /// The table concerned.
-    public internal(set) var tableName: String?
+    package internal(set) var tableName: String?
     /// The column concerned.
-    public internal(set) var columnName: String?
+    package internal(set) var columnName: String?
     /// The constraint that was not met.
-    public internal(set) var constraintName: String?
+    package internal(set) var constraintName: String?
     /// Whether the server may have committed all the same: the connection was lost with a COMMIT, or a statement outside a
     /// transaction, under way; or it has committed, but stopped waiting for the synchronous standbys that it needs.
-    public internal(set) var isOutcomeUnknown = false
+    package internal(set) var isOutcomeUnknown = false
 
     /// An error of this client, or one made up to stand for the server in a test.
-    public init(_ code: Code, _ message: String, sqlState: SQLState? = nil) {
+    package init(_ code: Code, _ message: String, sqlState: SQLState? = nil) {
         self.code = code
         self.message = message
         self.sqlState = sqlState
     }
 
     /// Whether there is no working connection; another may succeed later.
-    public var isConnectionError: Bool {
+    package var isConnectionError: Bool {
         code == .connectionFailed || code == .connectionLost
     }
 
     /// Whether the data of the statement are to blame (classes 22 and 23), so that trying again is in vain.
-    public var isDataError: Bool {
+    package var isDataError: Bool {
         guard let sqlState else { return false }
         return sqlState.classCode == "22" || sqlState.classCode == "23"
     }
 
     /// Whether the same call may succeed when it is made again.
-    public var isRetryable: Bool {
+    package var isRetryable: Bool {
         guard code != .cancelled else { return false }
         guard let sqlState else { return isConnectionError || code == .timedOut }
         switch sqlState.classCode {
@@ -77,7 +77,7 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     }
 
     /// One line that names the cause and, where the server gave one, the next step; free of values.
-    public var description: String {
+    package var description: String {
         var text = code == .server ? "PostgreSQL refused a statement" : message
         if let sqlState, code == .server {
             text += " (SQLSTATE \(sqlState))"

@@ -1,19 +1,19 @@
 /// Where a connection leads, and how far it makes sure of the server there.
-public struct Route: Sendable, Equatable {
+package struct Route: Sendable, Equatable {
     /// The server's IP address; nil: a unix socket.
-    public let address: String?
+    package let address: String?
     /// `sslmode` in force, also that of a service file or the environment. With `verify-full` alone the server has to show a
     /// certificate for its name (libpq, "SSL Support").
-    public let sslMode: String
+    package let sslMode: String
 
     /// A route to an address, or through a unix socket.
-    public init(address: String?, sslMode: String) {
+    package init(address: String?, sslMode: String) {
         self.address = address
         self.sslMode = sslMode
     }
 
     /// Whether it stays within this machine.
-    public var isLocal: Bool {
+    package var isLocal: Bool {
         guard let address else { return true }
         return address == "::1" || address.hasPrefix("127.") || address.hasPrefix("::ffff:127.")
     }

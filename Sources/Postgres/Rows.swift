@@ -2,7 +2,7 @@
 ///
 /// Reading a value makes that value and nothing else. A row or column that is not there is a mistake of the caller and
 /// ends the process; a value of another type, or NULL where none is expected, throws `decoding`.
-public struct Rows: ~Copyable {
+package struct Rows: ~Copyable {
     private let result: ResultHandle
 
     init(_ result: consuming ResultHandle) {
@@ -10,26 +10,26 @@ public struct Rows: ~Copyable {
     }
 
     /// How many rows there are.
-    public var count: Int { result.rowCount }
+    package var count: Int { result.rowCount }
 
     /// Whether there is no row.
-    public var isEmpty: Bool { result.rowCount == 0 }
+    package var isEmpty: Bool { result.rowCount == 0 }
 
     /// How many rows the command inserted, updated, deleted or selected.
-    public var affectedRows: Int { result.affectedRows }
+    package var affectedRows: Int { result.affectedRows }
 
     /// Whether a value is NULL.
-    public func isNull(_ row: Int, _ column: Int) -> Bool {
+    package func isNull(_ row: Int, _ column: Int) -> Bool {
         result.isNull(row, column)
     }
 
     /// A text, or a value of a user's enum.
-    public func string(_ row: Int, _ column: Int) throws(PostgresError) -> String {
+    package func string(_ row: Int, _ column: Int) throws(PostgresError) -> String {
         try notNull(optionalString(row, column), column)
     }
 
     /// A text, or nil for NULL.
-    public func optionalString(_ row: Int, _ column: Int) throws(PostgresError) -> String? {
+    package func optionalString(_ row: Int, _ column: Int) throws(PostgresError) -> String? {
         guard !result.isNull(row, column) else { return nil }
         let type = result.type(ofColumn: column)
         switch type {
@@ -45,12 +45,12 @@ public struct Rows: ~Copyable {
     }
 
     /// A `bigint`, `integer` or `smallint`.
-    public func int64(_ row: Int, _ column: Int) throws(PostgresError) -> Int64 {
+    package func int64(_ row: Int, _ column: Int) throws(PostgresError) -> Int64 {
         try notNull(optionalInt64(row, column), column)
     }
 
     /// A `bigint`, `integer` or `smallint`, or nil for NULL.
-    public func optionalInt64(_ row: Int, _ column: Int) throws(PostgresError) -> Int64? {
+    package func optionalInt64(_ row: Int, _ column: Int) throws(PostgresError) -> Int64? {
         guard !result.isNull(row, column) else { return nil }
         switch result.type(ofColumn: column) {
         case ServerType.int8: return try integer(row, column, Int64.self)
@@ -61,12 +61,12 @@ public struct Rows: ~Copyable {
     }
 
     /// An `integer` or `smallint`.
-    public func int32(_ row: Int, _ column: Int) throws(PostgresError) -> Int32 {
+    package func int32(_ row: Int, _ column: Int) throws(PostgresError) -> Int32 {
         try notNull(optionalInt32(row, column), column)
     }
 
     /// An `integer` or `smallint`, or nil for NULL.
-    public func optionalInt32(_ row: Int, _ column: Int) throws(PostgresError) -> Int32? {
+    package func optionalInt32(_ row: Int, _ column: Int) throws(PostgresError) -> Int32? {
         guard !result.isNull(row, column) else { return nil }
         switch result.type(ofColumn: column) {
         case ServerType.int4: return try integer(row, column, Int32.self)
@@ -76,36 +76,36 @@ public struct Rows: ~Copyable {
     }
 
     /// A `boolean`.
-    public func bool(_ row: Int, _ column: Int) throws(PostgresError) -> Bool {
+    package func bool(_ row: Int, _ column: Int) throws(PostgresError) -> Bool {
         try notNull(optionalBool(row, column), column)
     }
 
     /// A `boolean`, or nil for NULL.
-    public func optionalBool(_ row: Int, _ column: Int) throws(PostgresError) -> Bool? {
+    package func optionalBool(_ row: Int, _ column: Int) throws(PostgresError) -> Bool? {
         guard !result.isNull(row, column) else { return nil }
         guard result.type(ofColumn: column) == ServerType.bool else { throw mismatch(column, "boolean") }
         return try integer(row, column, UInt8.self) != 0
     }
 
     /// A `timestamptz`.
-    public func timestamp(_ row: Int, _ column: Int) throws(PostgresError) -> Timestamp {
+    package func timestamp(_ row: Int, _ column: Int) throws(PostgresError) -> Timestamp {
         try notNull(optionalTimestamp(row, column), column)
     }
 
     /// A `timestamptz`, or nil for NULL.
-    public func optionalTimestamp(_ row: Int, _ column: Int) throws(PostgresError) -> Timestamp? {
+    package func optionalTimestamp(_ row: Int, _ column: Int) throws(PostgresError) -> Timestamp? {
         guard !result.isNull(row, column) else { return nil }
         guard result.type(ofColumn: column) == ServerType.timestamptz else { throw mismatch(column, "timestamptz") }
         return Timestamp(serverValue: try integer(row, column, Int64.self))
     }
 
     /// A `bytea`, or the UTF-8 of a text.
-    public func bytes(_ row: Int, _ column: Int) throws(PostgresError) -> [UInt8] {
+    package func bytes(_ row: Int, _ column: Int) throws(PostgresError) -> [UInt8] {
         try notNull(optionalBytes(row, column), column)
     }
 
     /// A `bytea`, or the UTF-8 of a text; nil for NULL.
-    public func optionalBytes(_ row: Int, _ column: Int) throws(PostgresError) -> [UInt8]? {
+    package func optionalBytes(_ row: Int, _ column: Int) throws(PostgresError) -> [UInt8]? {
         guard !result.isNull(row, column) else { return nil }
         switch result.type(ofColumn: column) {
         case ServerType.bytea, ServerType.text, ServerType.varchar:

@@ -3,7 +3,7 @@ extension Session {
     /// transaction can go on.
     ///
     /// - Throws: what `body` throws. A connection that is gone can't go on; its transaction is undone anyway.
-    public func savepoint<R>(
+    package func savepoint<R>(
         _ body: (borrowing Session) throws(PostgresError) -> R
     ) throws(PostgresError) -> R {
         try execute(script: "SAVEPOINT part")
@@ -21,7 +21,7 @@ extension Session {
     /// Runs `body` as a part of the transaction and undoes what it did, however it ends: to find out what it would do.
     ///
     /// - Throws: what `body` throws.
-    public func rehearsal<R>(
+    package func rehearsal<R>(
         _ body: (borrowing Session) throws(PostgresError) -> R
     ) throws(PostgresError) -> R {
         try execute(script: "SAVEPOINT rehearsal")

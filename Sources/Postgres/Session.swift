@@ -1,6 +1,6 @@
 /// A connection lent to a synchronous closure, on the connection's own thread: nothing can be awaited while it is held,
 /// and it cannot be kept.
-public struct Session: ~Copyable {
+package struct Session: ~Copyable {
     private let link: Link
 
     init(_ link: Link) {
@@ -8,12 +8,12 @@ public struct Session: ~Copyable {
     }
 
     /// Where the connection leads.
-    public var route: Route { link.handle.route }
+    package var route: Route { link.handle.route }
 
     /// Executes one statement. In a transaction, a statement that fails has ended the transaction: let the error pass.
     ///
     /// - Throws: `server` for what PostgreSQL refused, `timedOut`, `cancelled`, `connectionLost`, `usage`.
-    public func execute(_ statement: Statement, _ binds: Binds = Binds()) throws(PostgresError) -> Rows {
+    package func execute(_ statement: Statement, _ binds: Binds = Binds()) throws(PostgresError) -> Rows {
         Rows(try link.execute(statement, binds))
     }
 
@@ -27,7 +27,7 @@ public struct Session: ~Copyable {
     ///   - committed: takes what an execution returned, once that is committed.
     /// - Throws: as `execute(_:_:)`, what one of them failed with. What was reported committed is; of what was sent and
     ///   not reported, nothing is known. `usage` inside a transaction, or for a statement that isn't kept prepared.
-    public func execute(
+    package func execute(
         _ statements: [Statement],
         inTurn first: Execution,
         next: () -> Execution?,
@@ -40,7 +40,7 @@ public struct Session: ~Copyable {
     /// transaction they form one of their own, unless they hold transaction commands.
     ///
     /// - Throws: as `execute(_:_:)`.
-    public func execute(script: String) throws(PostgresError) {
+    package func execute(script: String) throws(PostgresError) {
         _ = try link.execute(script: script)
     }
 }

@@ -1,23 +1,23 @@
 /// A `timestamptz`: a point in time with microseconds, or one of PostgreSQL's two infinities.
-public struct Timestamp: Sendable, Hashable, Comparable {
+package struct Timestamp: Sendable, Hashable, Comparable {
     /// Microseconds since 1970-01-01T00:00:00Z; the extreme values stand for the infinities.
-    public var microseconds: Int64
+    package var microseconds: Int64
 
     /// A point in time by its microseconds since 1970-01-01T00:00:00Z.
-    public init(microseconds: Int64) {
+    package init(microseconds: Int64) {
         self.microseconds = microseconds
     }
 
     /// Later than every other timestamp.
-    public static let infinity = Timestamp(microseconds: .max)
+    package static let infinity = Timestamp(microseconds: .max)
     /// Earlier than every other timestamp.
-    public static let negativeInfinity = Timestamp(microseconds: .min)
+    package static let negativeInfinity = Timestamp(microseconds: .min)
 
     /// Whether this is a point in time rather than an infinity.
-    public var isFinite: Bool { self != .infinity && self != .negativeInfinity }
+    package var isFinite: Bool { self != .infinity && self != .negativeInfinity }
 
     /// Earlier comes first.
-    public static func < (earlier: Timestamp, later: Timestamp) -> Bool {
+    package static func < (earlier: Timestamp, later: Timestamp) -> Bool {
         earlier.microseconds < later.microseconds
     }
 

@@ -1,14 +1,14 @@
-import AppleNotifications
+import AppleTokens
 import Telemetry
 
 extension Configuration {
     /// The fewest connections with which the daemon can work: one on which what comes in is stored, one on which what is in
     /// the spool is, and one for everything else.
-    public var leastDatabaseConnections: Int { spoolDirectory == nil ? 2 : 3 }
+    package var leastDatabaseConnections: Int { spoolDirectory == nil ? 2 : 3 }
 
     /// The configuration that these sources make: flags over environment over file over defaults.
     /// - Throws: Every unknown key and every malformed value.
-    public init(from sources: SettingsSources) throws(SettingsError) {
+    package init(from sources: SettingsSources) throws(SettingsError) {
         var texts = SettingTexts(sources)
         self.init()
         assign(from: &texts)

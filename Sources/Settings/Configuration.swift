@@ -1,10 +1,10 @@
-public import AppleNotifications
-public import Telemetry
+package import AppleTokens
+package import Telemetry
 
 /// Every setting of siwad with its value in force.
-public struct Configuration: Sendable {
+package struct Configuration: Sendable {
     /// How the database is found.
-    public enum Database: Sendable, Equatable {
+    package enum Database: Sendable, Equatable {
         /// A libpq URI or conninfo; may hold a password.
         case conninfo(String)
         /// libpq's own `PG*` variables, of which at least one that names a server or a database is set.
@@ -14,26 +14,26 @@ public struct Configuration: Sendable {
     }
 
     /// The two PEM files of the notification endpoint.
-    public struct TLSFiles: Sendable, Equatable {
+    package struct TLSFiles: Sendable, Equatable {
         /// The certificate chain.
-        public let certificate: String
+        package let certificate: String
         /// The private key.
-        public let key: String
+        package let key: String
     }
 
     /// A setting as `siwad config` prints it.
-    public struct Entry: Sendable, Equatable {
+    package struct Entry: Sendable, Equatable {
         /// The setting.
-        public let key: SettingKey
+        package let key: SettingKey
         /// The value in force, secrets masked; nil where there is none.
-        public let text: String?
+        package let text: String?
         /// Where it comes from.
-        public let origin: SettingOrigin
+        package let origin: SettingOrigin
         /// Why there is no value of it in force; nil if there is, or need not be.
-        public var problem: Problem?
+        package var problem: Problem?
 
         /// Why a setting has no value in force.
-        public enum Problem: String, Sendable {
+        package enum Problem: String, Sendable {
             /// What its source says is no value of it.
             case malformed
             /// Nobody set it, and there is no default.
@@ -42,73 +42,73 @@ public struct Configuration: Sendable {
     }
 
     /// `database_url`
-    public internal(set) var database = Database.notConfigured
+    package internal(set) var database = Database.notConfigured
     /// `database_connections`, ``leastDatabaseConnections`` to 100.
-    public internal(set) var databaseConnections = 4
+    package internal(set) var databaseConnections = 4
     /// `apps`; nil where nobody set it.
-    public internal(set) var apps: AudienceMap?
+    package internal(set) var apps: AudienceMap?
     /// `listen`
-    public internal(set) var listen = HostAndPort(host: "127.0.0.1", port: 8080)
+    package internal(set) var listen = HostAndPort(host: "127.0.0.1", port: 8080)
     /// `notification_path`
-    public internal(set) var notificationPath = "/apple/notifications"
+    package internal(set) var notificationPath = "/apple/notifications"
     /// `tls_certificate` and `tls_key`
-    public internal(set) var tls: TLSFiles?
+    package internal(set) var tls: TLSFiles?
     /// `operations_listen`
-    public internal(set) var operationsListen = HostAndPort(host: "127.0.0.1", port: 9090)
+    package internal(set) var operationsListen = HostAndPort(host: "127.0.0.1", port: 9090)
     /// `keys_url`; whether it is one that is allowed, the client of it says.
-    public internal(set) var keysURL = "https://appleid.apple.com/auth/keys"
+    package internal(set) var keysURL = "https://appleid.apple.com/auth/keys"
     /// `keys_refresh`
-    public internal(set) var keysRefresh = Duration.seconds(3_600)
+    package internal(set) var keysRefresh = Duration.seconds(3_600)
     /// `keys_refresh_floor`
-    public internal(set) var keysRefreshFloor = Duration.seconds(60)
+    package internal(set) var keysRefreshFloor = Duration.seconds(60)
     /// `keys_refresh_burst`
-    public internal(set) var keysRefreshBurst = 5
+    package internal(set) var keysRefreshBurst = 5
     /// `keys_maximum_age`
-    public internal(set) var keysMaximumAge = Duration.seconds(30 * 86_400)
+    package internal(set) var keysMaximumAge = Duration.seconds(30 * 86_400)
     /// `issuer`
-    public internal(set) var issuer = "https://appleid.apple.com"
+    package internal(set) var issuer = "https://appleid.apple.com"
     /// `clock_leeway`
-    public internal(set) var clockLeeway = Duration.seconds(300)
+    package internal(set) var clockLeeway = Duration.seconds(300)
     /// `spool_directory`
-    public internal(set) var spoolDirectory: String?
+    package internal(set) var spoolDirectory: String?
     /// `spool_limit`, bytes.
-    public internal(set) var spoolLimit: Int64 = 1 << 30
+    package internal(set) var spoolLimit: Int64 = 1 << 30
     /// `batch_limit`
-    public internal(set) var batchLimit = 256
+    package internal(set) var batchLimit = 256
     /// `queue_limit`
-    public internal(set) var queueLimit = 8_192
+    package internal(set) var queueLimit = 8_192
     /// `queue_bytes`
-    public internal(set) var queueBytes: Int64 = 64 << 20
+    package internal(set) var queueBytes: Int64 = 64 << 20
     /// `dead_letter_limit`
-    public internal(set) var deadLetterLimit = 100_000
+    package internal(set) var deadLetterLimit = 100_000
     /// `retention`
-    public internal(set) var retention = Duration.seconds(400 * 86_400)
+    package internal(set) var retention = Duration.seconds(400 * 86_400)
     /// `session_retention`
-    public internal(set) var sessionRetention = Duration.seconds(30 * 86_400)
+    package internal(set) var sessionRetention = Duration.seconds(30 * 86_400)
     /// `erase_after`
-    public internal(set) var eraseAfter = Duration.seconds(30 * 86_400)
+    package internal(set) var eraseAfter = Duration.seconds(30 * 86_400)
     /// `log_level`
-    public internal(set) var logLevel = LogLevel.info
+    package internal(set) var logLevel = LogLevel.info
     /// `log_format`; nil: text on a terminal, else JSON.
-    public internal(set) var logFormat: LogFormat?
+    package internal(set) var logFormat: LogFormat?
     /// `shutdown_grace`
-    public internal(set) var shutdownGrace = Duration.seconds(30)
+    package internal(set) var shutdownGrace = Duration.seconds(30)
 
     /// Every setting in the order of the documentation.
-    public internal(set) var entries: [Entry] = []
+    package internal(set) var entries: [Entry] = []
 
     /// Where the value in force of a setting comes from.
-    public func origin(of key: SettingKey) -> SettingOrigin {
+    package func origin(of key: SettingKey) -> SettingOrigin {
         entries.first { $0.key == key }?.origin ?? .unset
     }
 
     /// The setting as an error names it, so that one knows where to correct it: `SIWAD_LISTEN`, `--listen`, or the line.
-    public func name(of key: SettingKey) -> String {
+    package func name(of key: SettingKey) -> String {
         origin(of: key).name(of: key)
     }
 
     /// An error about a value that only its user can judge.
-    public func problem(_ key: SettingKey, _ cause: String) -> SettingsError {
+    package func problem(_ key: SettingKey, _ cause: String) -> SettingsError {
         SettingsError(
             problems: ["\(name(of: key)): \(cause)"],
             entries: entries.map { entry in

@@ -1,20 +1,20 @@
 import Glibc
 
 /// Why a file can't be read.
-public struct FileReadingError: Error, Sendable, Equatable, CustomStringConvertible {
+package struct FileReadingError: Error, Sendable, Equatable, CustomStringConvertible {
     /// `No such file or directory`, `Permission denied`, …
-    public let cause: String
+    package let cause: String
     /// What to do about it, where that is known.
-    public let nextStep: String?
+    package let nextStep: String?
 
     /// An error of this cause.
-    public init(_ cause: String, nextStep: String? = nil) {
+    package init(_ cause: String, nextStep: String? = nil) {
         self.cause = cause
         self.nextStep = nextStep
     }
 
     /// Cause and next step.
-    public var description: String {
+    package var description: String {
         nextStep.map { "\(cause): \($0)" } ?? cause
     }
 
@@ -36,7 +36,7 @@ private let largestFile = 1 << 20
 
 /// The bytes of a file or pipe, of at most 1 MiB; `-` is standard input.
 /// - Throws: An error that says why not.
-public func readFile(atPath path: String) throws(FileReadingError) -> [UInt8] {
+package func readFile(atPath path: String) throws(FileReadingError) -> [UInt8] {
     let descriptor = path == "-" ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { throw FileReadingError(errno: errno) }
     defer { close(descriptor) }

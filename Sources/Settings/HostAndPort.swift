@@ -1,18 +1,18 @@
 /// A host and a port to listen on: `127.0.0.1:8080`, `[::1]:8080`, `0.0.0.0:443`. Port 0 lets the system choose.
-public struct HostAndPort: Sendable, Hashable, CustomStringConvertible {
+package struct HostAndPort: Sendable, Hashable, CustomStringConvertible {
     /// A host name or an address, without brackets.
-    public let host: String
+    package let host: String
     /// 0 to 65535.
-    public let port: Int
+    package let port: Int
 
     /// The address of this host and port.
-    public init(host: String, port: Int) {
+    package init(host: String, port: Int) {
         self.host = host
         self.port = port
     }
 
     /// As one writes it, an IPv6 address in brackets.
-    public var description: String {
+    package var description: String {
         host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)"
     }
 }

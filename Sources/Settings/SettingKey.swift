@@ -1,5 +1,5 @@
 /// A setting of siwad. The raw value is its name in a configuration file; environment and flag names follow from it.
-public enum SettingKey: String, CaseIterable, Sendable, Hashable {
+package enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case databaseURL = "database_url"
     case databaseConnections = "database_connections"
     case apps
@@ -29,37 +29,37 @@ public enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case shutdownGrace = "shutdown_grace"
 
     /// What every environment name of ours starts with.
-    public static let environmentPrefix = "SIWAD_"
+    package static let environmentPrefix = "SIWAD_"
 
     /// The name in the environment: `SIWAD_DATABASE_URL`.
-    public var environmentName: String {
+    package var environmentName: String {
         Self.environmentPrefix + rawValue.uppercased()
     }
 
     /// The environment name of a file that holds the value: `SIWAD_DATABASE_URL_FILE`. Secrets only.
-    public var environmentFileName: String? {
+    package var environmentFileName: String? {
         isSecret ? environmentName + "_FILE" : nil
     }
 
     /// The name as a flag: `--database-url`.
-    public var flag: String {
+    package var flag: String {
         "--" + String(rawValue.map { $0 == "_" ? "-" : $0 })
     }
 
     /// Whether `siwad serve` can't do without it. A database may be named elsewhere too.
-    public var isRequired: Bool {
+    package var isRequired: Bool {
         self == .apps
     }
 
     /// Whether the value must never be printed as it is, and may be given as a file.
-    public var isSecret: Bool {
+    package var isSecret: Bool {
         self == .databaseURL
     }
 }
 
 extension SettingKey {
     /// What the setting does, in one line.
-    public var meaning: String {
+    package var meaning: String {
         switch self {
         case .databaseURL: "libpq URI or conninfo; else DATABASE_URL, else libpq's PG* variables"
         case .databaseConnections: "at most this many connections to PostgreSQL, at least 2, with a spool 3"
@@ -92,7 +92,7 @@ extension SettingKey {
     }
 
     /// The value in force when nothing sets it, as one would write it; nil where there is none.
-    public var defaultText: String? {
+    package var defaultText: String? {
         switch self {
         case .databaseURL, .apps, .tlsCertificate, .tlsKey, .spoolDirectory, .logFormat: nil
         case .databaseConnections: "4"

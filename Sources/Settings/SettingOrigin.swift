@@ -1,5 +1,5 @@
 /// Where a value in force comes from.
-public enum SettingOrigin: Sendable, Hashable, CustomStringConvertible {
+package enum SettingOrigin: Sendable, Hashable, CustomStringConvertible {
     /// A flag of the command line.
     case flag(String)
     /// A variable of the environment.
@@ -12,7 +12,7 @@ public enum SettingOrigin: Sendable, Hashable, CustomStringConvertible {
     case unset
 
     /// As `siwad config` prints it: `--listen`, `SIWAD_LISTEN`, `siwad.yaml:3`, `default`.
-    public var description: String {
+    package var description: String {
         switch self {
         case .flag(let name): name
         case .environment(let name): name

@@ -1,28 +1,28 @@
 /// What is wrong with the configuration: every problem found, each in one line that names the key and the next step.
-public struct SettingsError: Error, Sendable, Equatable, CustomStringConvertible {
+package struct SettingsError: Error, Sendable, Equatable, CustomStringConvertible {
     /// At least one line, in the order of the settings.
-    public let problems: [String]
+    package let problems: [String]
     /// The settings as far as they were found, for whoever lists them all the same; empty where nobody looked.
-    public let entries: [Configuration.Entry]
+    package let entries: [Configuration.Entry]
 
     /// An error of these problems.
-    public init(problems: [String], entries: [Configuration.Entry] = []) {
+    package init(problems: [String], entries: [Configuration.Entry] = []) {
         self.problems = problems
         self.entries = entries
     }
 
     /// An error of one problem.
-    public init(_ problem: String) {
+    package init(_ problem: String) {
         self.init(problems: [problem])
     }
 
     /// Whether both have the same problems.
-    public static func == (one: SettingsError, other: SettingsError) -> Bool {
+    package static func == (one: SettingsError, other: SettingsError) -> Bool {
         one.problems == other.problems
     }
 
     /// The first problem, and how many others there are.
-    public var description: String {
+    package var description: String {
         let first = problems.first ?? "the configuration is wrong"
         switch problems.count {
         case ...1: return first

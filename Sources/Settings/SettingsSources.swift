@@ -1,16 +1,16 @@
 /// The places where settings come from, strongest first: flags, environment, file. Nothing here reads the world by itself.
-public struct SettingsSources: Sendable {
+package struct SettingsSources: Sendable {
     /// Values given as flags.
-    public var flags: [SettingKey: String]
+    package var flags: [SettingKey: String]
     /// The whole environment of the process.
-    public var environment: [String: String]
+    package var environment: [String: String]
     /// The path that `--config` named.
-    public var configurationFile: String?
+    package var configurationFile: String?
     /// Reads a file, or throws an error whose text says why it can't be read.
-    public var readFile: @Sendable (_ path: String) throws(FileReadingError) -> [UInt8]
+    package var readFile: @Sendable (_ path: String) throws(FileReadingError) -> [UInt8]
 
     /// The sources that these are.
-    public init(
+    package init(
         flags: [SettingKey: String] = [:],
         environment: [String: String],
         configurationFile: String? = nil,

@@ -1,17 +1,17 @@
 /// What must not be repeated where somebody put it by mistake: on a terminal that is shared, in a log, in a ticket.
-public enum Unshown {
+package enum Unshown {
     /// What stands for it.
-    public static let mask = "****"
+    package static let mask = "****"
 
     /// Whether a text looks like a URL, which may hold a password, or like a token.
-    public static func holdsSecret(_ text: some StringProtocol) -> Bool {
+    package static func holdsSecret(_ text: some StringProtocol) -> Bool {
         text.contains("://") || holdsToken(text)
     }
 
     /// Whether a text looks like a compact JWS (RFC 7515 §7.1) or the body of a request around one.
     ///
     /// Apple's identifiers of people and apps have dots too: their parts are shorter.
-    public static func holdsToken(_ text: some StringProtocol) -> Bool {
+    package static func holdsToken(_ text: some StringProtocol) -> Bool {
         if text.hasPrefix("eyJ") || text.contains("\"eyJ") { return true }
         let parts = text.split(separator: ".", omittingEmptySubsequences: false)
         return parts.count == 3 && parts[0].utf8.count >= 10 && parts.dropFirst().allSatisfy { $0.utf8.count >= 40 }
@@ -19,7 +19,7 @@ public enum Unshown {
     }
 
     /// The text, or the mask in its place.
-    public static func shown(_ text: String) -> String {
+    package static func shown(_ text: String) -> String {
         holdsSecret(text) ? mask : text
     }
 

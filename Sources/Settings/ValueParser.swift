@@ -129,7 +129,7 @@ enum ValueParser {
 
 extension Duration {
     /// As one writes it in a setting, in the largest unit that divides it: `5m`, `400d`, `500ms`.
-    public var short: String {
+    package var short: String {
         let parts = components
         let milliseconds = parts.seconds * 1_000 + parts.attoseconds / 1_000_000_000_000_000
         for (unit, name) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")] as [(Int64, String)]

@@ -6,21 +6,21 @@ import Synchronization
 /// oldest first, and removed when the database has them.
 ///
 /// All of its work is done on a thread of its own, so that a slow disk holds up nobody but those who wait for it.
-public final class Spool: Sendable {
+package final class Spool: Sendable {
     /// Some of the oldest records.
-    public struct Batch: Sendable {
+    package struct Batch: Sendable {
         /// The files that they are from.
-        public let files: [String]
+        package let files: [String]
         /// The records, oldest first.
-        public let records: [SpoolRecord]
+        package let records: [SpoolRecord]
         /// Why one of the files could not be read; it stays, and others come first the next time. `nil`: all could.
-        public let unread: SpoolError?
+        package let unread: SpoolError?
         /// How many of them each file holds.
         let counts: [Int]
     }
 
     /// Whose room records take. What may be thrown away without loss to a notification can't take its room.
-    public enum Share: Sendable, CaseIterable {
+    package enum Share: Sendable, CaseIterable {
         /// Notifications, which may take all of it.
         case notifications
         /// Dead letters that Apple signed. With the unverified ones they take a tenth at most.
@@ -42,7 +42,7 @@ public final class Spool: Sendable {
     }
 
     /// Which files are meant.
-    public enum Part: Sendable {
+    package enum Part: Sendable {
         /// Those that wait for the database.
         case waiting
         /// Those that hold what the database refused while it took others, each a record.
@@ -50,9 +50,9 @@ public final class Spool: Sendable {
     }
 
     /// A file that was given another name, so that it is no longer in the way.
-    public struct SetAside: Sendable, Equatable {
+    package struct SetAside: Sendable, Equatable {
         /// Why.
-        public enum Reason: String, Sendable, CaseIterable {
+        package enum Reason: String, Sendable, CaseIterable {
             /// It was cut or changed.
             case torn
             /// It is nothing of siwad's.
@@ -62,17 +62,17 @@ public final class Spool: Sendable {
         }
 
         /// Why.
-        public let reason: Reason
+        package let reason: Reason
         /// Its path.
-        public let path: String
+        package let path: String
     }
 
     /// The result of a look into the directory.
-    public struct Scan: Sendable, Equatable {
+    package struct Scan: Sendable, Equatable {
         /// Files that were given another name.
-        public let setAside: [SetAside]
+        package let setAside: [SetAside]
         /// Files that are not read because others could have written them, each with the cause. They stay as they are.
-        public let untrusted: [String]
+        package let untrusted: [String]
     }
 
     private let directory: SpoolDirectory
@@ -83,42 +83,42 @@ public final class Spool: Sendable {
     private let thread = DispatchQueue(label: "siwad.spool")
 
     /// What torn files end in.
-    public static let tornSuffix = ".corrupt"
+    package static let tornSuffix = ".corrupt"
     /// What files end in that are nothing of ours.
-    public static let foreignSuffix = ".foreign"
+    package static let foreignSuffix = ".foreign"
     /// Suffix of files that hold a record with a bad signature.
-    public static let forgedSuffix = ".forged"
+    package static let forgedSuffix = ".forged"
 
     /// Opens a directory, which is created if its parent is there, and locks it. Blocks for a moment. Call ``scan()``
     /// next.
     ///
     /// - Parameter limit: in bytes.
     /// - Throws: `unusable`, `inUse`.
-    public init(directory path: String, limit: Int64) throws(SpoolError) {
+    package init(directory path: String, limit: Int64) throws(SpoolError) {
         directory = try SpoolDirectory(path)
         self.limit = limit
         directory.removeUnfinished()
     }
 
     /// Lets another process have the directory, as the end of this one would. Nothing may be appended or removed any more.
-    public func unlock() {
+    package func unlock() {
         directory.unlock()
     }
 
     /// What waits, in bytes.
-    public var bytes: Int64 { index.withLock { $0.bytes } }
+    package var bytes: Int64 { index.withLock { $0.bytes } }
 
     /// Whether there is nothing.
-    public var isEmpty: Bool { index.withLock { $0.files.isEmpty } }
+    package var isEmpty: Bool { index.withLock { $0.files.isEmpty } }
 
     /// Whether there are files of a part.
-    public func holds(_ part: Part) -> Bool {
+    package func holds(_ part: Part) -> Bool {
         index.withLock { $0.files.contains { $0.isRefused == (part == .refused) } }
     }
 
     /// Finds the files in the directory. Foreign files are set aside. Sub-directories, hidden files, and files that others
     /// could have written stay.
-    public func scan() async throws(SpoolError) -> Scan {
+    package func scan() async throws(SpoolError) -> Scan {
         try await onThread { () throws(SpoolError) in
             var files: [SpoolIndex.File] = []
             var setAside: [SetAside] = []
@@ -147,7 +147,7 @@ public final class Spool: Sendable {
     /// - Parameter share: whose room they take.
     /// - Throws: `full`, `shareFull`, `failed`, and what opening throws when the directory was replaced. Nothing is kept
     ///   then.
-    public func append(_ records: [SpoolRecord], share: Share = .notifications) async throws(SpoolError) {
+    package func append(_ records: [SpoolRecord], share: Share = .notifications) async throws(SpoolError) {
         try await onThread { () throws(SpoolError) in
             let bytes = SpoolFile.encoded(records)
             let size = Int64(bytes.count)
@@ -161,7 +161,7 @@ public final class Spool: Sendable {
     /// Whether as much as was wanted last could be made durable at present.
     ///
     /// - Throws: as ``append(_:)``.
-    public func check() async throws(SpoolError) {
+    package func check() async throws(SpoolError) {
         try await onThread { () throws(SpoolError) in
             let size = min(self.wanted.load(ordering: .relaxed), self.limit)
             try self.checkRoom(for: size)
@@ -172,7 +172,7 @@ public final class Spool: Sendable {
     /// The oldest records that fit one transaction: whole files, at least one if there is any.
     ///
     /// - Returns: the records, and which files turned out to be torn and were set aside.
-    public func oldest(
+    package func oldest(
         _ part: Part = .waiting,
         atMost count: Int
     ) async throws(SpoolError) -> (batch: Batch, setAside: [SetAside]) {
@@ -216,12 +216,12 @@ public final class Spool: Sendable {
     }
 
     /// Lets all other files come first from here on: the database would not have these.
-    public func postpone(_ batch: Batch) {
+    package func postpone(_ batch: Batch) {
         index.withLock { $0.postponed(batch.files) }
     }
 
     /// Removes what the database has.
-    public func remove(_ batch: Batch) async throws(SpoolError) {
+    package func remove(_ batch: Batch) async throws(SpoolError) {
         try await onThread { () throws(SpoolError) in
             for name in batch.files { try self.directory.remove(name) }
             self.index.withLock { $0.removed(batch.files) }
@@ -232,7 +232,7 @@ public final class Spool: Sendable {
     /// says so: whatever refuses it holds up no other. A crash in between leaves some records twice, none not at all.
     ///
     /// - Parameter refused: where the refused ones stand among the batch's records.
-    public func setApart(_ refused: Set<Int>, of batch: Batch) async throws(SpoolError) {
+    package func setApart(_ refused: Set<Int>, of batch: Batch) async throws(SpoolError) {
         try await onThread { () throws(SpoolError) in
             var first = 0
             for (name, count) in zip(batch.files, batch.counts) {
@@ -257,7 +257,7 @@ public final class Spool: Sendable {
     ///
     /// - Parameter forged: positions of these records in the batch.
     /// - Returns: the batch without them, and the new files.
-    public func setAside(forged: Set<Int>, of batch: Batch) async throws(SpoolError) -> (Batch, [SetAside]) {
+    package func setAside(forged: Set<Int>, of batch: Batch) async throws(SpoolError) -> (Batch, [SetAside]) {
         guard !forged.isEmpty else { return (batch, []) }
         return try await onThread { () throws(SpoolError) in
             var setAside: [SetAside] = []

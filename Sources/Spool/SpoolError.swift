@@ -1,7 +1,7 @@
 /// What went wrong with the spool.
-public struct SpoolError: Error, Sendable, Equatable, CustomStringConvertible {
+package struct SpoolError: Error, Sendable, Equatable, CustomStringConvertible {
     /// The kind of failure.
-    public enum Code: String, Sendable, CaseIterable {
+    package enum Code: String, Sendable, CaseIterable {
         /// The directory can't be used as a spool; it needs an operator.
         case unusable
         /// Another process has the directory.
@@ -15,9 +15,9 @@ public struct SpoolError: Error, Sendable, Equatable, CustomStringConvertible {
     }
 
     /// The kind of failure.
-    public let code: Code
+    package let code: Code
     /// The cause and the next step, on one line; names paths, never content.
-    public let message: String
+    package let message: String
 
     init(_ code: Code, _ message: String) {
         self.code = code
@@ -25,5 +25,5 @@ public struct SpoolError: Error, Sendable, Equatable, CustomStringConvertible {
     }
 
     /// The message.
-    public var description: String { message }
+    package var description: String { message }
 }

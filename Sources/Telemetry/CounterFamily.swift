@@ -1,5 +1,5 @@
 /// Counters of one name, one for each combination of label values.
-public struct CounterFamily: Sendable {
+package struct CounterFamily: Sendable {
     private let index: LabelIndex
     private let counters: [Counter]
 
@@ -10,12 +10,12 @@ public struct CounterFamily: Sendable {
 
     /// The counter for these values, one for each label in their order. Keep it where counting is frequent: the search
     /// costs more than the count.
-    public func counter(_ values: String...) -> Counter {
+    package func counter(_ values: String...) -> Counter {
         counters[index.position(values)]
     }
 
     /// Counts `amount` more for these values.
-    public func increment(_ values: String..., by amount: Int = 1) {
+    package func increment(_ values: String..., by amount: Int = 1) {
         counters[index.position(values)].increment(by: amount)
     }
 

@@ -1,31 +1,31 @@
 import Synchronization
 
 /// A number that goes up and down. Free of locks; safe from any thread.
-public final class Gauge: Sendable {
+package final class Gauge: Sendable {
     private let bits: Atomic<UInt64>
 
     /// A gauge at `value`; not a number means that nothing is known yet, and that nothing is exported.
-    public init(_ value: Double = 0) {
+    package init(_ value: Double = 0) {
         bits = Atomic(value.bitPattern)
     }
 
     /// The value last set.
-    public var value: Double {
+    package var value: Double {
         Double(bitPattern: bits.load(ordering: .relaxed))
     }
 
     /// Replaces the value.
-    public func set(_ value: Double) {
+    package func set(_ value: Double) {
         bits.store(value.bitPattern, ordering: .relaxed)
     }
 
     /// Replaces the value.
-    public func set(_ value: Int) {
+    package func set(_ value: Int) {
         set(Double(value))
     }
 
     /// Replaces a smaller value, or none.
-    public func raise(to value: Double) {
+    package func raise(to value: Double) {
         var current = bits.load(ordering: .relaxed)
         while !(Double(bitPattern: current) >= value) {
             let (exchanged, original) = bits.weakCompareExchange(
@@ -39,7 +39,7 @@ public final class Gauge: Sendable {
     }
 
     /// Adds to the value, or takes away with a negative amount.
-    public func add(_ amount: Double) {
+    package func add(_ amount: Double) {
         var current = bits.load(ordering: .relaxed)
         while true {
             let sum = (Double(bitPattern: current) + amount).bitPattern

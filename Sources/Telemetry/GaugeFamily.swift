@@ -1,5 +1,5 @@
 /// Gauges of one name, one for each combination of label values.
-public struct GaugeFamily: Sendable {
+package struct GaugeFamily: Sendable {
     private let index: LabelIndex
     private let gauges: [Gauge]
 
@@ -9,7 +9,7 @@ public struct GaugeFamily: Sendable {
     }
 
     /// The gauge for these values, one for each label in their order.
-    public func gauge(_ values: String...) -> Gauge {
+    package func gauge(_ values: String...) -> Gauge {
         gauges[index.position(values)]
     }
 

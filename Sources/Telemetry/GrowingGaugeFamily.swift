@@ -2,7 +2,7 @@ import Synchronization
 
 /// Gauges of one name, one for each value of one label. The values are those that an operator configured: they become more
 /// when the configuration is read anew, and never by what comes in.
-public final class GrowingGaugeFamily: Sendable {
+package final class GrowingGaugeFamily: Sendable {
     private struct State {
         var values: [String] = []
         var gauges: [String: Gauge] = [:]
@@ -19,7 +19,7 @@ public final class GrowingGaugeFamily: Sendable {
     }
 
     /// Exports these values too, each as soon as it is set.
-    public func admit(_ values: [String]) {
+    package func admit(_ values: [String]) {
         state.withLock { state in
             for value in values where state.gauges[value] == nil {
                 state.values.append(value)
@@ -29,7 +29,7 @@ public final class GrowingGaugeFamily: Sendable {
     }
 
     /// The gauge for a value.
-    public func gauge(_ value: String) -> Gauge {
+    package func gauge(_ value: String) -> Gauge {
         state.withLock { $0.gauges[value] } ?? other
     }
 

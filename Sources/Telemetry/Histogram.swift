@@ -2,9 +2,9 @@
 ///
 /// A scrape during a record may see the count without the sum: Prometheus tolerates that, a lock per request costs
 /// more.
-public final class Histogram: Sendable {
+package final class Histogram: Sendable {
     /// What is recorded, and how it is exported.
-    public enum Unit: Sendable {
+    package enum Unit: Sendable {
         /// Durations: kept in nanoseconds, exported in seconds.
         case seconds
         /// Counts of something: kept and exported as they are.
@@ -12,7 +12,7 @@ public final class Histogram: Sendable {
     }
 
     /// The upper bounds in the exported unit, ascending, without infinity.
-    public let bounds: [Double]
+    package let bounds: [Double]
 
     private let unit: Unit
     private let kept: [Int]
@@ -20,7 +20,7 @@ public final class Histogram: Sendable {
     private let total = Counter()
 
     /// A histogram with these upper bounds, ascending and finite.
-    public init(unit: Unit, bounds: [Double]) {
+    package init(unit: Unit, bounds: [Double]) {
         let scale = unit == .seconds ? 1e9 : 1
         self.unit = unit
         self.bounds = bounds
@@ -29,7 +29,7 @@ public final class Histogram: Sendable {
     }
 
     /// Records a duration; one below zero counts as zero, one above three years as three years.
-    public func record(_ duration: Duration) {
+    package func record(_ duration: Duration) {
         let (seconds, attoseconds) = duration.components
         guard seconds < Self.largest / 1_000_000_000 else { return record(Self.largest) }
         guard seconds >= 0 else { return record(0) }
@@ -37,7 +37,7 @@ public final class Histogram: Sendable {
     }
 
     /// Records a value in the unit that is kept: nanoseconds, or items. One below zero counts as zero.
-    public func record(_ value: Int) {
+    package func record(_ value: Int) {
         let value = min(max(0, value), Self.largest)
         var bucket = 0
         while bucket < kept.count, value > kept[bucket] {

@@ -1,12 +1,12 @@
 /// A label and the only values that it may have.
-public struct LabelSet: Sendable {
+package struct LabelSet: Sendable {
     /// The label's name.
-    public let name: String
+    package let name: String
     /// Its values, in the order in which they are exported.
-    public let values: [String]
+    package let values: [String]
 
     /// A label with its closed set of values.
-    public init(_ name: String, _ values: [String]) {
+    package init(_ name: String, _ values: [String]) {
         self.name = name
         self.values = values
     }

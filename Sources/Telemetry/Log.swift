@@ -1,21 +1,21 @@
-public import Logging
+package import Logging
 
 /// Where a part of siwad writes what an operator should know.
 ///
 /// Values never reach the output raw: control characters are escaped, so no input can forge a record.
-public struct Log: Sendable {
+package struct Log: Sendable {
     /// The swift-log logger behind it, for the packages that want one.
-    public let logger: Logger
+    package let logger: Logger
 
     /// Wraps a logger that exists.
-    public init(_ logger: Logger) {
+    package init(_ logger: Logger) {
         self.logger = logger
     }
 
     /// A log of its own that doesn't touch the process-wide system: for tests and for output elsewhere.
     ///
     /// - Parameter write: takes one whole record, newline included; called on any thread.
-    public init(
+    package init(
         label: String,
         level: LogLevel,
         format: LogFormat,
@@ -27,13 +27,13 @@ public struct Log: Sendable {
     }
 
     /// A log with this label, written as ``bootstrap(level:format:)`` said.
-    public init(label: String) {
+    package init(label: String) {
         self.logger = Logger(label: label)
     }
 
     /// Sends every record of this process, also those of the packages, to standard error. Call once, before the first
     /// log is made.
-    public static func bootstrap(level: LogLevel, format: LogFormat) {
+    package static func bootstrap(level: LogLevel, format: LogFormat) {
         let output = StandardErrorOutput()
         processThreshold.level = level
         LoggingSystem.bootstrap { label in
@@ -42,41 +42,41 @@ public struct Log: Sendable {
     }
 
     /// Changes the level of all logs of this process, but for those made quieter than that.
-    public static func setLevel(_ level: LogLevel) {
+    package static func setLevel(_ level: LogLevel) {
         processThreshold.level = level
     }
 
     private static let processThreshold = LogThreshold(.info)
 
     /// The same log that keeps quiet below `level`: for packages whose `info` is our `debug`.
-    public func quieter(than level: LogLevel) -> Log {
+    package func quieter(than level: LogLevel) -> Log {
         var logger = self.logger
         logger.logLevel = max(logger.logLevel, level.loggingLevel)
         return Log(logger)
     }
 
     /// Detail for whoever hunts a fault.
-    public func debug(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
+    package func debug(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
         record(.debug, message(), fields)
     }
 
     /// What an operator may like to know.
-    public func info(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
+    package func info(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
         record(.info, message(), fields)
     }
 
     /// What an operator should know: normal, but rare.
-    public func notice(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
+    package func notice(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
         record(.notice, message(), fields)
     }
 
     /// What will become a fault if nobody looks.
-    public func warning(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
+    package func warning(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
         record(.warning, message(), fields)
     }
 
     /// What failed.
-    public func error(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
+    package func error(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
         record(.error, message(), fields)
     }
 

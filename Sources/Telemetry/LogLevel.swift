@@ -1,7 +1,7 @@
 import Logging
 
 /// How much is logged, from the most to the least talkative. The raw values are what configuration accepts.
-public enum LogLevel: String, Sendable, CaseIterable {
+package enum LogLevel: String, Sendable, CaseIterable {
     case trace
     case debug
     case info

@@ -1,26 +1,26 @@
 /// The metrics of what a daemon does for the database from time to time.
-public struct MaintenanceMetrics: Sendable {
+package struct MaintenanceMetrics: Sendable {
     /// `task`
-    public static let tasks = ["partitions", "retention", "sessions", "erasure"]
+    package static let tasks = ["partitions", "retention", "sessions", "erasure"]
 
     /// `result`: `elsewhere` when another daemon was at it.
-    public static let results = ["done", "failed", "elsewhere"]
+    package static let results = ["done", "failed", "elsewhere"]
 
     /// `item`
-    public static let items = [
+    package static let items = [
         "partitions-created", "partitions-dropped", "dead-letters-deleted", "sessions-deleted", "accounts-erased",
         "tokens-erased", "dead-letters-erased",
     ]
 
     /// By task and result: attempts to bring a task to its end.
-    public let runs: CounterFamily
+    package let runs: CounterFamily
     /// By item: what this process created, dropped, deleted or erased.
-    public let effects: CounterFamily
+    package let effects: CounterFamily
     /// By task: when some daemon last brought it to its end, in seconds since 1970.
-    public let finishedAt: GaugeFamily
+    package let finishedAt: GaugeFamily
 
     /// Registers them.
-    public init(registry: MetricsRegistry) {
+    package init(registry: MetricsRegistry) {
         runs = registry.counters(
             "siwad_maintenance_runs_total",
             "Attempts to bring a task of maintenance to its end.",

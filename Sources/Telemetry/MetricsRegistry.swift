@@ -1,7 +1,7 @@
 import Synchronization
 
 /// Every metric of the process, made once at the start and rendered at each scrape.
-public final class MetricsRegistry: Sendable {
+package final class MetricsRegistry: Sendable {
     private struct Family: Sendable {
         let name: String
         let help: String
@@ -12,17 +12,17 @@ public final class MetricsRegistry: Sendable {
     private let families = Mutex<[Family]>([])
 
     /// A registry without metrics.
-    public init() {}
+    package init() {}
 
     /// A counter without labels.
-    public func counter(_ name: String, _ help: String) -> Counter {
+    package func counter(_ name: String, _ help: String) -> Counter {
         let counter = Counter()
         add(name, help, .counter) { $1.sample($0, [], Double(counter.value)) }
         return counter
     }
 
     /// Counters by label values.
-    public func counters(_ name: String, _ help: String, _ labels: LabelSet...) -> CounterFamily {
+    package func counters(_ name: String, _ help: String, _ labels: LabelSet...) -> CounterFamily {
         let family = CounterFamily(labels)
         add(name, help, .counter) { name, text in
             for sample in family.samples {
@@ -33,14 +33,14 @@ public final class MetricsRegistry: Sendable {
     }
 
     /// A gauge without labels. One that starts as not a number is exported once it is set.
-    public func gauge(_ name: String, _ help: String, initially value: Double = 0) -> Gauge {
+    package func gauge(_ name: String, _ help: String, initially value: Double = 0) -> Gauge {
         let gauge = Gauge(value)
         computed(name, help) { gauge.value }
         return gauge
     }
 
     /// Gauges by label values. Those that start as not a number are exported once they are set.
-    public func gauges(_ name: String, _ help: String, initially value: Double = 0, _ labels: LabelSet...)
+    package func gauges(_ name: String, _ help: String, initially value: Double = 0, _ labels: LabelSet...)
         -> GaugeFamily
     {
         let family = GaugeFamily(labels, initially: value)
@@ -53,7 +53,7 @@ public final class MetricsRegistry: Sendable {
     }
 
     /// Gauges by the values of a label that may become more; each is exported once it is set.
-    public func growingGauges(_ name: String, _ help: String, _ labels: LabelSet) -> GrowingGaugeFamily {
+    package func growingGauges(_ name: String, _ help: String, _ labels: LabelSet) -> GrowingGaugeFamily {
         let family = GrowingGaugeFamily(labels)
         add(name, help, .gauge) { name, text in
             for sample in family.samples {
@@ -64,7 +64,7 @@ public final class MetricsRegistry: Sendable {
     }
 
     /// A gauge whose value is computed at each scrape; not a number exports nothing.
-    public func computed(_ name: String, _ help: String, _ value: @escaping @Sendable () -> Double) {
+    package func computed(_ name: String, _ help: String, _ value: @escaping @Sendable () -> Double) {
         add(name, help, .gauge) { name, text in
             let value = value()
             if !value.isNaN {
@@ -74,19 +74,19 @@ public final class MetricsRegistry: Sendable {
     }
 
     /// A gauge that is always 1 and only carries labels.
-    public func constant(_ name: String, _ help: String, _ labels: (name: String, value: String)...) {
+    package func constant(_ name: String, _ help: String, _ labels: (name: String, value: String)...) {
         add(name, help, .gauge) { $1.sample($0, labels, 1) }
     }
 
     /// A histogram with these upper bounds in the exported unit.
-    public func histogram(_ name: String, _ help: String, unit: Histogram.Unit, bounds: [Double]) -> Histogram {
+    package func histogram(_ name: String, _ help: String, unit: Histogram.Unit, bounds: [Double]) -> Histogram {
         let histogram = Histogram(unit: unit, bounds: bounds)
         add(name, help, .histogram) { $1.histogram($0, histogram) }
         return histogram
     }
 
     /// The text of a scrape: Prometheus exposition format 0.0.4, with `process_*` of this process at the end.
-    public func prometheusText() -> String {
+    package func prometheusText() -> String {
         var text = PrometheusText()
         for family in families.withLock({ $0 }) {
             text.begin(family.name, family.help, family.type)

@@ -1,61 +1,61 @@
 /// The metrics that siwad promises to dashboards, each where the part that knows it can count.
-public struct SiwadMetrics: Sendable {
+package struct SiwadMetrics: Sendable {
     /// Where they are registered.
-    public let registry: MetricsRegistry
+    package let registry: MetricsRegistry
 
     /// By event type and outcome. Counted once the outcome is durable.
-    public let notifications: CounterFamily
+    package let notifications: CounterFamily
     /// By reason: requests that were refused and left nothing behind. Counted by the HTTP endpoint.
-    public let rejections: CounterFamily
+    package let rejections: CounterFamily
     /// By reason: requests answered 503. Counted by the HTTP endpoint.
-    public let unavailable: CounterFamily
+    package let unavailable: CounterFamily
     /// By reason: dead letters that are open.
-    public let deadLetters: GaugeFamily
+    package let deadLetters: GaugeFamily
     /// From the head of a request to its answer.
-    public let requestDuration: Histogram
+    package let requestDuration: Histogram
     /// From the first statement of a batch to the return of its commit.
-    public let commitDuration: Histogram
+    package let commitDuration: Histogram
     /// Notifications in one transaction.
-    public let batchSize: Histogram
+    package let batchSize: Histogram
     /// From `event_time` to the commit.
-    public let eventLag: Histogram
+    package let eventLag: Histogram
     /// Notifications that wait for a transaction.
-    public let queueDepth: FollowedGauge
+    package let queueDepth: FollowedGauge
     /// Size of the spool.
-    public let spoolBytes: FollowedGauge
+    package let spoolBytes: FollowedGauge
     /// Notifications and dead letters that were acknowledged from the spool.
-    public let spooled: Counter
+    package let spooled: Counter
     /// By reason: files in the spool directory that were given another name.
-    public let spoolFilesSetAside: CounterFamily
+    package let spoolFilesSetAside: CounterFamily
     /// Files in the spool directory that are not read because others could have written them.
-    public let spoolFilesUntrusted: Gauge
+    package let spoolFilesUntrusted: Gauge
     /// Notifications from the spool that were applied although their key is not known any more.
-    public let spoolUnverified: Counter
+    package let spoolUnverified: Counter
     /// When Apple's key set was last fetched, in seconds since 1970; exported as its age.
-    public let keysFetchedAt: Gauge
+    package let keysFetchedAt: Gauge
     /// By result: attempts to fetch Apple's key set.
-    public let keyFetches: CounterFamily
+    package let keyFetches: CounterFamily
     /// By app: when the last notification was made durable, in seconds since 1970. Apps that are configured later have to
     /// be admitted.
-    public let lastNotification: GrowingGaugeFamily
+    package let lastNotification: GrowingGaugeFamily
     /// By reason: sessions that ended with the notifications that this process stored. What an application or an
     /// operator ends is a statement in the database that it never sees.
-    public let sessionsEnded: CounterFamily
+    package let sessionsEnded: CounterFamily
     /// 1 while PostgreSQL answers.
-    public let databaseUp: Gauge
+    package let databaseUp: Gauge
     /// Open connections of the notification endpoint.
-    public let connections: Gauge
+    package let connections: Gauge
     /// Connections that were closed to make room for others.
-    public let evictedConnections: Counter
+    package let evictedConnections: Counter
     /// When the certificate of the notification endpoint expires, in seconds since 1970.
-    public let certificateExpiry: Gauge
+    package let certificateExpiry: Gauge
 
     /// Registers every metric.
     ///
     /// - Parameters:
     ///   - version: of this build.
     ///   - appIDs: the primary App IDs of the configuration.
-    public init(version: String, appIDs: [String], registry: MetricsRegistry = MetricsRegistry()) {
+    package init(version: String, appIDs: [String], registry: MetricsRegistry = MetricsRegistry()) {
         self.registry = registry
         notifications = registry.counters(
             "siwad_notifications_total",

@@ -1,28 +1,28 @@
 /// Why a command ends without having done its work: one line for standard error, and the exit code.
-public struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertible {
+package struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertible {
     /// The exit code.
-    public let status: CommandStatus
+    package let status: CommandStatus
     /// The cause, then the next step, in one line without a full stop; empty if everything is said already.
-    public let message: String
+    package let message: String
     /// What ``message`` ends with; nil: it names no step, or by the last colon only.
-    public let nextStep: String?
+    package let nextStep: String?
 
     /// A failure with this message.
-    public init(_ status: CommandStatus, _ message: String) {
+    package init(_ status: CommandStatus, _ message: String) {
         self.status = status
         self.message = message
         self.nextStep = nil
     }
 
     /// A failure of this cause, which may hold colons of its own.
-    public init(_ status: CommandStatus, cause: String, nextStep: String) {
+    package init(_ status: CommandStatus, cause: String, nextStep: String) {
         self.status = status
         self.message = "\(cause): \(nextStep)"
         self.nextStep = nextStep
     }
 
     /// A failure with a line whose next step, if any, follows the last semicolon.
-    public init(_ status: CommandStatus, line: String) {
+    package init(_ status: CommandStatus, line: String) {
         self.status = status
         self.message = line
         let parts = line.split(separator: "; ")
@@ -30,7 +30,7 @@ public struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertibl
     }
 
     /// The message in two: what happened, and what to do about it; nil where it can't be told apart.
-    public var parts: (cause: String, nextStep: String)? {
+    package var parts: (cause: String, nextStep: String)? {
         if let nextStep { return (String(message.dropLast(nextStep.count + 2)), nextStep) }
         let parts = message.split(separator: ": ")
         guard parts.count > 1, let last = parts.last else { return nil }
@@ -38,12 +38,12 @@ public struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertibl
     }
 
     /// A failure whose output has said everything.
-    public init(silent status: CommandStatus) {
+    package init(silent status: CommandStatus) {
         self.init(status, "")
     }
 
     /// The line, its line breaks and control characters made visible.
-    public var description: String {
+    package var description: String {
         VisibleText.visible(message)
     }
 }

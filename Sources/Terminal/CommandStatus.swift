@@ -1,5 +1,5 @@
 /// The exit codes of siwad; the numbers from 64 on are those of sysexits(3).
-public enum CommandStatus: Int32, Sendable {
+package enum CommandStatus: Int32, Sendable {
     /// Everything was done.
     case done = 0
     /// It failed.

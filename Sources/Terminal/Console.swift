@@ -2,28 +2,28 @@ import Glibc
 import Synchronization
 
 /// Why standard output could not take what was printed.
-public struct OutputError: Error, Sendable, Equatable {
+package struct OutputError: Error, Sendable, Equatable {
     /// `No space left on device`, …
-    public let cause: String
+    package let cause: String
 
     /// An error of this cause.
-    public init(_ cause: String) {
+    package init(_ cause: String) {
         self.cause = cause
     }
 }
 
 /// The standard streams of a command.
-public struct Console: Sendable {
+package struct Console: Sendable {
     /// What standard output can show.
-    public let style: OutputStyle
+    package let style: OutputStyle
     /// What standard error can show.
-    public let errorStyle: OutputStyle
+    package let errorStyle: OutputStyle
     private let writeOutput: @Sendable (String) throws(OutputError) -> Void
     private let writeError: @Sendable (String) -> Void
     private let lost = LostOutput()
 
     /// A console that writes through these closures, for tests.
-    public init(
+    package init(
         style: OutputStyle,
         errorStyle: OutputStyle = .plain,
         output: @escaping @Sendable (String) throws(OutputError) -> Void,
@@ -36,7 +36,7 @@ public struct Console: Sendable {
     }
 
     /// The console of this process.
-    public static func standard(environment: [String: String]) -> Console {
+    package static func standard(environment: [String: String]) -> Console {
         Console(
             style: .ofStandardOutput(environment: environment),
             errorStyle: .ofStandardError(environment: environment),
@@ -48,35 +48,35 @@ public struct Console: Sendable {
 
     /// Why something that was printed did not arrive; nil if everything did. Work goes on without it, because what changes
     /// the database must not end halfway for want of a reader: the command's end asks.
-    public var outputError: OutputError? { lost.error }
+    package var outputError: OutputError? { lost.error }
 
     /// Prints a line.
-    public func print(_ line: String = "") {
+    package func print(_ line: String = "") {
         write(line + "\n")
     }
 
     /// Prints lines in one go.
-    public func print(lines: [String]) {
+    package func print(lines: [String]) {
         guard !lines.isEmpty else { return }
         write(lines.joined(separator: "\n") + "\n")
     }
 
     /// Prints a line to standard error: what is not the output of the command.
-    public func note(_ line: String) {
+    package func note(_ line: String) {
         writeError(line + "\n")
     }
 
     /// Prints a failure as every command does: `siwad: cause: next step`.
-    public func report(_ failure: CommandFailure) {
+    package func report(_ failure: CommandFailure) {
         guard !failure.message.isEmpty else { return }
         writeError(errorStyle.painted("siwad:", .red) + " \(failure)\n")
     }
 
     /// How wide a progress bar on standard error may be; nil: none can be drawn there.
-    public var barWidth: Int? { errorStyle.redrawsLines ? errorStyle.width : nil }
+    package var barWidth: Int? { errorStyle.redrawsLines ? errorStyle.width : nil }
 
     /// Redraws the line of a progress bar on standard error.
-    public func redraw(_ line: String) {
+    package func redraw(_ line: String) {
         writeError("\r\u{1b}[2K" + line)
     }
 

@@ -1,5 +1,5 @@
 /// A JSON value to print, its members in the order in which they were given.
-public indirect enum JSONText: Sendable, Equatable, ExpressibleByStringLiteral, ExpressibleByBooleanLiteral,
+package indirect enum JSONText: Sendable, Equatable, ExpressibleByStringLiteral, ExpressibleByBooleanLiteral,
     ExpressibleByIntegerLiteral, ExpressibleByNilLiteral
 {
     case string(String)
@@ -10,43 +10,43 @@ public indirect enum JSONText: Sendable, Equatable, ExpressibleByStringLiteral, 
     case object([Member])
 
     /// A member of an object.
-    public struct Member: Sendable, Equatable {
+    package struct Member: Sendable, Equatable {
         /// Its name.
-        public let name: String
+        package let name: String
         /// Its value.
-        public let value: JSONText
+        package let value: JSONText
 
         /// A member of this name.
-        public init(_ name: String, _ value: JSONText) {
+        package init(_ name: String, _ value: JSONText) {
             self.name = name
             self.value = value
         }
     }
 
     /// A string.
-    public init(stringLiteral value: String) { self = .string(value) }
+    package init(stringLiteral value: String) { self = .string(value) }
 
     /// A truth value.
-    public init(booleanLiteral value: Bool) { self = .bool(value) }
+    package init(booleanLiteral value: Bool) { self = .bool(value) }
 
     /// A whole number.
-    public init(integerLiteral value: Int64) { self = .integer(value) }
+    package init(integerLiteral value: Int64) { self = .integer(value) }
 
     /// Nothing.
-    public init(nilLiteral: ()) { self = .null }
+    package init(nilLiteral: ()) { self = .null }
 
     /// A string, or null.
-    public init(_ text: String?) { self = text.map { .string($0) } ?? .null }
+    package init(_ text: String?) { self = text.map { .string($0) } ?? .null }
 
     /// A truth value, or null.
-    public init(_ value: Bool?) { self = value.map { .bool($0) } ?? .null }
+    package init(_ value: Bool?) { self = value.map { .bool($0) } ?? .null }
 
     /// A whole number, or null.
-    public init(_ value: Int64?) { self = value.map { .integer($0) } ?? .null }
+    package init(_ value: Int64?) { self = value.map { .integer($0) } ?? .null }
 
     /// The text on one line (RFC 8259). What can't be seen, or changes how other characters are seen, is escaped: control
     /// and format characters, of which some turn the direction of writing.
-    public var line: String {
+    package var line: String {
         var text = ""
         write(to: &text)
         return text

@@ -1,19 +1,19 @@
 import Glibc
 
 /// What a stream can show: a terminal of some width, with or without colour, or a pipe.
-public struct OutputStyle: Sendable, Equatable {
+package struct OutputStyle: Sendable, Equatable {
     /// Columns to fit into; nil for a pipe or file, where nothing is cut.
-    public var width: Int?
+    package var width: Int?
     /// Whether escape sequences for colour are written.
-    public var usesColor: Bool
+    package var usesColor: Bool
     /// Whether a line can be drawn anew in its place.
-    public var redrawsLines: Bool
+    package var redrawsLines: Bool
 
     /// A pipe or a file: plain and never cut.
-    public static let plain = OutputStyle(width: nil, usesColor: false)
+    package static let plain = OutputStyle(width: nil, usesColor: false)
 
     /// A style of this width and colour; a terminal redraws lines unless said otherwise.
-    public init(width: Int?, usesColor: Bool, redrawsLines: Bool = true) {
+    package init(width: Int?, usesColor: Bool, redrawsLines: Bool = true) {
         self.width = width
         self.usesColor = usesColor
         self.redrawsLines = width != nil && redrawsLines
@@ -23,7 +23,7 @@ public struct OutputStyle: Sendable, Equatable {
     ///
     /// Colour is for terminals only, never with `NO_COLOR` (https://no-color.org) or `TERM=dumb`; nor does such a terminal
     /// redraw lines. The width is the terminal's own, else `COLUMNS`, else 80.
-    public init(isTerminal: Bool, terminalColumns: Int?, environment: [String: String]) {
+    package init(isTerminal: Bool, terminalColumns: Int?, environment: [String: String]) {
         guard isTerminal else {
             self = .plain
             return
@@ -35,12 +35,12 @@ public struct OutputStyle: Sendable, Equatable {
     }
 
     /// The style of standard output.
-    public static func ofStandardOutput(environment: [String: String]) -> OutputStyle {
+    package static func ofStandardOutput(environment: [String: String]) -> OutputStyle {
         OutputStyle(of: STDOUT_FILENO, environment: environment)
     }
 
     /// The style of standard error.
-    public static func ofStandardError(environment: [String: String]) -> OutputStyle {
+    package static func ofStandardError(environment: [String: String]) -> OutputStyle {
         OutputStyle(of: STDERR_FILENO, environment: environment)
     }
 
@@ -55,13 +55,13 @@ public struct OutputStyle: Sendable, Equatable {
     }
 
     /// The text in a colour, if this style has any.
-    public func painted(_ text: String, _ color: Color) -> String {
+    package func painted(_ text: String, _ color: Color) -> String {
         usesColor && !text.isEmpty ? "\u{1b}[\(color.rawValue)m\(text)\u{1b}[0m" : text
     }
 }
 
 /// The few colours in use, as SGR parameters.
-public enum Color: Int, Sendable {
+package enum Color: Int, Sendable {
     /// Headings.
     case bold = 1
     /// What matters less.

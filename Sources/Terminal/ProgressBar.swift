@@ -1,5 +1,5 @@
 /// The state of a progress bar: says what to draw and when, draws nothing itself.
-public struct ProgressBar: Sendable {
+package struct ProgressBar: Sendable {
     private let title: String
     private let total: Int
     private var lastDrawn: Duration?
@@ -7,13 +7,13 @@ public struct ProgressBar: Sendable {
     private static let interval = Duration.milliseconds(100)
 
     /// A bar of so many items.
-    public init(title: String, total: Int) {
+    package init(title: String, total: Int) {
         self.title = title
         self.total = max(total, 0)
     }
 
     /// So many items are done, so long after the start: the line to draw, or nil if it is too early for another.
-    public mutating func advanced(to done: Int, after elapsed: Duration, width: Int) -> String? {
+    package mutating func advanced(to done: Int, after elapsed: Duration, width: Int) -> String? {
         if let lastDrawn, elapsed - lastDrawn < Self.interval, done < total { return nil }
         lastDrawn = elapsed
         let share = total == 0 ? 1 : min(1, Double(done) / Double(total))

@@ -1,9 +1,9 @@
 /// Rows in aligned columns that fit a terminal, or whole in a pipe.
-public struct Table: Sendable {
+package struct Table: Sendable {
     /// How a column behaves.
-    public struct Column: Sendable {
+    package struct Column: Sendable {
         /// What happens to a value that is wider than its column.
-        public enum Cut: Sendable {
+        package enum Cut: Sendable {
             /// Never cut.
             case never
             /// The end goes.
@@ -20,7 +20,7 @@ public struct Table: Sendable {
         let minimumWidth: Int
 
         /// A column; `minimumWidth` is what it keeps when the terminal is narrow.
-        public init(_ title: String, isRightAligned: Bool = false, cut: Cut = .never, minimumWidth: Int = 8) {
+        package init(_ title: String, isRightAligned: Bool = false, cut: Cut = .never, minimumWidth: Int = 8) {
             self.title = title
             self.isRightAligned = isRightAligned
             self.cut = cut
@@ -29,19 +29,19 @@ public struct Table: Sendable {
     }
 
     /// A value with the colour that its meaning has.
-    public struct Cell: Sendable, ExpressibleByStringLiteral, ExpressibleByStringInterpolation {
+    package struct Cell: Sendable, ExpressibleByStringLiteral, ExpressibleByStringInterpolation {
         let text: String
         let color: Color?
 
         /// A cell of a value from outside, made fit for a terminal; nothing is shown as `-`.
-        public init(_ text: String?, color: Color? = nil) {
+        package init(_ text: String?, color: Color? = nil) {
             let visible = VisibleText.visible(text ?? "")
             self.text = visible.isEmpty ? "-" : visible
             self.color = color
         }
 
         /// A cell of a literal.
-        public init(stringLiteral value: String) {
+        package init(stringLiteral value: String) {
             self.init(value)
         }
     }
@@ -53,21 +53,21 @@ public struct Table: Sendable {
     private var rows: [[Cell]] = []
 
     /// An empty table.
-    public init(_ columns: [Column]) {
+    package init(_ columns: [Column]) {
         self.columns = columns
     }
 
     /// Whether it has no rows.
-    public var isEmpty: Bool { rows.isEmpty }
+    package var isEmpty: Bool { rows.isEmpty }
 
     /// Adds a row, a cell for each column; what is missing is shown as `-`.
-    public mutating func append(_ cells: [Cell]) {
+    package mutating func append(_ cells: [Cell]) {
         let missing = max(0, columns.count - cells.count)
         rows.append(Array(cells.prefix(columns.count)) + Array(repeating: Cell(nil), count: missing))
     }
 
     /// The header and the rows, a line each; indented by `indentation` spaces.
-    public func lines(style: OutputStyle, indentation: Int = 0) -> [String] {
+    package func lines(style: OutputStyle, indentation: Int = 0) -> [String] {
         let widths = widths(fitting: style.width.map { $0 - indentation })
         let margin = String(repeating: " ", count: indentation)
         let header = line(columns.map { Cell($0.title, color: .bold) }, widths: widths, style: style)

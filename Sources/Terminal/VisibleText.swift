@@ -1,7 +1,7 @@
 /// Text from outside made fit for a terminal: no control character gets through, and its width is known.
-public enum VisibleText {
+package enum VisibleText {
     /// The text with control and format characters as `\u{1b}`, so that no value can move the cursor or hide another.
-    public static func visible(_ text: String) -> String {
+    package static func visible(_ text: String) -> String {
         guard text.unicodeScalars.contains(where: isHidden) else { return text }
         var result = ""
         for scalar in text.unicodeScalars {
@@ -15,26 +15,26 @@ public enum VisibleText {
     }
 
     /// How many columns the text takes.
-    public static func width(_ text: String) -> Int {
+    package static func width(_ text: String) -> Int {
         if text.utf8.allSatisfy({ $0 < 0x80 }) { return text.utf8.count }
         return text.reduce(0) { $0 + width($1) }
     }
 
     /// The text in at most `limit` columns, what is missing at its end marked with `…`.
-    public static func cutAtEnd(_ text: String, to limit: Int) -> String {
+    package static func cutAtEnd(_ text: String, to limit: Int) -> String {
         guard width(text) > limit else { return text }
         guard limit > 1 else { return limit == 1 ? "…" : "" }
         return String(prefix(of: text, columns: limit - 1)) + "…"
     }
 
     /// The text in at most `limit` columns, what is missing at its start marked with `…`.
-    public static func cutAtStart(_ text: String, to limit: Int) -> String {
+    package static func cutAtStart(_ text: String, to limit: Int) -> String {
         String(cutAtEnd(String(text.reversed()), to: limit).reversed())
     }
 
     /// The text in at most `limit` columns, what is missing in its middle marked with `…`: for ids, whose ends tell
     /// them apart.
-    public static func cutInMiddle(_ text: String, to limit: Int) -> String {
+    package static func cutInMiddle(_ text: String, to limit: Int) -> String {
         guard width(text) > limit else { return text }
         guard limit > 2 else { return cutAtEnd(text, to: limit) }
         let tail = (limit - 1) / 2
@@ -43,7 +43,7 @@ public enum VisibleText {
     }
 
     /// The text in lines of at most `limit` columns, broken at blanks; nil: in one line. Made visible first.
-    public static func wrapped(_ text: String, to limit: Int?) -> [String] {
+    package static func wrapped(_ text: String, to limit: Int?) -> [String] {
         let text = visible(text)
         guard let limit, width(text) > limit else { return [text] }
         var lines: [String] = []

@@ -1,4 +1,4 @@
-import AppleNotifications
+import AppleTokens
 import AppleSimulator
 import FoundationEssentials
 import JOSE

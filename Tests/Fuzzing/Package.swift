@@ -7,32 +7,56 @@ let house: [SwiftSetting] = [
     .enableUpcomingFeature("ExistentialAny"),
     .enableUpcomingFeature("InternalImportsByDefault"),
     .enableUpcomingFeature("MemberImportVisibility"),
+    .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
     .treatAllWarnings(as: .error),
 ]
 
-/// Fuzzing is a package of its own: everything in it is compiled with the instrumentation of libFuzzer and
-/// AddressSanitizer, and nothing of it belongs into a build of siwad. `deploy/fuzz` builds and runs it.
+/// A target of siwad, compiled with the instrumentation. `siwad` is a link to the folder `Sources`, because a package
+/// can't have sources outside its own folder.
+func target(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target {
+    .target(name: name, dependencies: dependencies, path: "Sources/siwad/\(name)", swiftSettings: house)
+}
+
+/// Fuzzing is a package of its own, because everything in it is compiled with the instrumentation of libFuzzer and
+/// AddressSanitizer. `deploy/fuzz` builds and runs it.
 let package = Package(
     name: "fuzzing",
     platforms: [.macOS(.v26)],
     dependencies: [
-        .package(name: "siwad", path: "../.."),
-        .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-log", exact: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-nio", exact: "2.101.2"),
     ],
     targets: [
         .target(name: "CLibFuzzer"),
-        // The connections of siwad's NotificationServer without what accepts them, which would bring TLS and a web
-        // framework along to be compiled. A link, since sources outside of a package can't be part of it.
+        .systemLibrary(name: "CLibPQ", path: "Sources/siwad/CLibPQ", pkgConfig: "libpq"),
+        .systemLibrary(name: "COpenSSL", path: "Sources/siwad/COpenSSL", pkgConfig: "libcrypto"),
+        .systemLibrary(name: "CRename", path: "Sources/siwad/CRename"),
+        target("Postgres", ["CLibPQ"]),
+        target("JOSE", ["COpenSSL"]),
+        target("AppleTokens", ["JOSE"]),
+        target("Telemetry", [.product(name: "Logging", package: "swift-log")]),
+        .target(
+            name: "Schema",
+            dependencies: ["Postgres"],
+            resources: [.embedInCode("Migrations"), .embedInCode("catalog.txt")],
+            swiftSettings: house
+        ),
+        target("AccountStore", ["AppleTokens", "Postgres", "Schema"]),
+        target("Spool", ["CRename", "JOSE"]),
+        target("Ingest", ["AccountStore", "AppleTokens", "JOSE", "Postgres", "Spool", "Telemetry"]),
+        // The connections of NotificationServer without the listening part, which would add TLS and a web framework to
+        // the build.
         .target(
             name: "HTTPConnection",
             dependencies: [
-                .product(name: "AppleNotifications", package: "siwad"),
-                .product(name: "Intake", package: "siwad"),
+                "AppleTokens",
+                "Ingest",
+                "Telemetry",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "NIOTLS", package: "swift-nio"),
-                .product(name: "Telemetry", package: "siwad"),
             ],
+            path: "Sources/siwad/NotificationServer",
             sources: [
                 "ByteGate.swift",
                 "ConnectionExchange.swift",
@@ -51,22 +75,22 @@ let package = Package(
                 "ServerLimits.swift",
                 "TicketTable.swift",
             ],
-            swiftSettings: house + [.enableUpcomingFeature("NonisolatedNonsendingByDefault")]
+            swiftSettings: house
         ),
         .executableTarget(
             name: "Fuzz",
             dependencies: [
+                "AppleTokens",
                 "CLibFuzzer",
                 "HTTPConnection",
-                .product(name: "AppleNotifications", package: "siwad"),
-                .product(name: "Intake", package: "siwad"),
-                .product(name: "JOSE", package: "siwad"),
+                "Ingest",
+                "JOSE",
+                "Spool",
+                "Telemetry",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOEmbedded", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "NIOTLS", package: "swift-nio"),
-                .product(name: "Spool", package: "siwad"),
-                .product(name: "Telemetry", package: "siwad"),
             ],
             swiftSettings: house
         ),

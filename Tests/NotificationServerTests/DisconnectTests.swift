@@ -1,4 +1,4 @@
-import Intake
+import Ingest
 import Testing
 
 @Suite("Clients that go early, and servers that end", .timeLimit(.minutes(5)))

@@ -1,5 +1,5 @@
-import AppleNotifications
-import Intake
+import AppleTokens
+import Ingest
 import Telemetry
 import Testing
 

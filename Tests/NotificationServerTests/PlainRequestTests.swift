@@ -1,4 +1,4 @@
-import Intake
+import Ingest
 import NIOCore
 import NIOEmbedded
 import NIOHTTP1

@@ -1,4 +1,4 @@
-import Intake
+import Ingest
 import Logging
 import NIOCore
 import NIOSSL

@@ -1,12 +1,12 @@
-public import AccountStore
-public import AppleNotifications
+package import AccountStore
+package import AppleTokens
 import Postgres
 import Schema
-public import TestSupport
+package import TestSupport
 
 extension DatabaseTemplate {
     /// Two teams, the first with two app groups, one of which has a Services ID.
-    public static let siwaAudiences: AudienceMap = {
+    package static let siwaAudiences: AudienceMap = {
         do {
             return try AudienceMap(
                 parsing:
@@ -18,7 +18,7 @@ extension DatabaseTemplate {
     }()
 
     /// Migrated, with the clients of ``siwaAudiences``.
-    public static let siwa = DatabaseTemplate("siwa") { settings in
+    package static let siwa = DatabaseTemplate("siwa") { settings in
         let connection = try await PostgresConnection.connect(settings)
         try await Migrator(Schema.migrations, schema: Schema.name).up(on: connection)
         try await connection.withSession { session throws(PostgresError) in
@@ -30,7 +30,7 @@ extension DatabaseTemplate {
 
 extension ReceivedNotification {
     /// A notification as verification would pass it on; the token is a stand-in.
-    public static func sample(
+    package static func sample(
         _ type: String,
         sub: String,
         at time: WallTime,

@@ -1,15 +1,15 @@
-public import AccountStore
-public import AppleNotifications
-public import Postgres
+package import AccountStore
+package import AppleTokens
+package import Postgres
 
 extension Fact {
     /// When it happened, in a history that begins at `start`.
-    public func time(since start: WallTime) -> WallTime {
+    package func time(since start: WallTime) -> WallTime {
         start + .seconds(60 * minute)
     }
 
     /// What Apple calls it; an application's fact has no such name.
-    public var appleType: String {
+    package var appleType: String {
         switch what {
         case .emailDisabled: "email-disabled"
         case .emailEnabled: "email-enabled"
@@ -21,7 +21,7 @@ extension Fact {
     }
 
     /// The address that comes with it.
-    public var email: String? {
+    package var email: String? {
         switch what {
         case .emailDisabled(let email, _), .emailEnabled(let email, _), .signedIn(let email, _): email
         case .consentRevoked, .accountDeleted, .sessionOpened: nil
@@ -29,7 +29,7 @@ extension Fact {
     }
 
     /// Whether that address is said to be private.
-    public var emailIsPrivate: Bool? {
+    package var emailIsPrivate: Bool? {
         switch what {
         case .emailDisabled(_, let isPrivate), .emailEnabled(_, let isPrivate), .signedIn(_, let isPrivate): isPrivate
         case .consentRevoked, .accountDeleted, .sessionOpened: nil
@@ -37,7 +37,7 @@ extension Fact {
     }
 
     /// The verified notification that tells of it, in a telling whose people and identifiers have this prefix.
-    public func notification(prefix: String, since start: WallTime) -> ReceivedNotification {
+    package func notification(prefix: String, since start: WallTime) -> ReceivedNotification {
         .sample(
             appleType,
             sub: prefix + sub,
@@ -51,7 +51,7 @@ extension Fact {
     }
 
     /// Tells a fact of the application's to the database, as the application does.
-    public func tell(prefix: String, since start: WallTime, in session: borrowing Session) throws(PostgresError) {
+    package func tell(prefix: String, since start: WallTime, in session: borrowing Session) throws(PostgresError) {
         let subject = Subject(prefix + sub)
         switch what {
         case .signedIn(let email, let isPrivate):

@@ -1,7 +1,7 @@
 /// Something that happened to a person, whenever and however often we hear of it.
-public struct Fact: Equatable, Sendable {
+package struct Fact: Equatable, Sendable {
     /// What happened.
-    public enum What: Equatable, Sendable {
+    package enum What: Equatable, Sendable {
         /// Told by the application.
         case signedIn(email: String?, isPrivate: Bool?)
         /// The person signs in and a session is opened; told by the application. The session's name.
@@ -17,20 +17,20 @@ public struct Fact: Equatable, Sendable {
     }
 
     /// The developer team.
-    public let team: String
+    package let team: String
     /// The app group.
-    public let app: String
+    package let app: String
     /// The person, by a name that is the same in every telling of the history.
-    public let sub: String
+    package let sub: String
     /// When, in minutes after the beginning of the history.
-    public let minute: Int
+    package let minute: Int
     /// What happened.
-    public let what: What
+    package let what: What
     /// Names the notification or session; the same in every telling of the history.
-    public let name: String
+    package let name: String
 
     /// Whether Apple tells of it; else the application does.
-    public var isNotification: Bool {
+    package var isNotification: Bool {
         switch what {
         case .signedIn, .sessionOpened: false
         case .emailDisabled, .emailEnabled, .consentRevoked, .accountDeleted: true
@@ -39,17 +39,17 @@ public struct Fact: Equatable, Sendable {
 }
 
 /// A set of facts about a few people in a few apps and teams, with times so few that ties are common.
-public struct History: Sendable {
+package struct History: Sendable {
     private static let apps = [
         ("AAAAAAAAAA", "com.example.one"), ("AAAAAAAAAA", "com.example.two"), ("BBBBBBBBBB", "com.example.other"),
     ]
     private static let emails = ["a@privaterelay.appleid.com", "b@private.icloud.com", "c@example.com"]
 
     /// In no order.
-    public let facts: [Fact]
+    package let facts: [Fact]
 
     /// A random history.
-    public init(using generator: inout SeededGenerator) {
+    package init(using generator: inout SeededGenerator) {
         let people = Int.random(in: 1...2, using: &generator)
         let mayDelete = Int.random(in: 0..<3, using: &generator) == 0
         var facts: [Fact] = []
@@ -83,7 +83,7 @@ public struct History: Sendable {
     }
 
     /// The facts in another order, some of them more than once.
-    public func telling(using generator: inout SeededGenerator) -> [Fact] {
+    package func telling(using generator: inout SeededGenerator) -> [Fact] {
         let repeated = facts.filter { _ in Int.random(in: 0..<4, using: &generator) == 0 }
         return (facts + repeated).shuffled(using: &generator)
     }

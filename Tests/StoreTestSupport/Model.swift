@@ -1,6 +1,6 @@
 /// What the facts of one history must come to, worked out the long way: the events are put into the order in which they
 /// happened and lived through one by one. Shares no idea with the registers of the database.
-public struct Model {
+package struct Model {
     struct Person: Hashable {
         let team: String
         let sub: String
@@ -39,7 +39,7 @@ public struct Model {
     private(set) var onlySignedIn: Set<Consent> = []
 
     /// Lives through these facts.
-    public init(_ facts: [Fact]) {
+    package init(_ facts: [Fact]) {
         let told = Set(facts.filter(\.isNotification).map(Self.consent))
         onlySignedIn = Set(facts.map(Self.consent)).subtracting(told)
         for fact in facts {

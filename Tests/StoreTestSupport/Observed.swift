@@ -1,20 +1,20 @@
 import AccountStore
-public import AppleNotifications
-public import Postgres
+package import AppleTokens
+package import Postgres
 
 /// What the database says about the people of one telling, in the words of the model.
-public struct Observed {
+package struct Observed {
     private let start: WallTime
     private var states: [Model.Consent: AccountState] = [:]
     private var sessions: [String: AccountSession] = [:]
 
     /// Nothing, of a telling that begins at `start`.
-    public init(since start: WallTime) {
+    package init(since start: WallTime) {
         self.start = start
     }
 
     /// Everything in the database, by the prefix of its telling; all of them begin at `start`.
-    public static func all(
+    package static func all(
         since start: WallTime,
         on connection: PostgresConnection
     ) async throws -> [String: Observed] {
@@ -40,7 +40,7 @@ public struct Observed {
     }
 
     /// What differs from the model; empty when nothing does.
-    public func differences(from model: Model) -> [String] {
+    package func differences(from model: Model) -> [String] {
         var differences: [String] = []
         for (consent, expected) in model.consents {
             guard let state = states[consent] else {

@@ -7,11 +7,11 @@ import Subprocess
 #endif
 
 /// Other programs that tests need: they end with the test process at the latest, however that ends.
-public enum Companion {
+package enum Companion {
     /// Runs a program for as long as `body` runs.
     ///
     /// - Parameter log: the file that gets what it prints.
-    public static func with<R: Sendable>(
+    package static func with<R: Sendable>(
         _ arguments: [String],
         log: String = "/dev/null",
         _ body: () async throws -> R
@@ -41,7 +41,7 @@ public enum Companion {
     }
 
     /// Runs a program to its end, and returns what it printed on both streams.
-    public static func run(_ arguments: [String]) async throws -> (isSuccess: Bool, output: String) {
+    package static func run(_ arguments: [String]) async throws -> (isSuccess: Bool, output: String) {
         let result = try await Subprocess.run(
             .path("/bin/sh"),
             arguments: Arguments(["-c", "exec 2>&1; exec \"$@\"", "sh"] + arguments),

@@ -1,7 +1,7 @@
 /// A self-signed certificate of the name `localhost`, good for nothing but tests.
-public enum LocalhostCertificate {
+package enum LocalhostCertificate {
     /// In PEM.
-    public static let pem = """
+    package static let pem = """
         -----BEGIN CERTIFICATE-----
         MIIBfjCCASWgAwIBAgIUCuD7LLMM+J4B0nl/9QBwquUkTekwCgYIKoZIzj0EAwIw
         FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTAyNDYxNloYDzIxMjYxMDI4
@@ -16,7 +16,7 @@ public enum LocalhostCertificate {
         """
 
     /// Its private key, in PEM.
-    public static let key = """
+    package static let key = """
         -----BEGIN PRIVATE KEY-----
         MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgUE7yJBm/+PxVYwoK
         +B6/i7UEb8Gc2SptThWEw3LK8cWhRANCAAQonx6LN8cQ/bGdW1XouXavGXIq27cT

@@ -2,21 +2,21 @@ import Glibc
 import Testing
 
 /// The command `openssl`, where it is installed, as the other end of TLS.
-public enum OpenSSL {
+package enum OpenSSL {
     /// Whether there is one.
-    public static let isThere = access(path, X_OK) == 0
+    package static let isThere = access(path, X_OK) == 0
     /// Where it is.
-    public static let path = "/usr/bin/openssl"
+    package static let path = "/usr/bin/openssl"
 
     /// Runs it with these arguments and an empty input, and returns what it printed.
-    public static func run(_ arguments: [String]) async throws -> (isSuccess: Bool, output: String) {
+    package static func run(_ arguments: [String]) async throws -> (isSuccess: Bool, output: String) {
         try await Companion.run([path] + arguments)
     }
 
     /// Makes `certificate.pem` and `key.pem` in a directory: a self-signed certificate for `localhost`.
     ///
     /// - Parameter kind: of the key: `rsa:2048`, or `ec`.
-    public static func makeCertificate(_ kind: String, in directory: TemporaryDirectory) async throws {
+    package static func makeCertificate(_ kind: String, in directory: TemporaryDirectory) async throws {
         let parameters = kind == "ec" ? ["-pkeyopt", "ec_paramgen_curve:prime256v1"] : []
         let made = try await run(
             ["req", "-x509", "-newkey", kind] + parameters + [

@@ -3,9 +3,9 @@ import Postgres
 import Testing
 
 /// A PgBouncer in front of a test database, on a unix socket of its own.
-public struct PgBouncer: Sendable {
+package struct PgBouncer: Sendable {
     /// Its `pool_mode`.
-    public enum PoolMode: String, Sendable {
+    package enum PoolMode: String, Sendable {
         /// A client keeps its server connection.
         case session
         /// A client has a server connection for each transaction.
@@ -15,25 +15,25 @@ public struct PgBouncer: Sendable {
     }
 
     /// What psql failed with.
-    public struct Failure: Error, CustomStringConvertible {
+    package struct Failure: Error, CustomStringConvertible {
         /// What it printed.
-        public let description: String
+        package let description: String
     }
 
     /// Where Debian's package has it.
     static let path = "/usr/sbin/pgbouncer"
     /// Whether it is installed.
-    public static let isThere = access(path, X_OK) == 0
+    package static let isThere = access(path, X_OK) == 0
 
     /// How to connect to the database through it.
-    public let conninfo: String
+    package let conninfo: String
     private let directory: String
     private let database: TestDatabase
 
     /// Runs a test with a pooler in front of a database.
     ///
     /// - Parameter settings: further ones, in the words of `pgbouncer.ini`.
-    public static func with<R: Sendable>(
+    package static func with<R: Sendable>(
         _ database: TestDatabase,
         _ mode: PoolMode,
         _ settings: [String: String] = [:],
@@ -66,7 +66,7 @@ public struct PgBouncer: Sendable {
     }
 
     /// What psql prints for some statements, each a transaction of its own, over one connection to the pooler.
-    public func psql(_ statements: String...) async throws -> [String] {
+    package func psql(_ statements: String...) async throws -> [String] {
         let commands = statements.flatMap { ["-c", $0] }
         let run = try await Companion.run(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", conninfo] + commands)
         guard run.isSuccess else { throw Failure(description: "psql: \(run.output)") }

@@ -3,13 +3,13 @@ import Testing
 
 /// A TCP port on every address that takes connections, as the kernel does for any listener, and never says a word; free
 /// for others once this is gone.
-public final class SilentServer: Sendable {
+package final class SilentServer: Sendable {
     /// Chosen by the kernel.
-    public let port: UInt16
+    package let port: UInt16
     private let descriptor: Int32
 
     /// Starts to listen.
-    public init() throws {
+    package init() throws {
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
         // Unbound, it gets a free port.
         try #require(listen(descriptor, 8) == 0)

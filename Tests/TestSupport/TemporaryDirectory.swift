@@ -3,19 +3,19 @@ import Glibc
 import Testing
 
 /// A directory of one test's own, gone with all that is in it when this is.
-public final class TemporaryDirectory: Sendable {
+package final class TemporaryDirectory: Sendable {
     /// Where it is.
-    public let path: String
+    package let path: String
     private let isMount: Bool
 
     /// An empty directory.
-    public init() throws {
+    package init() throws {
         path = try Self.make()
         isMount = false
     }
 
     /// A file system of its own, in memory, with room for so many bytes. Only root can have one: see ``canMount``.
-    public init(capacity: Int) throws {
+    package init(capacity: Int) throws {
         path = try Self.make()
         isMount = mount("tmpfs", path, "tmpfs", 0, "size=\(capacity),mode=0700") == 0
         try #require(isMount, "tmpfs can't be mounted: \(String(cString: strerror(errno)))")
@@ -28,7 +28,7 @@ public final class TemporaryDirectory: Sendable {
     }
 
     /// Whether ``init(capacity:)`` works here: tried once.
-    public static let canMount: Bool = {
+    package static let canMount: Bool = {
         guard geteuid() == 0, let path = try? make() else { return false }
         defer { rmdir(path) }
         guard mount("tmpfs", path, "tmpfs", 0, "size=65536") == 0 else { return false }
@@ -36,36 +36,36 @@ public final class TemporaryDirectory: Sendable {
     }()
 
     /// Lets a file system of its own be read only, or written to again.
-    public func remount(isReadOnly: Bool) throws {
+    package func remount(isReadOnly: Bool) throws {
         let flags = UInt(MS_REMOUNT) | (isReadOnly ? UInt(MS_RDONLY) : 0)
         try #require(mount("tmpfs", path, "tmpfs", flags, nil) == 0, "\(String(cString: strerror(errno)))")
     }
 
     /// The names in it, hidden ones included, sorted.
-    public var names: [String] {
+    package var names: [String] {
         get throws { try FileManager.default.contentsOfDirectory(atPath: path).sorted() }
     }
 
     /// The names in it, without the mark that siwad leaves in its spool.
-    public var spoolFiles: [String] {
+    package var spoolFiles: [String] {
         get throws { try names.filter { $0 != ".siwad-spool" } }
     }
 
     /// The names in any directory, hidden ones included, sorted.
-    public static func names(at path: String) throws -> [String] {
+    package static func names(at path: String) throws -> [String] {
         try FileManager.default.contentsOfDirectory(atPath: path).sorted()
     }
 
     /// The path of a file in it.
-    public func file(_ name: String) -> String { "\(path)/\(name)" }
+    package func file(_ name: String) -> String { "\(path)/\(name)" }
 
     /// The content of a file in it.
-    public func content(_ name: String) throws -> [UInt8] {
+    package func content(_ name: String) throws -> [UInt8] {
         try Array(#require(FileManager.default.contents(atPath: file(name))))
     }
 
     /// Puts a file into it.
-    public func write(_ content: [UInt8], to name: String) throws {
+    package func write(_ content: [UInt8], to name: String) throws {
         try #require(FileManager.default.createFile(atPath: file(name), contents: Data(content)))
     }
 

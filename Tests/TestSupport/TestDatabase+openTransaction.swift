@@ -1,8 +1,8 @@
-public import Postgres
+package import Postgres
 
 extension TestDatabase {
     /// Runs `body` while another connection's transaction, which has done `work`, is open. It commits afterwards.
-    public func whileOpen<R>(
+    package func whileOpen<R>(
         _ work: @escaping @Sendable (borrowing Session) throws(PostgresError) -> Void,
         _ body: () async throws -> R
     ) async throws -> R {

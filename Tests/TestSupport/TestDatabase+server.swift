@@ -4,7 +4,7 @@ import Testing
 
 extension TestDatabase {
     /// Runs a test with a database in a server of its own, whose settings it may change by `ALTER SYSTEM`.
-    public static func withServer<R>(
+    package static func withServer<R>(
         _ template: DatabaseTemplate = .empty,
         _ body: (TestDatabase) async throws -> R
     ) async throws -> R {
@@ -23,7 +23,7 @@ extension TestDatabase {
     }
 
     /// From here on each commit in the server waits for a standby that doesn't exist. The server is the test's own.
-    public func losePartner() async throws {
+    package func losePartner() async throws {
         let observer = try await PostgresConnection.connect(settings)
         try await Self.run("ALTER SYSTEM SET synchronous_standby_names = 'nosuch'", on: observer)
         try await Self.run("SELECT pg_reload_conf()", on: observer)
@@ -49,7 +49,7 @@ extension TestDatabase {
     }
 
     /// Ends ``losePartner()``, also for commits that wait.
-    public func forgetPartner() async throws {
+    package func forgetPartner() async throws {
         let observer = try await PostgresConnection.connect(settings)
         try await Self.run("ALTER SYSTEM RESET synchronous_standby_names", on: observer)
         try await Self.run("SELECT pg_reload_conf()", on: observer)

@@ -1,16 +1,16 @@
-public import Postgres
+package import Postgres
 
 /// A database of one test's own, in the cluster of this test process.
-public struct TestDatabase: Sendable {
+package struct TestDatabase: Sendable {
     /// Its name in the cluster.
-    public let name: String
+    package let name: String
     /// How to connect to it, as superuser.
-    public let conninfo: String
+    package let conninfo: String
     /// The conninfo as settings; limits are the package's defaults.
-    public let settings: ConnectionSettings
+    package let settings: ConnectionSettings
 
     /// Runs a test with a database of its own, which is dropped afterwards, connections or not.
-    public static func with<R>(
+    package static func with<R>(
         _ template: DatabaseTemplate = .empty,
         _ body: (TestDatabase) async throws -> R
     ) async throws -> R {
@@ -26,13 +26,13 @@ public struct TestDatabase: Sendable {
     }
 
     /// A database that stays until the process ends, for a suite to share.
-    public static func create(_ template: DatabaseTemplate = .empty) async throws -> TestDatabase {
+    package static func create(_ template: DatabaseTemplate = .empty) async throws -> TestDatabase {
         let name = try await TestCluster.shared.createDatabase(template)
         return try await named(name)
     }
 
     /// A pool of connections to it.
-    public func pool(maximum: Int = 4) -> ConnectionPool {
+    package func pool(maximum: Int = 4) -> ConnectionPool {
         ConnectionPool(settings, maximum: maximum)
     }
 

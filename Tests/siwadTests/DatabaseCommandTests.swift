@@ -1,5 +1,5 @@
 import AccountStore
-import AppleNotifications
+import AppleTokens
 import Postgres
 import StoreTestSupport
 import Terminal

@@ -1,4 +1,4 @@
-import AppleNotifications
+import AppleTokens
 import Glibc
 import Postgres
 import Terminal

@@ -1,5 +1,5 @@
-import AppleNotifications
-import Intake
+import AppleTokens
+import Ingest
 import Postgres
 import Settings
 import StoreTestSupport

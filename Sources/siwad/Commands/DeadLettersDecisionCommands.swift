@@ -1,5 +1,5 @@
 import ArgumentParser
-import Intake
+import Ingest
 import Postgres
 import Settings
 import Terminal

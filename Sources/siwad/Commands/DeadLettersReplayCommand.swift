@@ -1,8 +1,8 @@
 import AccountStore
 import AppleClient
-import AppleNotifications
+import AppleTokens
 import ArgumentParser
-import Intake
+import Ingest
 import JOSE
 import NotificationServer
 import Postgres

@@ -1,4 +1,4 @@
-import AppleNotifications
+import AppleTokens
 import ArgumentParser
 import NotificationServer
 import Settings

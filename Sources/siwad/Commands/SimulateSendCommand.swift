@@ -1,5 +1,5 @@
 import AppleClient
-import AppleNotifications
+import AppleTokens
 import AppleSimulator
 import ArgumentParser
 import NotificationServer

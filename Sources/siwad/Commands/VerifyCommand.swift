@@ -1,5 +1,5 @@
 import AppleClient
-import AppleNotifications
+import AppleTokens
 import ArgumentParser
 import JOSE
 import Settings

@@ -1,7 +1,7 @@
 import AccountStore
 import AppleClient
-import AppleNotifications
-import Intake
+import AppleTokens
+import Ingest
 import JOSE
 import NotificationServer
 import Postgres

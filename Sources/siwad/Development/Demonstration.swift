@@ -1,6 +1,6 @@
 import AccountStore
 import AppleClient
-import AppleNotifications
+import AppleTokens
 import AppleSimulator
 import NotificationServer
 import Postgres

@@ -1,5 +1,5 @@
 import AccountStore
-import AppleNotifications
+import AppleTokens
 import AppleSimulator
 
 /// Somebody in the demonstration; every run has people of its own.

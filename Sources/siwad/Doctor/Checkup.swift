@@ -1,5 +1,5 @@
 import AppleClient
-import AppleNotifications
+import AppleTokens
 import Glibc
 import NotificationServer
 import Postgres

@@ -1,5 +1,5 @@
 import AccountStore
-import AppleNotifications
+import AppleTokens
 import Terminal
 
 /// How what a database says is judged.

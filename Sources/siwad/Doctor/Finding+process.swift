@@ -1,5 +1,5 @@
 import AppleClient
-import AppleNotifications
+import AppleTokens
 import JOSE
 import Settings
 

@@ -1,4 +1,4 @@
-import AppleNotifications
+import AppleTokens
 import FoundationEssentials
 import Glibc
 

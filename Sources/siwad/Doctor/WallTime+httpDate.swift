@@ -1,4 +1,4 @@
-import AppleNotifications
+import AppleTokens
 
 extension WallTime {
     /// The time in an HTTP header, to the second: `Sun, 06 Nov 1994 08:49:37 GMT` (IMF-fixdate, RFC 9110 §5.6.7). The

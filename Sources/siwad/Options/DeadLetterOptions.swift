@@ -1,5 +1,5 @@
 import AccountStore
-import AppleNotifications
+import AppleTokens
 import ArgumentParser
 import Settings
 import Terminal

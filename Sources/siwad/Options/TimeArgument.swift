@@ -1,4 +1,4 @@
-import AppleNotifications
+import AppleTokens
 import ArgumentParser
 
 /// A point in time on the command line: `2026-01-02T03:04:05Z`, `2026-01-02`, or seconds or milliseconds since 1970.

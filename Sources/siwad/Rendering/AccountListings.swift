@@ -1,5 +1,5 @@
 import AccountStore
-import AppleNotifications
+import AppleTokens
 import Terminal
 
 /// How accounts, their changes and their sessions are listed.

@@ -1,5 +1,5 @@
 import AccountStore
-import AppleNotifications
+import AppleTokens
 import Terminal
 
 /// Everything about one person in one team, on one screen.

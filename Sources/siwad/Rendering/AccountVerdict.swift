@@ -1,5 +1,5 @@
 import AccountStore
-import AppleNotifications
+import AppleTokens
 
 /// What a support person wants to know before anything else, in sentences: whether somebody is signed out, and why.
 struct AccountVerdict {

@@ -1,6 +1,6 @@
 import AccountStore
-import AppleNotifications
-import Intake
+import AppleTokens
+import Ingest
 import JOSE
 import Settings
 import Terminal

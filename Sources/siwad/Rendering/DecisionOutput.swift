@@ -1,6 +1,6 @@
 import AccountStore
-import AppleNotifications
-import Intake
+import AppleTokens
+import Ingest
 import Postgres
 import Terminal
 

@@ -1,4 +1,4 @@
-import AppleNotifications
+import AppleTokens
 import JOSE
 import Settings
 import Terminal

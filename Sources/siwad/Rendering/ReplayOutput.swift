@@ -1,6 +1,6 @@
 import AccountStore
-import AppleNotifications
-import Intake
+import AppleTokens
+import Ingest
 import Terminal
 
 /// What a replay prints while it runs and at its end.

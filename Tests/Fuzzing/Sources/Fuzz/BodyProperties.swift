@@ -1,4 +1,4 @@
-import AppleNotifications
+import AppleTokens
 
 /// Of all bodies only those that carry one of the tokens that were signed lead to anything; the private key is gone.
 enum BodyProperties {

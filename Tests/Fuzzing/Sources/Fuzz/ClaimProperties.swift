@@ -1,4 +1,4 @@
-import AppleNotifications
+import AppleTokens
 import JOSE
 
 /// Whatever Apple signs is verified, refused or kept, within the ranges that the database relies on; the same claims

@@ -1,4 +1,4 @@
-import AppleNotifications
+import AppleTokens
 import JOSE
 
 /// A key set, the only tokens that its private key ever signed, and a receiver of one app.

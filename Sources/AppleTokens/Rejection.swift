@@ -1,0 +1,72 @@
+/// Why a request is refused and nothing of it is kept.
+package enum Rejection: String, Error, Sendable, Hashable, CaseIterable {
+    /// The body holds no token.
+    case malformedBody = "malformed-body"
+    /// The token isn't a compact JWS.
+    case malformedToken = "malformed-token"
+    /// The token isn't signed with RS256.
+    case unsupportedAlgorithm = "unsupported-algorithm"
+    /// Apple signed it, but as an identity token: any user can get those.
+    case notANotification = "not-a-notification"
+    /// An App Store Server Notification, which belongs to another endpoint.
+    case appStoreNotification = "app-store-notification"
+    /// The signature isn't that of the key that the token names.
+    case badSignature = "bad-signature"
+    /// Apple's key set is fresh and lacks the key that the token names.
+    case unknownKey = "unknown-key"
+    /// A key of the set signed it, for another issuer.
+    case wrongIssuer = "wrong-issuer"
+    /// The body is larger than ``NotificationBody/maximumBytes``.
+    case bodyTooLarge = "body-too-large"
+
+    /// The HTTP status that says so.
+    package var status: Int {
+        switch self {
+        case .malformedBody, .malformedToken, .unsupportedAlgorithm, .notANotification, .appStoreNotification: 400
+        case .badSignature, .unknownKey, .wrongIssuer: 401
+        case .bodyTooLarge: 413
+        }
+    }
+
+    /// A short name of the mistake, the same for every occurrence (RFC 9457 §3.1.3).
+    package var title: String {
+        switch self {
+        case .malformedBody: "The body holds no notification"
+        case .malformedToken: "The token is not a compact JWS"
+        case .unsupportedAlgorithm: "The token is not signed with RS256"
+        case .notANotification: "The token is not a notification"
+        case .appStoreNotification: "This is an App Store notification"
+        case .badSignature: "The signature is not valid"
+        case .unknownKey: "The signing key is not known"
+        case .wrongIssuer: "The issuer is not Apple"
+        case .bodyTooLarge: "The body is too large"
+        }
+    }
+
+    /// One or two sentences for an honest sender: what to do about it. The same for every occurrence, so that it tells a
+    /// forger nothing about how far an attempt got within a check.
+    package var detail: String {
+        switch self {
+        case .malformedBody:
+            "Send a JSON object with the compact JWS as its string member “payload”."
+        case .malformedToken:
+            "Send three parts of base64url without padding, separated by dots, the first a JSON object with “alg” and "
+                + "“kid”."
+        case .unsupportedAlgorithm:
+            "Sign in with Apple signs its notifications with RS256; nothing else is accepted here."
+        case .notANotification:
+            "The token has no “events” claim. An identity token belongs to the sign-in endpoint of the application."
+        case .appStoreNotification:
+            "Register the URL of this endpoint for Sign in with Apple only, and another one for App Store Server "
+                + "Notifications."
+        case .badSignature:
+            "The token was changed on its way or signed with another key."
+        case .unknownKey:
+            "Apple's key set has no key of that “kid”."
+        case .wrongIssuer:
+            "Only notifications issued by Apple for Sign in with Apple are accepted here."
+        case .bodyTooLarge:
+            "A notification is about one kilobyte; bodies over \(NotificationBody.maximumBytes / 1_024) KiB are refused."
+        }
+    }
+}

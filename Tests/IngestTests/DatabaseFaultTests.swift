@@ -1,0 +1,214 @@
+import AccountStore
+import AppleTokens
+import AppleSimulator
+import Postgres
+import Spool
+import StoreTestSupport
+import Telemetry
+import TestSupport
+import Testing
+
+@testable import Ingest
+
+@Suite("Faults of PostgreSQL", .timeLimit(.minutes(5)))
+struct DatabaseFaultTests {
+    /// Something that PostgreSQL does to the daemon, and how it ends.
+    enum Fault: String, CaseIterable, CustomTestStringConvertible {
+        case readOnly = "read-only server"
+        case connectionLimit = "too many connections"
+        case missingRight = "missing right"
+        case lock = "lock timeout"
+
+        var testDescription: String { rawValue }
+
+        func begin(_ role: DaemonRole, _ fixture: IntakeFixture) async throws {
+            switch self {
+            case .readOnly: try await role.setReadOnly(true)
+            case .connectionLimit: try await role.limitConnections(to: 0)
+            case .missingRight: try await role.setMayInsert(false)
+            case .lock: try await fixture.stallCommits()
+            }
+        }
+
+        func end(_ role: DaemonRole, _ fixture: IntakeFixture) async throws {
+            switch self {
+            case .readOnly: try await role.setReadOnly(false)
+            case .connectionLimit: try await role.limitConnections(to: -1)
+            case .missingRight: try await role.setMayInsert(true)
+            case .lock: try await fixture.letCommit()
+            }
+        }
+    }
+
+    @Test(
+        "With a spool, everything is acknowledged and stored once it is over; nothing is a dead letter.",
+        arguments: Fault.allCases
+    )
+    func withSpool(_ fault: Fault) async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database, lockTimeout: .milliseconds(200)) { role in
+                let directory = try TemporaryDirectory()
+                let spool = try Spool(directory: directory.path, limit: 1 << 30)
+                try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
+                    await fixture.until { $0.intake.storage == .database }
+                    #expect(await fixture.reception.answer(try fixture.body(sub: "early")) == .acknowledged)
+                    try await fault.begin(role, fixture)
+                    let bodies = try (0..<20).map { try fixture.body(sub: "person\($0)") }
+                    #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == .acknowledged })
+                    await fixture.until { $0.intake.storage == .spool }
+                    try await fault.end(role, fixture)
+                    await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
+                    #expect(
+                        try await fixture.texts(
+                            "SELECT source || count(*) FROM siwa.notifications GROUP BY source ORDER BY 1"
+                        )
+                            == ["endpoint1", "spool20"]
+                    )
+                    #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == [])
+                }
+            }
+        }
+    }
+
+    @Test(
+        "Without a spool, requests are answered 503 until it is over; nothing is a dead letter.",
+        arguments: Fault.allCases
+    )
+    func withoutSpool(_ fault: Fault) async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database, lockTimeout: .milliseconds(200)) { role in
+                try await IntakeFixture.with(database, role.settings) { fixture in
+                    await fixture.untilStoring()
+                    #expect(await fixture.reception.answer(try fixture.body(sub: "early")) == .acknowledged)
+                    try await fault.begin(role, fixture)
+                    let refused = Answer.unavailable(.databaseUnavailable, retryAfterSeconds: 5)
+                    #expect(await fixture.reception.answer(try fixture.body(id: "refused")) == refused)
+                    try await fault.end(role, fixture)
+                    var answer = refused
+                    while answer == refused {
+                        await fixture.untilStoring()
+                        answer = await fixture.reception.answer(try fixture.body(id: "late"))
+                    }
+                    #expect(answer == .acknowledged)
+                    #expect(
+                        try await fixture.texts("SELECT jti FROM siwa.notifications WHERE sub = 'person'") == ["late"]
+                    )
+                    #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == [])
+                }
+            }
+        }
+    }
+
+    @Test("A fault that goes on is tried at growing intervals and logged once.")
+    func noBusyLoop() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                try await IntakeFixture.with(database, role.settings) { fixture in
+                    await fixture.untilStoring()
+                    // Connections can be had all the time; it is the statement that fails.
+                    try await fixture.run(
+                        """
+                        CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                        BEGIN
+                            RAISE EXCEPTION 'not today';
+                        END $$;
+                        CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW EXECUTE FUNCTION public.refuse()
+                        """
+                    )
+                    for _ in 0..<3 {
+                        await fixture.untilStoring()
+                        _ = await fixture.reception.answer(try fixture.body())
+                    }
+                    #expect(fixture.log.count("PostgreSQL can't be written to; notifications are answered 503") <= 3)
+                    #expect(fixture.log.count("P0001") >= 1)
+                }
+            }
+        }
+    }
+
+    @Test("A missing right is found by connecting, before anything comes in, and the log says which.")
+    func missingRight() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                try await role.setMayInsert(false)
+                try await IntakeFixture.with(database, role.settings) { fixture in
+                    await fixture.until { $0.log.count("permission denied for table account_changes") == 1 }
+                    #expect(!fixture.intake.isStoring)
+                    try await role.setMayInsert(true)
+                    await fixture.untilStoring()
+                    #expect(await fixture.reception.answer(try fixture.body()) == .acknowledged)
+                }
+            }
+        }
+    }
+
+    @Test("A month whose partition somebody dropped gets another one; it is not the notification's fault.")
+    func droppedPartition() async throws {
+        try await IntakeFixture.with { fixture in
+            await fixture.untilStoring()
+            #expect(await fixture.reception.answer(try fixture.body(id: "a")) == .acknowledged)
+            let partition = try await fixture.texts("SELECT tableoid::regclass::text FROM siwa.notifications")
+            try await fixture.run("DROP TABLE \(try #require(partition.first))")
+            #expect(await fixture.reception.answer(try fixture.body(id: "b")) == .acknowledged)
+            #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["b"])
+            #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == [])
+        }
+    }
+
+    @Test("Notifications issued decades apart are stored by one batch, with no partitions for the years between.")
+    func decadesApart() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            let batch = [Int64(2009), 2030, 2199].map { year in
+                let time = WallTime(seconds: (year - 1_970) * 31_556_952)
+                return Submission(
+                    work: .notification(.sample("email-enabled", sub: "person", at: time, id: "\(year)")),
+                    lane: .nobody,
+                    ticket: 0
+                )
+            }
+            let before = try await Self.partitions(connection)
+            let settled = try await NotificationWriter.commit(batch, from: .spool, on: connection, PartitionHorizon())
+            #expect(settled.count == 3)
+            #expect(try await Self.partitions(connection) <= before + 6)
+            await connection.close()
+        }
+    }
+
+    @Test("A server that takes a connection and never answers doesn't hold up notifications that have a spool.")
+    func silentServer() async throws {
+        let server = try SilentServer()
+        let directory = try TemporaryDirectory()
+        let spool = try Spool(directory: directory.path, limit: 1 << 30)
+        let conninfo = "host=127.0.0.1 port=\(server.port) dbname=x user=x connect_timeout=1 sslmode=disable"
+        try await IntakeFixture.with(conninfo: conninfo, spool: spool) { fixture in
+            await fixture.until { $0.intake.storage == .spool }
+            let body = try fixture.body()
+            #expect(await fixture.reception.answer(body) == .acknowledged)
+        }
+    }
+
+    @Test("PostgreSQL's going away is noticed while nothing comes in.")
+    func idle() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                try await IntakeFixture.with(database, role.settings) { fixture in
+                    await fixture.untilStoring()
+                    try await role.shutOut()
+                    await fixture.until { !$0.intake.isStoring }
+                    #expect(fixture.metrics.databaseUp.value == 0)
+                    try await role.letIn()
+                    await fixture.untilStoring()
+                    #expect(await fixture.reception.answer(try fixture.body()) == .acknowledged)
+                }
+            }
+        }
+    }
+
+    private static func partitions(_ connection: PostgresConnection) async throws -> Int {
+        try await connection.withSession { session throws(PostgresError) in
+            let sql = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'siwa.notifications'::regclass"
+            return Int(try session.execute(Statement(once: sql)).int64(0, 0))
+        }
+    }
+}

@@ -1,0 +1,294 @@
+import AccountStore
+import AppleTokens
+import AppleSimulator
+import Postgres
+import StoreTestSupport
+import Synchronization
+import Testing
+
+@testable import Ingest
+
+@Suite("Replaying dead letters")
+struct DeadLetterReplayTests {
+    static let apps: AudienceMap = {
+        do {
+            return try AudienceMap(parsing: "AAAAAAAAAA/com.example.one,CCCCCCCCCC/com.example.added")
+        } catch {
+            preconditionFailure("\(error)")
+        }
+    }()
+
+    /// An intake with letters of so many people for an app that isn't configured yet.
+    private func with(_ count: Int, _ body: (IntakeFixture) async throws -> Void) async throws {
+        try await IntakeFixture.with { fixture in
+            await fixture.untilStoring()
+            let bodies = try (0..<count).map {
+                try fixture.body("email-disabled", sub: "person\($0)", app: "com.example.added", id: "id\($0)")
+            }
+            _ = await fixture.reception.answers(bodies)
+            #expect(try await fixture.open() == count)
+            try await body(fixture)
+        }
+    }
+
+    @Test("A dry run says for each letter what it would become, and changes nothing.")
+    func rehearsal() async throws {
+        try await with(20) { fixture in
+            let before = try await fixture.everything()
+            var fates: [LetterFate] = []
+            let report = try await fixture.replay(
+                apps: Self.apps,
+                isRehearsal: true,
+                batch: 3,
+                onProgress: { some, _ in fates += some }
+            )
+            #expect(report?.lines == ["20 unknown-audience → applied"])
+            #expect(fates.map(\.end) == Array(repeating: .replayed(.applied), count: 20))
+            #expect(try await fixture.everything() == before)
+            #expect(try await fixture.replay(isRehearsal: true)?.lines == ["20 unknown-audience → unknown-audience"])
+            #expect(try await fixture.everything() == before)
+        }
+    }
+
+    @Test("In a dry run, letters about one person see each other's effects as in earnest, however far apart.")
+    func rehearsedTogether() async throws {
+        try await IntakeFixture.with { fixture in
+            await fixture.untilStoring()
+            for number in 0..<40 {
+                let body = try fixture.body("account-deleted", sub: "person\(number % 2)", app: "com.example.added")
+                #expect(await fixture.reception.answer(body) == .acknowledged)
+            }
+            let expected = ["2 unknown-audience → applied", "38 unknown-audience → unchanged"]
+            #expect(try await fixture.replay(apps: Self.apps, isRehearsal: true, batch: 1)?.lines == expected)
+            #expect(try await fixture.replay(apps: Self.apps, batch: 1)?.lines == expected)
+        }
+    }
+
+    @Test("A poisonous letter stays open with what refused it, and takes no other along.")
+    func poison() async throws {
+        try await with(40) { fixture in
+            try await fixture.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_17 CHECK (sub <> 'person17')")
+            let report = try await fixture.replay(apps: Self.apps)
+            #expect(report?.lines == ["1 unknown-audience → store-rejected", "39 unknown-audience → applied"])
+            #expect(report?.details.values.contains { $0.contains("no_17") } == true)
+            #expect(try await fixture.texts("SELECT sub FROM siwa.dead_letters WHERE status = 'open'") == ["person17"])
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.accounts") == ["39"])
+        }
+    }
+
+    @Test(
+        "What is refused only at the end of a transaction is found like any other, in a dry run too.",
+        arguments: [true, false]
+    )
+    func deferredPoison(_ isRehearsal: Bool) async throws {
+        try await with(40) { fixture in
+            try await fixture.run(
+                """
+                CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    IF NEW.sub = 'person17' THEN
+                        RAISE EXCEPTION 'no' USING ERRCODE = 'check_violation', CONSTRAINT = 'late';
+                    END IF;
+                    RETURN NULL;
+                END $$;
+                CREATE CONSTRAINT TRIGGER late AFTER INSERT ON siwa.accounts
+                    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.refuse()
+                """
+            )
+            let report = try await fixture.replay(apps: Self.apps, isRehearsal: isRehearsal)
+            #expect(report?.lines == ["1 unknown-audience → store-rejected", "39 unknown-audience → applied"])
+            guard !isRehearsal else { return }
+            #expect(try await fixture.texts("SELECT sub FROM siwa.dead_letters WHERE status = 'open'") == ["person17"])
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.accounts") == ["39"])
+        }
+    }
+
+    @Test(
+        "A rate is kept all along: no more letters are replayed by any moment than it allows, but for one part of it."
+    )
+    func rate() async throws {
+        try await with(30) { fixture in
+            let rate = 40.0
+            let start = ContinuousClock.now
+            var steps: [(done: Int, after: Duration)] = []
+            let report = try await fixture.replay(
+                apps: Self.apps,
+                rate: rate,
+                onProgress: { _, report in steps.append((report.replayed + report.dead, .now - start)) }
+            )
+            #expect(report?.replayed == 30)
+            // Each part waits until the time of the one before is used up.
+            for (step, before) in zip(steps.dropFirst(), steps) where before.done > 0 {
+                #expect(step.after >= .seconds(Double(before.done) / rate), "\(steps)")
+            }
+            #expect(steps.count > 2, "it goes in small steps: \(steps)")
+            #expect(.now - start >= .seconds(30 / rate))
+        }
+    }
+
+    @Test("A letter that fails again isn't taken twice by one run, counts the attempt and keeps what was found before.")
+    func failsAgain() async throws {
+        try await with(5) { fixture in
+            for _ in 0..<2 { #expect(try await fixture.replay(batch: 2)?.dead == 5) }
+            let attempts = try await fixture.texts("SELECT DISTINCT attempts::text FROM siwa.dead_letters")
+            #expect(attempts == ["3"])
+            let earlier = try await fixture.texts(
+                "SELECT attempt || coalesce(operator, ' at receipt') FROM siwa.dead_letter_attempts WHERE letter_id = "
+                    + "(SELECT min(id) FROM siwa.dead_letters) ORDER BY attempt"
+            )
+            #expect(earlier == ["1 at receipt", "2kim"])
+        }
+    }
+
+    @Test("What was recorded meanwhile resolves its letter as a duplicate.")
+    func duplicate() async throws {
+        try await with(1) { fixture in
+            let body = try fixture.body("email-disabled", sub: "person0", id: "id0")
+            #expect(await fixture.reception.answer(body) == .acknowledged)
+            #expect(try await fixture.replay(apps: Self.apps)?.lines == ["1 unknown-audience → duplicate"])
+            #expect(try await fixture.letter().letter.outcome == "duplicate")
+            #expect(try await fixture.texts("SELECT source FROM siwa.notifications") == ["endpoint"])
+        }
+    }
+
+    @Test("An old event doesn't end newer sessions.")
+    func superseded() async throws {
+        try await IntakeFixture.with { fixture in
+            await fixture.untilStoring()
+            let issued = WallTime.now() - .seconds(2 * 86_400)
+            #expect(await fixture.reception.answer(try fixture.body(issuedAt: issued)) == .acknowledged)
+            try await fixture.openSession(at: .now() - .seconds(60))
+            #expect(try await fixture.replay(acceptsExpired: true)?.lines == ["1 expired → superseded"])
+            #expect(try await fixture.isLive())
+        }
+    }
+
+    @Test("Two operators at once share the letters: each is replayed once.")
+    func concurrently() async throws {
+        try await with(600) { fixture in
+            let reports = try await withThrowingTaskGroup(of: ReplayReport?.self) { group in
+                for _ in 0..<2 { group.addTask { try await fixture.replay(apps: Self.apps, batch: 20) } }
+                return try await group.reduce(into: []) { $0.append($1) }.compactMap { $0 }
+            }
+            #expect(reports.reduce(0) { $0 + $1.replayed } == 600)
+            #expect(try await fixture.open() == 0)
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["600"])
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.account_history") == ["600"])
+            let attempts = try await fixture.texts("SELECT DISTINCT attempts::text FROM siwa.dead_letters")
+            #expect(attempts == ["2"])
+        }
+    }
+
+    @Test("A run that is cut short between two batches left whole batches behind; the next run does the rest.")
+    func interrupted() async throws {
+        try await with(50) { fixture in
+            let run = Mutex<Task<Void, any Error>?>(nil)
+            let task = Task {
+                _ = try await fixture.replay(
+                    apps: Self.apps,
+                    batch: 10,
+                    onProgress: { fates, report in
+                        if report.replayed == 30, !fates.isEmpty { run.withLock { $0?.cancel() } }
+                    }
+                )
+            }
+            run.withLock { $0 = task }
+            await #expect(throws: (any Error).self) { try await task.value }
+            let left = try await fixture.open()
+            #expect(left % 10 == 0 && left > 0)
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["\(50 - left)"])
+            #expect(try await fixture.replay(apps: Self.apps)?.replayed == left)
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.account_history") == ["50"])
+        }
+    }
+
+    @Test("Each run that begins is in the audit, with its filter and note, and how many it set out to replay.")
+    func audit() async throws {
+        try await with(3) { fixture in
+            let filter = DeadLetterFilter(reason: .unknownAudience, app: "com.example.added")
+            try await fixture.replay(filter, apps: Self.apps)
+            #expect(try await fixture.replay(filter, apps: Self.apps) == nil)
+            let audit = try await fixture.texts(
+                "SELECT concat_ws('|', operator, action, target, note, affected) FROM siwa.operator_actions"
+            )
+            #expect(
+                audit == [
+                    "kim|dead-letters replay|--reason unknown-audience --app com.example.added|ticket 7|3"
+                ]
+            )
+        }
+    }
+
+    /// Gives the only letter a notification of that time.
+    private func age(_ issued: WallTime, _ fixture: IntakeFixture) async throws {
+        let event = SimulatedEvent(
+            type: "account-delete",
+            sub: "person0",
+            app: "com.example.added",
+            eventTime: issued.wholeMilliseconds,
+            issuedAt: issued.wholeSeconds
+        )
+        let token = try fixture.apple.token(for: event)
+        try await fixture.run(
+            "UPDATE siwa.dead_letters SET received_at = '\(issued)', body = convert_to('\(token)', 'UTF8')"
+        )
+    }
+
+    @Test("A letter of a month long gone gets its partition where the retention keeps that month.")
+    func oldMonth() async throws {
+        try await with(1) { fixture in
+            try await age(WallTime(seconds: 1_600_000_000), fixture)
+            let report = try await fixture.replay(apps: Self.apps, retention: .seconds(36_500 * 86_400))
+            #expect(report?.lines == ["1 unknown-audience → applied"])
+        }
+    }
+
+    @Test("A replay does not make a month again that the retention drops; the letter stays open and says why.")
+    func droppedMonth() async throws {
+        try await with(1) { fixture in
+            let partitions =
+                "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'siwa.notifications'::regclass"
+            let before = try await fixture.texts(partitions)
+            try await age(.now() - .seconds(401 * 86_400), fixture)
+            for isRehearsal in [true, false] {
+                let report = try await fixture.replay(apps: Self.apps, isRehearsal: isRehearsal)
+                #expect(report?.lines == ["1 unknown-audience → unknown-audience"])
+                #expect(report?.details.values.contains { $0.contains("SIWAD_RETENTION") } == true)
+            }
+            #expect(try await fixture.texts(partitions) == before)
+            #expect(try await fixture.texts("SELECT sub FROM siwa.accounts").isEmpty)
+            #expect(try await fixture.texts("SELECT status FROM siwa.dead_letters") == ["open"])
+        }
+    }
+
+    @Test("A rate is kept, in small batches.")
+    func rate() {
+        #expect(ReplayRun(DeadLetterFilter(), by: "kim", note: "").pacedBatch == 256)
+        #expect(ReplayRun(DeadLetterFilter(), by: "kim", note: "", rate: 100).pacedBatch == 25)
+        #expect(ReplayRun(DeadLetterFilter(), by: "kim", note: "", rate: 0.5).pacedBatch == 1)
+        #expect(ReplayRun(DeadLetterFilter(), by: "kim", note: "", rate: 1e12).pacedBatch == 256)
+    }
+}
+
+extension IntakeFixture {
+    fileprivate func open() async throws -> Int {
+        let counts = try await connection.withSession { session throws(PostgresError) in
+            try DeadLetters.countOpen(in: session)
+        }
+        return counts.values.reduce(0, +)
+    }
+
+    /// Every row that a replay may touch.
+    fileprivate func everything() async throws -> [String] {
+        try await texts(
+            """
+            SELECT d::text FROM siwa.dead_letters AS d UNION ALL SELECT n::text FROM siwa.notifications AS n
+            UNION ALL SELECT a::text FROM siwa.accounts AS a UNION ALL SELECT c::text FROM siwa.consents AS c
+            UNION ALL SELECT h::text FROM siwa.account_changes AS h
+            UNION ALL SELECT o::text FROM siwa.operator_actions AS o
+            UNION ALL SELECT p::text FROM siwa.dead_letter_attempts AS p
+            ORDER BY 1
+            """
+        )
+    }
+}

@@ -1,0 +1,183 @@
+import AccountStore
+import AppleTokens
+import AppleSimulator
+import Postgres
+import Spool
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@testable import Ingest
+
+@Suite("Letters that were kept for want of a key", .timeLimit(.minutes(5)))
+struct LetterSettlementTests {
+    private func settle(_ fixture: IntakeFixture) async throws -> LetterSettlement.Effects {
+        let pool = ConnectionPool(fixture.database.settings, maximum: 1)
+        var settlement = LetterSettlement(intake: fixture.intake, pool: pool, trust: IntakeFixture.trust)
+        let effects = try await settlement.settle()
+        await pool.close()
+        return effects
+    }
+
+    /// Has letters kept while the key endpoint is down.
+    private func keep(_ bodies: [String], _ fixture: IntakeFixture) async {
+        fixture.endpoint.serve(nil)
+        for body in bodies {
+            guard case .unavailable(.keysUnavailable, _) = await fixture.reception.answer(body) else {
+                Issue.record("its key can't be had")
+                continue
+            }
+        }
+    }
+
+    /// Serves a set, and waits until it is in force.
+    private func serve(_ keySet: String, _ fixture: IntakeFixture) async throws {
+        let version = fixture.intake.keys.keys.version
+        fixture.endpoint.serve(keySet)
+        // Without a floor any unknown key causes a fetch.
+        _ = await fixture.reception.answer(try fixture.body(signedBy: .generate()))
+        await fixture.until { $0.intake.keys.keys.version != version }
+    }
+
+    @Test("What the new key signed is not left to an operator or to the sender: it is replayed when the key appears.")
+    func replayed() async throws {
+        try await IntakeFixture.with(floor: .zero, settles: true) { fixture in
+            await fixture.untilStoring()
+            let rotated = try SimulatedApple.generate()
+            await keep([try fixture.body("account-deleted", id: "genuine", signedBy: rotated)], fixture)
+            fixture.endpoint.serve(rotated.keySetJSON)
+            while try await fixture.texts("SELECT jti FROM siwa.notifications").isEmpty, !Task.isCancelled {
+                await Task.yield()
+            }
+            let letters = try await fixture.texts(
+                "SELECT status || ' ' || outcome || ' ' || resolved_by || ': ' || note FROM siwa.dead_letters"
+            )
+            #expect(letters == ["replayed applied siwad: the key that it names has come"])
+            let actions = try await fixture.texts(
+                "SELECT operator || ' ' || action || ' ' || target || ' ' || affected FROM siwa.operator_actions"
+            )
+            #expect(actions == ["siwad dead-letters replay --id 1 1"])
+            #expect(try await fixture.texts("SELECT source FROM siwa.notifications") == ["replay"])
+        }
+    }
+
+    @Test("Letters whose key a later set lacks don't take the room of others: they are discarded, on record.")
+    func discarded() async throws {
+        try await IntakeFixture.with(floor: .zero) { fixture in
+            await fixture.untilStoring()
+            let (genuine, late) = (try fixture.body(), try SimulatedApple.generate())
+            await keep((0..<250).map { IntakeFixture.body(genuine, naming: "invented\($0)") }, fixture)
+            #expect(try await settle(fixture) == .init(), "no set was fetched since")
+            try await serve(late.keySetJSON, fixture)
+            #expect(try await settle(fixture) == .init(replayed: 0, discarded: 250))
+            let letters = try await fixture.texts(
+                "SELECT DISTINCT status || ' ' || resolved_by || ' ' || left(note, 18) FROM siwa.dead_letters"
+            )
+            #expect(letters == ["discarded siwad Apple's key set of"])
+            let actions = try await fixture.texts(
+                "SELECT operator || ' ' || action || ' ' || target || ' ' || affected FROM siwa.operator_actions"
+            )
+            #expect(actions == ["siwad dead-letters discard --reason keys-unavailable 250"])
+        }
+    }
+
+    @Test("A flood that goes on does not fill the disk: of the letters that siwad discarded the latest are kept.")
+    func bounded() async throws {
+        try await IntakeFixture.with(floor: .zero) { fixture in
+            await fixture.untilStoring()
+            // Others than those stay: another operator's, and one that Apple signed.
+            try await fixture.run(
+                """
+                INSERT INTO siwa.dead_letters (
+                    received_at, last_received_at, reason, detail, body, token_digest, status, resolved_at, resolved_by,
+                    resolved_by_role, verified_kid, verified_at
+                )
+                SELECT
+                    now() - interval '1 day', now(), 'keys-unavailable', 'd', 'b', sha256(n::text::bytea), 'discarded', now(),
+                    CASE n WHEN 1 THEN 'kim' ELSE 'siwad' END, 'role', CASE n WHEN 2 THEN 'k' END, CASE n WHEN 2 THEN now() END
+                FROM generate_series(1, \(LetterSettlement.discardedLimit + 10)) AS n
+                """
+            )
+            let genuine = try fixture.body()
+            await keep((0..<5).map { IntakeFixture.body(genuine, naming: "invented\($0)") }, fixture)
+            try await serve(try SimulatedApple.generate().keySetJSON, fixture)
+            #expect(try await settle(fixture) == .init(replayed: 0, discarded: 5))
+            let counts = try await fixture.texts(
+                "SELECT count(*)::text FROM siwa.dead_letters GROUP BY resolved_by, verified_kid ORDER BY count(*)"
+            )
+            #expect(counts == ["1", "1", "\(LetterSettlement.discardedLimit)"])
+            let latest = try await fixture.texts("SELECT max(id)::text FROM siwa.dead_letters")
+            #expect(latest == ["\(LetterSettlement.discardedLimit + 15)"])
+        }
+    }
+
+    @Test("A forgery in the name of the new key does not stay open, and does nothing.")
+    func forged() async throws {
+        try await IntakeFixture.with(floor: .zero) { fixture in
+            await fixture.untilStoring()
+            let rotated = try SimulatedApple.generate()
+            await keep([IntakeFixture.body(try fixture.body(), naming: rotated.keyID)], fixture)
+            try await serve(rotated.keySetJSON, fixture)
+            #expect(try await settle(fixture) == .init(replayed: 0, discarded: 1))
+            let notes = try await fixture.texts("SELECT note FROM siwa.dead_letters")
+            #expect(notes == ["the key that it names did not sign it"])
+            #expect(try await fixture.texts("SELECT sub FROM siwa.accounts").isEmpty)
+        }
+    }
+
+    @Test("A letter is not discarded by a set that was asked for before it came, nor where its key is only unusable.")
+    func undecided() async throws {
+        try await IntakeFixture.with(floor: .zero) { fixture in
+            await fixture.untilStoring()
+            let (twin, otherTwin) = (try SimulatedApple.generate(), try SimulatedApple.generate())
+            let impostor = try SimulatedApple(key: otherTwin.key, keyID: twin.keyID)
+            await keep([try fixture.body(signedBy: twin)], fixture)
+            let keys = [fixture.apple, twin, impostor].map { $0.keySetJSON.dropFirst(9).dropLast(2) }
+            try await serve("{\"keys\":[\(keys.joined(separator: ","))]}", fixture)
+            #expect(fixture.intake.keys.keys.unusable == [twin.keyID])
+            #expect(try await settle(fixture) == .init())
+            await keep([try fixture.body(signedBy: .generate())], fixture)
+            #expect(try await settle(fixture) == .init())
+            let statuses = try await fixture.texts("SELECT status FROM siwa.dead_letters")
+            #expect(statuses == ["open", "open"])
+            #expect(try await fixture.texts("SELECT note FROM siwa.operator_actions").isEmpty)
+        }
+    }
+
+    @Test("A letter that Apple signed is not discarded because it can't be processed: it waits for an operator.")
+    func signedButDead() async throws {
+        try await IntakeFixture.with(floor: .zero) { fixture in
+            await fixture.untilStoring()
+            let rotated = try SimulatedApple.generate()
+            await keep([try fixture.body(app: "com.example.unheard.of", signedBy: rotated)], fixture)
+            try await serve(rotated.keySetJSON, fixture)
+            #expect(try await settle(fixture) == .init())
+            let letters = try await fixture.texts("SELECT status || ' ' || reason FROM siwa.dead_letters")
+            #expect(letters == ["open unknown-audience"])
+        }
+    }
+
+    @Test("What was kept in the spool while PostgreSQL was away is settled too, once it is back.")
+    func spooled() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                let spool = try Spool(directory: try TemporaryDirectory().path, limit: 1 << 20)
+                try await IntakeFixture.with(database, role.settings, floor: .zero, settles: true, spool: spool) {
+                    fixture in
+                    await fixture.until { $0.intake.storage == .database }
+                    try await role.shutOut()
+                    let rotated = try SimulatedApple.generate()
+                    let genuine = try fixture.body("account-deleted", id: "genuine", signedBy: rotated)
+                    await keep([genuine, IntakeFixture.body(genuine, naming: "invented")], fixture)
+                    try await serve(rotated.keySetJSON, fixture)
+                    try await role.letIn()
+                    let settled = "SELECT id::text FROM siwa.dead_letters WHERE status <> 'open'"
+                    while try await fixture.texts(settled).count < 2, !Task.isCancelled { await Task.yield() }
+                    let statuses = try await fixture.texts("SELECT status FROM siwa.dead_letters ORDER BY status")
+                    #expect(statuses == ["discarded", "replayed"])
+                    #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["genuine"])
+                }
+            }
+        }
+    }
+}

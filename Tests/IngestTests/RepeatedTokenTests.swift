@@ -1,0 +1,153 @@
+import AppleTokens
+import AppleSimulator
+import Spool
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@testable import Ingest
+@testable import Telemetry
+
+@Suite("A token that comes again", .timeLimit(.minutes(5)))
+struct RepeatedTokenTests {
+    /// Runs a test with an intake that has a spool, and a role to shut out.
+    private func withSpool(
+        limit: Int64,
+        _ body: (IntakeFixture, DaemonRole, TemporaryDirectory) async throws -> Void
+    ) async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                let directory = try TemporaryDirectory()
+                let spool = try Spool(directory: directory.path, limit: limit)
+                try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
+                    await fixture.until { $0.intake.storage == .database }
+                    try await body(fixture, role, directory)
+                }
+            }
+        }
+    }
+
+    /// The body with so much around its token that it is as large as a body may be.
+    private func padded(_ body: String) -> String {
+        String(body.dropLast()) + #","padding":"\#(String(repeating: "x", count: 65_000 - body.utf8.count))"}"#
+    }
+
+    @Test("While PostgreSQL is away, a foreign token sent 150 times takes the spool's room once, without its padding.")
+    func spooledOnce() async throws {
+        try await withSpool(limit: 200_000) { fixture, role, _ in
+            try await role.shutOut()
+            let foreign = padded(try fixture.body(app: "com.example.unheard.of"))
+            for _ in 0..<10 {
+                let answers = await fixture.reception.answers(Array(repeating: foreign, count: 15))
+                #expect(answers.allSatisfy { $0 == .acknowledged })
+            }
+            await fixture.until { $0.intake.storage == .spool }
+            #expect(try #require(fixture.intake.spoolBytes) < 3_000)
+            #expect(await fixture.reception.answer(try fixture.body("account-deleted", id: "genuine")) == .acknowledged)
+            try await role.letIn()
+            await fixture.until { $0.intake.spoolBytes == 0 }
+            #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["genuine"])
+            let kept = try await fixture.texts("SELECT reason || ' ' || octet_length(body) FROM siwa.dead_letters")
+            #expect(kept == ["unknown-audience \(try tokenLength(foreign))"])
+        }
+    }
+
+    /// How many transactions stored a batch.
+    private static func batches(_ fixture: IntakeFixture) -> Int {
+        fixture.metrics.batchSize.snapshot.cumulative.last ?? 0
+    }
+
+    /// The bytes of the token in a padded body.
+    private func tokenLength(_ body: String) throws -> Int {
+        let padding = try #require(body.firstRange(of: #","padding""#))
+        return IntakeFixture.token(in: body[..<padding.lowerBound] + "}").utf8.count
+    }
+
+    @Test("While PostgreSQL is away, a genuine token sent 150 times takes the spool's room once.")
+    func genuineSpooledOnce() async throws {
+        try await withSpool(limit: 200_000) { fixture, role, _ in
+            try await role.shutOut()
+            let body = try fixture.body(id: "genuine")
+            for _ in 0..<10 {
+                let answers = await fixture.reception.answers(Array(repeating: body, count: 15))
+                #expect(answers.allSatisfy { $0 == .acknowledged })
+            }
+            #expect(try #require(fixture.intake.spoolBytes) < 3_000)
+            try await role.letIn()
+            await fixture.until { $0.intake.spoolBytes == 0 }
+            #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["genuine"])
+        }
+    }
+
+    @Test("While PostgreSQL is there, a foreign token that was kept costs no further transaction, nor any room.")
+    func noTransaction() async throws {
+        var limits = Intake.Limits()
+        limits.deadLetters = 1
+        try await IntakeFixture.with(limits: limits) { fixture in
+            await fixture.untilStoring()
+            let foreign = padded(try fixture.body(app: "com.example.unheard.of"))
+            #expect(await fixture.reception.answer(foreign) == .acknowledged)
+            await fixture.until { Self.batches($0) == 1 }
+            for _ in 0..<10 {
+                let answers = await fixture.reception.answers(Array(repeating: foreign, count: 15))
+                #expect(answers.allSatisfy { $0 == .acknowledged })
+            }
+            // Something that is stored, so that what went before it is counted.
+            #expect(await fixture.reception.answer(try fixture.body()) == .acknowledged)
+            await fixture.until { Self.batches($0) > 1 }
+            #expect(Self.batches(fixture) == 2)
+            let kept = try await fixture.texts("SELECT deliveries || ' ' || octet_length(body) FROM siwa.dead_letters")
+            #expect(kept == ["1 \(try tokenLength(foreign))"])
+        }
+    }
+
+    @Test("A token is not acknowledged as known before its letter is durable.")
+    func notBeforeDurable() async throws {
+        try await IntakeFixture.with { fixture in
+            await fixture.untilStoring()
+            try await fixture.run("ALTER TABLE siwa.dead_letters ADD CONSTRAINT none CHECK (false) NOT VALID")
+            let foreign = try fixture.body(app: "com.example.unheard.of")
+            for _ in 0..<3 {
+                guard case .unavailable = await fixture.reception.answer(foreign) else {
+                    Issue.record("it is nowhere")
+                    return
+                }
+                await fixture.untilStoring()
+            }
+            try await fixture.run("ALTER TABLE siwa.dead_letters DROP CONSTRAINT none")
+            var answer = await fixture.reception.answer(foreign)
+            while answer != .acknowledged, !Task.isCancelled { answer = await fixture.reception.answer(foreign) }
+            #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
+        }
+    }
+
+    @Test("While PostgreSQL is away, different foreign tokens take no more than a tenth of the spool from deletions.")
+    func tenth() async throws {
+        let limit: Int64 = 200_000
+        try await withSpool(limit: limit) { fixture, role, directory in
+            try await role.shutOut()
+            var (kept, refused) = (0, 0)
+            for number in 0..<60 {
+                switch await fixture.reception.answer(try fixture.body(app: "com.example.unheard\(number)")) {
+                case .acknowledged: kept += 1
+                case .unavailable(.deadLetterLimit, _): refused += 1
+                case let other: Issue.record("unexpected \(other)")
+                }
+            }
+            #expect(kept > 5 && refused > 5)
+            #expect(try #require(fixture.intake.spoolBytes) <= limit / 10)
+            // It can still accept durably.
+            #expect(fixture.intake.storage == .spool)
+            let deletions = try (0..<60).map { try fixture.body("account-deleted", sub: "p\($0)", id: "\($0)") }
+            #expect(await fixture.reception.answers(deletions).allSatisfy { $0 == .acknowledged })
+            #expect(fixture.log.count("no more dead letters are kept") == 1)
+            try await role.letIn()
+            await fixture.until { $0.intake.spoolBytes == 0 }
+            let counts = try await fixture.texts(
+                "SELECT (SELECT count(*) FROM siwa.notifications) || ' ' || count(*) FROM siwa.dead_letters"
+            )
+            #expect(counts == ["60 \(kept)"])
+            #expect(try directory.names == [])
+        }
+    }
+}

@@ -1,0 +1,123 @@
+import AppleTokens
+import AppleSimulator
+import Spool
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@testable import Ingest
+
+@Suite("A key rotation under a flood of invented key ids", .timeLimit(.minutes(10)))
+struct RotationUnderFloodTests {
+    private static let floor = Duration.milliseconds(300)
+    /// What this machine may take for a fetch, beside the flood and other tests.
+    private static let slack = Duration.seconds(2)
+
+    /// Invents key ids, and lets go on in between.
+    private func flood(_ fixture: IntakeFixture, _ numbers: Range<Int>, like body: String) async {
+        for start in stride(from: numbers.lowerBound, to: numbers.upperBound, by: 55) {
+            let some = start..<min(start + 55, numbers.upperBound)
+            let bodies = some.map { IntakeFixture.body(body, naming: "invented\($0)") }
+            let answers = await fixture.reception.answers(bodies)
+            #expect(!answers.contains(.acknowledged))
+        }
+    }
+
+    /// Sends until it is acknowledged.
+    ///
+    /// - Returns: how long it was refused.
+    private func send(_ body: String, to fixture: IntakeFixture) async -> Duration {
+        let start = ContinuousClock.now
+        while await fixture.reception.answer(body) != .acknowledged, !Task.isCancelled {
+            // Short, so that the pool is left to the flood; cancellation ends the loop.
+            try? await Task.sleep(for: .milliseconds(5))
+        }
+        return .now - start
+    }
+
+    private func rotate(_ fixture: IntakeFixture, times: Int) async throws {
+        var random = SystemRandomNumberGenerator()
+        let signers = [fixture.apple, try SimulatedApple.generate(), try SimulatedApple.generate()]
+        var longest = Duration.zero
+        for round in 0..<times {
+            let (old, new) = (signers[round % 3], signers[(round + 1) % 3])
+            let like = try fixture.body(signedBy: old)
+            let before = Int.random(in: 0...1_100, using: &random)
+            let first = round * 1_100
+            await flood(fixture, first..<(first + before), like: like)
+            fixture.endpoint.serve(new.keySetJSON)
+            let genuine = try fixture.body(sub: "person\(round)", id: "genuine\(round)", signedBy: new)
+            async let rest: Void = flood(fixture, (first + before)..<(first + 1_100), like: like)
+            let refused = await send(genuine, to: fixture)
+            longest = max(longest, refused)
+            #expect(refused <= Self.floor + Self.slack)
+            await rest
+        }
+        print("rotation under flood: a genuine notification was refused for \(longest) at most")
+        let stored = "SELECT count(*)::text FROM siwa.notifications WHERE jti LIKE 'genuine%'"
+        while try await fixture.texts(stored) != ["\(times)"], !Task.isCancelled { await Task.yield() }
+    }
+
+    @Test("refuses no genuine notification for longer than the bucket's refill time, loses none, leaves no letters.")
+    func withPostgreSQL() async throws {
+        try await IntakeFixture.with(floor: Self.floor, burst: 3, settles: true) { fixture in
+            await fixture.untilStoring()
+            let fetches = fixture.endpoint.fetches
+            let start = ContinuousClock.now
+            try await rotate(fixture, times: 50)
+            let allowed = 3 + Int((.now - start) / Self.floor) + 1
+            #expect(fixture.endpoint.fetches - fetches <= allowed)
+            // The last ones go with the next fetch, which the bucket owes them.
+            let open = "SELECT count(*)::text FROM siwa.dead_letters WHERE status = 'open'"
+            while try await fixture.texts(open) != ["0"], !Task.isCancelled { await Task.yield() }
+            let discarded = try await fixture.texts(
+                "SELECT DISTINCT resolved_by FROM siwa.dead_letters WHERE status = 'discarded'"
+            )
+            #expect(discarded == ["siwad"])
+        }
+    }
+
+    @Test("does the same while PostgreSQL is away.")
+    func withSpool() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                let spool = try Spool(directory: try TemporaryDirectory().path, limit: 4 << 20)
+                try await IntakeFixture.with(
+                    database,
+                    role.settings,
+                    floor: Self.floor,
+                    burst: 3,
+                    settles: true,
+                    spool: spool
+                ) { fixture in
+                    await fixture.until { $0.intake.storage == .database }
+                    try await role.shutOut()
+                    async let letIn: Void = {
+                        await fixture.until { ($0.intake.spoolBytes ?? 0) > 100_000 }
+                        try await role.letIn()
+                    }()
+                    try await rotate(fixture, times: 10)
+                    try await letIn
+                }
+            }
+        }
+    }
+
+    @Test("loses not even a notification that is sent only once, as long as there is room for letters.")
+    func sentOnce() async throws {
+        try await IntakeFixture.with(floor: Self.floor, burst: 3, settles: true) { fixture in
+            await fixture.untilStoring()
+            let new = try SimulatedApple.generate()
+            let like = try fixture.body()
+            // One after another, so that each causes a fetch of its own until the bucket is empty.
+            for number in 0..<20 {
+                _ = await fixture.reception.answer(IntakeFixture.body(like, naming: "invented\(number)"))
+            }
+            fixture.endpoint.serve(new.keySetJSON)
+            _ = await fixture.reception.answer(try fixture.body(id: "once", signedBy: new))
+            while try await fixture.texts("SELECT jti FROM siwa.notifications") != ["once"], !Task.isCancelled {
+                await Task.yield()
+            }
+        }
+    }
+}

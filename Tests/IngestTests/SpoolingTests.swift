@@ -1,0 +1,289 @@
+import AppleTokens
+import AppleSimulator
+import Spool
+import StoreTestSupport
+import Telemetry
+import TestSupport
+import Testing
+
+@testable import Ingest
+
+@Suite("The spool while PostgreSQL is away", .timeLimit(.minutes(5)))
+struct SpoolingTests {
+    /// Runs a test with an intake that has a spool, and a role to shut out.
+    private func withSpool(
+        limit: Int64 = 1 << 30,
+        _ body: (IntakeFixture, DaemonRole, TemporaryDirectory) async throws -> Void
+    ) async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                let directory = try TemporaryDirectory()
+                let spool = try Spool(directory: directory.path, limit: limit)
+                try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
+                    await fixture.until { $0.intake.storage == .database }
+                    try await body(fixture, role, directory)
+                }
+            }
+        }
+    }
+
+    @Test(
+        "Everything that comes in while PostgreSQL is away is acknowledged, and stored exactly once after its return."
+    )
+    func away() async throws {
+        try await withSpool { fixture, role, directory in
+            let before = try (0..<20).map { try fixture.body(sub: "person\($0 % 7)", id: "before\($0)") }
+            #expect(await fixture.reception.answers(before).allSatisfy { $0 == .acknowledged })
+            try await role.shutOut()
+            for round in 0..<10 {
+                let bodies = try (0..<50).map { try fixture.body(sub: "person\($0 % 7)", id: "away\(round).\($0)") }
+                #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == .acknowledged })
+            }
+            await fixture.until { $0.intake.storage == .spool }
+            #expect(fixture.metrics.spoolBytes.value > 0)
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["20"])
+            try await role.letIn()
+            await fixture.until { $0.intake.storage == .database }
+            // What comes in meanwhile doesn't wait for it.
+            #expect(await fixture.reception.answer(try fixture.body(id: "after")) == .acknowledged)
+            await fixture.until { $0.intake.spoolBytes == 0 }
+            #expect(
+                try await fixture.texts(
+                    "SELECT source || count(*) || count(DISTINCT jti) FROM siwa.notifications GROUP BY source ORDER BY 1"
+                ) == ["endpoint2121", "spool500500"]
+            )
+            #expect(try directory.spoolFiles == [])
+        }
+    }
+
+    @Test("A notification keeps its time of receipt on the way through the spool.")
+    func timeOfReceipt() async throws {
+        try await withSpool { fixture, role, _ in
+            try await role.shutOut()
+            #expect(await fixture.reception.answer(try fixture.body(id: "a")) == .acknowledged)
+            let now = fixture.intake.now()
+            try await role.letIn()
+            await fixture.until { $0.intake.spoolBytes == 0 }
+            let received = try await fixture.texts(
+                "SELECT (extract(epoch FROM received_at) * 1000000)::bigint::text FROM siwa.notifications"
+            )
+            let microseconds = try #require(received.first.flatMap { Int64($0) })
+            #expect(microseconds <= now.microseconds)
+        }
+    }
+
+    @Test("A daemon that is killed between a commit and the removal of its files stores nothing twice.")
+    func killedInDrain() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                let directory = try TemporaryDirectory()
+                let kept = try TemporaryDirectory()
+                let killed = try Spool(directory: directory.path, limit: 1 << 30)
+                try await IntakeFixture.with(database, role.settings, spool: killed) { fixture in
+                    await fixture.until { $0.intake.storage == .database }
+                    try await role.shutOut()
+                    let bodies = try (0..<30).map { try fixture.body(sub: "person\($0)") }
+                    #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == .acknowledged })
+                    let letter = try fixture.body(app: "com.example.unheard.of")
+                    #expect(await fixture.reception.answer(letter) == .acknowledged)
+                    for name in try directory.spoolFiles { try kept.write(try directory.content(name), to: name) }
+                    try await role.letIn()
+                    await fixture.until { $0.intake.spoolBytes == 0 }
+                }
+                killed.unlock()
+                // As the kill would have left them.
+                for name in try kept.spoolFiles { try directory.write(try kept.content(name), to: name) }
+                try await IntakeFixture.with(
+                    database,
+                    role.settings,
+                    spool: try Spool(directory: directory.path, limit: 1 << 30)
+                ) { fixture in
+                    await fixture.until { $0.intake.storage == .database }
+                    await fixture.until { $0.intake.spoolBytes == 0 }
+                    let names = try directory.spoolFiles
+                    #expect(names.isEmpty)
+                    #expect(
+                        try await fixture.texts("SELECT count(*) || ' ' || count(DISTINCT jti) FROM siwa.notifications")
+                            == ["30 30"]
+                    )
+                    #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
+                }
+            }
+        }
+    }
+
+    @Test("A start while PostgreSQL is away takes notifications in, and what an earlier run left is stored too.")
+    func start() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                try await role.shutOut()
+                let directory = try TemporaryDirectory()
+                for run in ["first", "second"] {
+                    let spool = try Spool(directory: directory.path, limit: 1 << 30)
+                    try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
+                        await fixture.until { $0.intake.storage == .spool }
+                        #expect(await fixture.reception.answer(try fixture.body(id: run)) == .acknowledged)
+                        guard run == "second" else { return }
+                        try await role.letIn()
+                        await fixture.until { $0.intake.spoolBytes == 0 }
+                        let stored = try await fixture.texts("SELECT jti FROM siwa.notifications ORDER BY jti")
+                        #expect(stored == ["first", "second"])
+                    }
+                    spool.unlock()
+                }
+            }
+        }
+    }
+
+    @Test(
+        "A dead letter goes the same way, and so does one whose key can't be had, which is answered 503 all the same."
+    )
+    func deadLetters() async throws {
+        try await withSpool { fixture, role, _ in
+            try await role.shutOut()
+            let letter = try fixture.body(app: "com.example.unheard.of")
+            #expect(await fixture.reception.answer(letter) == .acknowledged)
+            fixture.endpoint.serve(nil)
+            let unverified = try fixture.body(signedBy: try SimulatedApple.generate())
+            guard case .unavailable(.keysUnavailable, _) = await fixture.reception.answer(unverified) else {
+                Issue.record("its key can't be had")
+                return
+            }
+            try await role.letIn()
+            await fixture.until { $0.intake.spoolBytes == 0 }
+            #expect(
+                try await fixture.texts(
+                    "SELECT reason || ' ' || (verified_kid IS NOT NULL) FROM siwa.dead_letters ORDER BY 1"
+                ) == ["keys-unavailable false", "unknown-audience true"]
+            )
+            let kept = try await fixture.texts(
+                "SELECT convert_from(body, 'UTF8') FROM siwa.dead_letters ORDER BY reason"
+            )
+            #expect(kept == [unverified, letter].map { IntakeFixture.token(in: $0) })
+        }
+    }
+
+    @Test("What can't be stored from the spool for its data's sake becomes a dead letter there too.")
+    func poison() async throws {
+        try await withSpool { fixture, role, _ in
+            try await fixture.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_poison CHECK (sub <> 'person7')")
+            try await role.shutOut()
+            let bodies = try (0..<20).map { try fixture.body(sub: "person\($0)") }
+            #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == .acknowledged })
+            try await role.letIn()
+            await fixture.until { $0.intake.spoolBytes == 0 }
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["19"])
+            #expect(
+                try await fixture.texts("SELECT reason || ' ' || sub FROM siwa.dead_letters")
+                    == ["store-rejected person7"]
+            )
+            #expect(fixture.log.count("constraint no_poison of siwa.accounts") == 1)
+        }
+    }
+
+    @Test(
+        "A disk that has become read-only keeps nobody from a PostgreSQL that is back.",
+        .enabled(if: TemporaryDirectory.canMount, "needs root, to mount a file system")
+    )
+    func readOnlyDisk() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                let disk = try TemporaryDirectory(capacity: 1 << 20)
+                let spool = try Spool(directory: disk.file("spool"), limit: 1 << 30)
+                try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
+                    await fixture.until { $0.intake.storage == .database }
+                    try await role.shutOut()
+                    #expect(await fixture.reception.answer(try fixture.body(id: "spooled")) == .acknowledged)
+                    // The answer comes before the connection is given up.
+                    await fixture.until { $0.intake.storage == .spool }
+                    try disk.remount(isReadOnly: true)
+                    try await role.letIn()
+                    await fixture.until { $0.intake.storage == .database }
+                    #expect(await fixture.reception.answer(try fixture.body(id: "live")) == .acknowledged)
+                    #expect(
+                        try await fixture.texts("SELECT source || ' ' || jti FROM siwa.notifications ORDER BY 1")
+                            == ["endpoint live", "spool spooled"]
+                    )
+                    await fixture.until { $0.log.count("what is in the spool can't be stored") > 0 }
+                    try disk.remount(isReadOnly: false)
+                    await fixture.until { $0.intake.spoolBytes == 0 }
+                }
+            }
+        }
+    }
+
+    @Test("At its limit the spool takes nothing more: 503, until PostgreSQL is back.")
+    func limit() async throws {
+        try await withSpool(limit: 2_000) { fixture, role, _ in
+            try await role.shutOut()
+            var answers: [Answer] = []
+            for index in 0..<3 { answers.append(await fixture.reception.answer(try fixture.body(id: "\(index)"))) }
+            let refused = Answer.unavailable(.databaseUnavailable, retryAfterSeconds: 5)
+            #expect(answers.first == .acknowledged)
+            #expect(answers.last == refused)
+            #expect(!fixture.intake.isStoring)
+            #expect(fixture.log.count("the spool can't be written to; notifications are answered 503") == 1)
+            try await role.letIn()
+            await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
+            #expect(await fixture.reception.answer(try fixture.body(id: "after")) == .acknowledged)
+            let acknowledged = answers.count { $0 == .acknowledged }
+            #expect(
+                try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["\(acknowledged + 1)"]
+            )
+        }
+    }
+
+    @Test("A torn file is set aside, counted and logged; all others are stored.")
+    func torn() async throws {
+        try await withSpool { fixture, role, directory in
+            try await role.shutOut()
+            for index in 0..<3 {
+                #expect(await fixture.reception.answer(try fixture.body(id: "\(index)")) == .acknowledged)
+            }
+            let name = try directory.spoolFiles[1]
+            try directory.write(Array(try directory.content(name).dropLast(5)), to: name)
+            try await role.letIn()
+            await fixture.until { $0.intake.spoolBytes == 0 }
+            #expect(try await fixture.texts("SELECT jti FROM siwa.notifications ORDER BY jti") == ["0", "2"])
+            #expect(try directory.spoolFiles == [name + ".corrupt"])
+            #expect(
+                fixture.metrics.registry.prometheusText()
+                    .contains(#"siwad_spool_files_set_aside_total{reason="torn"} 1"#)
+            )
+            #expect(fixture.log.count("a file in the spool directory was set aside") == 1)
+        }
+    }
+
+    @Test(
+        "On a full disk nothing is acknowledged; as soon as there is room, everything is, without a restart.",
+        .enabled(if: TemporaryDirectory.canMount, "needs root, to mount a small file system")
+    )
+    func fullDisk() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                let disk = try TemporaryDirectory(capacity: 64 * 1_024)
+                let spool = try Spool(directory: disk.file("spool"), limit: 1 << 30)
+                try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
+                    await fixture.until { $0.intake.storage == .database }
+                    try await role.shutOut()
+                    // To the last page: where there is room for one notification, one is rightly taken.
+                    // The mark of the spool has a page.
+                    try disk.write([UInt8](repeating: 1, count: 60 * 1_024), to: "filler")
+                    let bodies = try (0..<50).map { try fixture.body(id: "lost\($0)") }
+                    let refused = Answer.unavailable(.databaseUnavailable, retryAfterSeconds: 5)
+                    #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == refused })
+                    await fixture.until { !$0.intake.isStoring }
+                    #expect(fixture.log.count("No space left on device; make room there") == 1)
+                    try disk.write([], to: "filler")
+                    // By itself: a daemon that isn't ready is sent nothing.
+                    await fixture.until { $0.intake.storage == .spool }
+                    #expect(await fixture.reception.answer(try fixture.body(id: "kept")) == .acknowledged)
+                    try await role.letIn()
+                    await fixture.until { $0.intake.spoolBytes == 0 }
+                    let kept = try await fixture.texts("SELECT jti FROM siwa.notifications WHERE jti = 'kept'")
+                    #expect(kept == ["kept"])
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+import Spool
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@testable import Ingest
+
+@Suite("The loss of a synchronous standby", .timeLimit(.minutes(5)))
+struct SynchronousReplicationTests {
+    @Test("What no standby confirms in time is acknowledged from the spool, and stays there until one does.")
+    func withSpool() async throws {
+        try await TestDatabase.withServer(.siwa) { database in
+            let directory = try TemporaryDirectory()
+            let spool = try Spool(directory: directory.path, limit: 1 << 30)
+            try await IntakeFixture.with(database, database.settings, spool: spool) { fixture in
+                await fixture.until { $0.intake.storage == .database }
+                #expect(await fixture.reception.answer(try fixture.body(id: "early")) == .acknowledged)
+                try await database.losePartner()
+                await fixture.until { $0.intake.storage == .database }
+                #expect(await fixture.reception.answer(try fixture.body(id: "late")) == .acknowledged)
+                #expect(fixture.intake.spoolBytes ?? 0 > 0)
+                // Both are on this server, where whoever looks finds them, once the wait for the standby was given up.
+                let ids = "SELECT jti FROM siwa.notifications ORDER BY 1"
+                while try await fixture.texts(ids) != ["early", "late"] { await Task.yield() }
+                try await database.forgetPartner()
+                await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
+                #expect(
+                    try await fixture.texts("SELECT jti FROM siwa.notifications ORDER BY 1") == ["early", "late"]
+                )
+            }
+        }
+    }
+}
