@@ -1,13 +1,12 @@
 import ArgumentParser
 
-/// What siwad costs, measured on the machine at hand.
 @main
 struct Benchmarks: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "Benchmarks",
-        abstract: "Measures siwad end to end and part by part, beside a Python and a Go service.",
+        abstract: "Measures siwad end to end and part by part, and compares it with a Python and a Go service.",
         discussion: """
-            Needs a release build of siwad. Databases and tokens are kept in the directory of --work and used again.
+            Needs a release build of siwad. The directory of --work keeps databases and tokens for the next run.
 
             Example:
               swift build -c release
@@ -20,30 +19,27 @@ struct Benchmarks: AsyncParsableCommand {
     )
 }
 
-/// What all measurements have in common.
+/// Options of every measurement.
 struct BenchmarkOptions: ParsableArguments {
-    @Option(help: "Where databases, tokens and results are kept.")
+    @Option(help: "Directory for databases, tokens and results.")
     var work = ".build/benchmarks"
 
-    @Option(help: "The siwad to measure.")
+    @Option(help: "The siwad executable to measure.")
     var siwad = ".build/release/siwad"
 
     @Option(help: "Seconds of each run.")
     var seconds = 5
 
-    @Option(help: "Keep-alive connections of the load.")
+    @Option(help: "Keep-alive connections of the load generator.")
     var connections = 64
 
-    @Option(help: "Runs of each measurement; the median counts.")
+    @Option(help: "Runs of each measurement; the report shows the median.")
     var rounds = 3
 
-    @Flag(
-        inversion: .prefixedNo,
-        help: "Have the kernel reserve huge pages for PostgreSQL's buffers, which takes root."
-    )
-    var hugePages = true
+    @Flag(help: "Run PostgreSQL with large buffers and rare checkpoints instead of its stock settings.")
+    var tuned = false
 
-    @Flag(help: "Print JSON, one object a line, instead of a table.")
+    @Flag(help: "Print JSON, one object per line, instead of a table.")
     var json = false
 
     func validate() throws {

@@ -1,15 +1,15 @@
 import ArgumentParser
 
-/// siwad and the peers, second by second in turn.
 struct CompareCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "compare",
-        abstract: "The same load on siwad, a tuned Python service and a Go service, each at its best setting.",
+        abstract: "Compares siwad with a tuned Python service and a Go service under the same load.",
         usage: "Benchmarks compare <options>",
         discussion: """
             Needs python3 with venv, and Debian's golang-go, golang-github-golang-jwt-jwt-dev and \
-            golang-github-jackc-pgx-v4-dev. The peers' best settings are found by short runs first. Absolute figures belong to \
-            the machine; the ratios are of rounds made side by side.
+            golang-github-jackc-pgx-v4-dev. Short runs find the best setting of each service first. The services are measured \
+            in alternation, each run on a fresh copy of its database, after a warm-up run and a checkpoint. Absolute figures \
+            depend on the machine; the ratios compare runs of the same round.
             """
     )
 
@@ -18,8 +18,8 @@ struct CompareCommand: AsyncParsableCommand {
     @Option(help: "People in each database, with three sessions each.")
     var people = 1_000_000
 
-    @Option(help: "Tokens to sign; a closed loop uses each once.")
-    var tokens = 160_000
+    @Option(help: "Tokens to sign; a run uses each once.")
+    var tokens = 200_000
 
     func run() async throws {
         try await Workbench.with(options) { bench in
@@ -27,21 +27,21 @@ struct CompareCommand: AsyncParsableCommand {
             let tokens = try await Tokens.minted(tokens, people: people, in: bench.directory)
             try await bench.siwadDatabase(people: people)
             try await bench.peerDatabase(people: people)
-            let contest = Contest(bench: bench, tokens: tokens, people: people, options: options)
-            let python = try await contest.best(
+            let comparison = Comparison(bench: bench, tokens: tokens, people: people, options: options)
+            let python = try await comparison.best(
                 of: [(1, 8), (2, 4), (2, 8), (2, 16)].map { workers, pool in
                     (
-                        "Python, \(workers) workers, \(pool) connections each",
+                        "Python, workers: \(workers), connections each: \(pool)",
                         Service.python(bench, tokens: tokens, workers: workers, pool: pool)
                     )
                 }
             )
-            let go = try await contest.best(
+            let go = try await comparison.best(
                 of: [4, 8, 16, 32, 64].map {
                     ("Go, \($0) connections", Service.go(bench, tokens: tokens, pool: $0))
                 }
             )
-            try await contest.hold(python, go).print(asJSON: options.json)
+            try await comparison.report(python, go).print(asJSON: options.json)
         }
     }
 }
@@ -51,7 +51,7 @@ extension Workbench {
 
     func peerDatabase(people: Int) async throws {
         try await database(Self.peerBase(people)) { name in
-            Progress.note("making the peers' database of \(people) people")
+            Progress.note("creating the database of the Python and Go services with \(people) people")
             _ = try await output(
                 of: "psql",
                 ["-q", "-v", "ON_ERROR_STOP=1", "-f", "\(Peers.sources)/python/schema.sql", uri(name)]
@@ -61,49 +61,43 @@ extension Workbench {
     }
 }
 
-/// Runs on equal terms.
-struct Contest {
-    typealias Candidate = (name: String, service: Service)
-
+/// Runs of siwad and the peers under the same load.
+struct Comparison {
     let bench: Workbench
     let tokens: Tokens
     let people: Int
     let options: BenchmarkOptions
 
-    /// The candidate with the most notifications a second in a short run.
-    func best(of candidates: [Candidate]) async throws -> Entrant {
-        var best: (entrant: Entrant, rate: Double)?
-        for candidate in candidates {
-            Progress.note("\(candidate.name)")
-            let entrant = entrant(candidate, from: Workbench.peerBase(people))
-            guard let run = try await bench.sideBySide([entrant], seconds: 2).first else { continue }
-            if run.rate > best?.rate ?? 0 { best = (entrant, run.rate) }
+    /// The peer setting with the most notifications per second in a short run.
+    func best(of settings: [(name: String, service: Service)]) async throws -> LoadCase {
+        var best: (load: LoadCase, rate: Double)?
+        for (name, service) in settings {
+            let load = loadCase(name, service, base: Workbench.peerBase(people))
+            let rate = try await bench.measure(load, seconds: 2).rate
+            Progress.note("\(name): \(Report.rounded(rate, 0)) per second")
+            if rate > best?.rate ?? 0 { best = (load, rate) }
         }
-        guard let best else { throw BenchmarkError("no service answered") }
-        return best.entrant
+        guard let best else { throw BenchmarkError("none of the services responded") }
+        return best.load
     }
 
-    /// Rounds of all three.
-    func hold(_ python: Entrant, _ go: Entrant) async throws -> Report {
-        let siwad = entrant(("siwad", Service.siwad(bench, tokens: tokens)), from: bench.siwadBase(people))
-        let entrants = [siwad, python, go]
-        var runs: [[Measurement]] = []
-        for round in 1...options.rounds {
-            Progress.note("round \(round) of \(options.rounds)")
-            runs.append(try await bench.sideBySide(entrants, seconds: options.seconds))
-        }
-        var report = Report(Report.loadColumns + ["siwad is faster by", "at least", "at most"])
-        for (index, entrant) in entrants.enumerated() {
-            let own = runs.map { $0[index] }
-            report.append(entrant.name, .typical(own), runs.map { $0[0] }.ratios(to: own).spread)
+    /// Measures siwad and both peers in alternation.
+    func report(_ python: LoadCase, _ go: LoadCase) async throws -> Report {
+        let siwad = loadCase("siwad", .siwad(bench, tokens: tokens), base: bench.siwadBase(people))
+        let cases = [siwad, python, go]
+        let rounds = try await bench.rounds(options.rounds, of: cases, seconds: options.seconds)
+        var report = Report(Report.loadColumns + ["siwad is faster by", "at least", "at most"], options)
+        for (index, load) in cases.enumerated() {
+            let own = rounds.map { $0[index] }
+            report.append(load.name, .typical(own), rounds.map { $0[0] }.ratios(to: own).spread)
         }
         return report
     }
 
-    private func entrant(_ candidate: Candidate, from base: String) -> Entrant {
-        Entrant(
-            name: candidate.name,
-            service: candidate.service,
+    private func loadCase(_ name: String, _ service: Service, base: String) -> LoadCase {
+        LoadCase(
+            name: name,
+            service: service,
             base: base,
             bodies: tokens.genuine,
             connections: options.connections

@@ -1,6 +1,6 @@
-/// Throughput by size, as a picture that needs nothing but a browser.
+/// Draws throughput by database size as SVG.
 struct GrowthChart {
-    /// One curve: notifications a second by those of the smallest database.
+    /// One curve: throughput relative to the smallest database.
     struct Series {
         let name: String
         let points: [(size: Int, share: Double)]
@@ -12,7 +12,7 @@ struct GrowthChart {
     private static let (left, right, top, bottom) = (70.0, 690.0, 30.0, 280.0)
     private static let colors = ["#0b6bcb", "#b4430c"]
 
-    /// The picture. Sizes are drawn by their order, evenly, because they grow by factors and begin at nothing.
+    /// The picture. Sizes are placed at equal distances, because they grow by factors and start at 0.
     var svg: String {
         let highest = (series.flatMap(\.points).map(\.share).max() ?? 1) * 1.15
         let step = Self.niceStep(highest / 6)
@@ -20,9 +20,9 @@ struct GrowthChart {
             """
             <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 \(Self.text(Self.width)) \(Self.text(Self.height))" \
             font-family="system-ui, sans-serif" font-size="13" role="img">
-            <title>Notifications a second by size of the database</title>
+            <title>Notifications per second by database size</title>
             <rect width="100%" height="100%" fill="#ffffff"/>
-            <text x="12" y="18" fill="#333333">notifications a second, as a share of the smallest database's</text>
+            <text x="12" y="18" fill="#333333">notifications per second, relative to the smallest database</text>
             """
         ]
         for index in 0...Int(highest / step) {
@@ -46,7 +46,7 @@ struct GrowthChart {
         let points = curve.points.enumerated().map { position, point in
             (
                 x: Self.text(Self.x(position, of: curve.points.count)), y: Self.y(point.share, highest), point: point,
-                // Figures stand above the highest curve and below the others, so that they don't meet in between.
+                // Figures are above the highest curve and below the others, so that they do not overlap.
                 offset: isHighest(point.share, at: position) ? -10.0 : 20.0
             )
         }

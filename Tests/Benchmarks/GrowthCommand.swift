@@ -1,16 +1,15 @@
 import ArgumentParser
 import FoundationEssentials
 
-/// The same load on databases of growing size.
 struct GrowthCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "growth",
-        abstract: "Notifications a second by the number of accounts, and by the number of notifications stored before.",
+        abstract: "Notifications per second by the number of accounts and of stored notifications.",
         usage: "Benchmarks growth <options>",
         discussion: """
-            Each database is measured beside the smallest, a second each in turn. The stored notifications carry short \
-            stand-ins for their tokens and lie in six monthly partitions. The largest databases take a while to make and \
-            gigabytes below --work.
+            Each database is measured in alternation with the smallest. Stored notifications have short placeholders for \
+            their tokens and fill six monthly partitions. Creating the largest databases takes many minutes and needs \
+            gigabytes in the directory of --work.
             """
     )
 
@@ -19,13 +18,13 @@ struct GrowthCommand: AsyncParsableCommand {
     @Option(help: "Numbers of accounts, separated by commas.")
     var accounts = "10000,1000000,10000000"
 
-    @Option(help: "Numbers of notifications stored before, in a database of a million accounts.")
+    @Option(help: "Numbers of stored notifications in a database of a million accounts, separated by commas.")
     var stored = "0,5000000,20000000"
 
-    @Option(help: "Tokens to sign; a closed loop uses each once.")
-    var tokens = 160_000
+    @Option(help: "Tokens to sign; a run uses each once.")
+    var tokens = 200_000
 
-    @Option(help: "Where the picture goes.")
+    @Option(help: "File for the picture.")
     var chart = "growth.svg"
 
     func run() async throws {
@@ -33,10 +32,14 @@ struct GrowthCommand: AsyncParsableCommand {
         let byStored = try Self.numbers(stored).map { Size(people: 1_000_000, stored: $0) }
         try await Workbench.with(options) { bench in
             let curves = try await measure(bench, Set(byAccounts + byStored).sorted())
-            var report = Report([
-                "accounts", "stored before", "per second", "service µs", "PostgreSQL µs", "of the smallest", "at least",
-                "at most",
-            ])
+            var report = Report(
+                [
+                    "accounts", "stored", "per second", "service µs", "PostgreSQL µs", "relative to the smallest",
+                    "at least",
+                    "at most",
+                ],
+                options
+            )
             for (size, curve) in curves.sorted(by: { $0.key < $1.key }) {
                 let typical = Measurement.typical(curve.runs)
                 report.append(
@@ -61,7 +64,7 @@ struct GrowthCommand: AsyncParsableCommand {
         }
     }
 
-    /// How large a database is before a run.
+    /// The size of a database before a run.
     private struct Size: Hashable, Comparable {
         let people: Int
         let stored: Int
@@ -69,16 +72,15 @@ struct GrowthCommand: AsyncParsableCommand {
         static func < (a: Self, b: Self) -> Bool { (a.people, a.stored) < (b.people, b.stored) }
     }
 
-    /// What was found of a size.
     private struct Findings {
         var runs: [Measurement] = []
-        /// Notifications a second by those that the smallest database took meanwhile.
+        /// The rate divided by that of the smallest database in the same round.
         var ratios: [Double] = []
 
         var share: Double { ratios.median }
     }
 
-    /// Each size beside the smallest.
+    /// Measures each size in alternation with the smallest one.
     private func measure(_ bench: Workbench, _ sizes: [Size]) async throws -> [Size: Findings] {
         for size in sizes {
             try await bench.siwadDatabase(people: size.people)
@@ -89,32 +91,22 @@ struct GrowthCommand: AsyncParsableCommand {
             }
         }
         var findings: [Size: Findings] = [:]
-        for round in 1...options.rounds {
-            for size in sizes {
-                Progress.note(
-                    "round \(round) of \(options.rounds): \(size.people) accounts, \(size.stored) notifications stored"
-                )
-                var entrants = [try await entrant(bench, size, place: 0)]
-                if let smallest = sizes.first, size != smallest {
-                    entrants.append(try await entrant(bench, smallest, place: 1))
-                }
-                let runs = try await bench.sideBySide(entrants, seconds: options.seconds)
-                let ratio = runs[0].rate / runs[runs.count - 1].rate
-                findings[size, default: Findings()].runs.append(runs[0])
-                findings[size]?.ratios.append(ratio)
-                Progress.note(
-                    "\(Report.rounded(runs[0].rate, 0)) a second, \(Report.rounded(ratio, 2)) of what the smallest took"
-                )
-            }
+        guard let smallest = sizes.first else { return findings }
+        for size in sizes {
+            var cases = [try await loadCase(bench, size)]
+            if size != smallest { cases.append(try await loadCase(bench, smallest)) }
+            let rounds = try await bench.rounds(options.rounds, of: cases, seconds: options.seconds)
+            let (own, others) = (rounds.map { $0[0] }, rounds.map { $0[cases.count - 1] })
+            findings[size] = Findings(runs: own, ratios: own.ratios(to: others))
         }
         return findings
     }
 
-    private func entrant(_ bench: Workbench, _ size: Size, place: Int) async throws -> Entrant {
+    private func loadCase(_ bench: Workbench, _ size: Size) async throws -> LoadCase {
         let tokens = try await Tokens.minted(tokens, people: size.people, in: bench.directory)
-        return Entrant(
-            name: "siwad",
-            service: .siwad(bench, place: place, tokens: tokens),
+        return LoadCase(
+            name: "\(size.people) accounts, \(size.stored) notifications stored",
+            service: .siwad(bench, tokens: tokens),
             base: bench.siwadBase(size.people, stored: size.stored),
             bodies: tokens.genuine,
             connections: options.connections
@@ -131,9 +123,9 @@ struct GrowthCommand: AsyncParsableCommand {
 }
 
 extension Workbench {
-    /// Fills a database with people, and with notifications stored before.
+    /// Fills a database with people and notifications.
     fileprivate func fill(_ name: String, people: Int, stored: Int) async throws {
-        Progress.note("making a database of \(people) people and \(stored) notifications")
+        Progress.note("creating a database with \(people) people and \(stored) notifications")
         try await migrate(name)
         for statement in Population.fillSiwad(people) + Population.storeNotifications(stored, people: people) {
             try await run(statement, on: name)

@@ -1,12 +1,11 @@
 import ArgumentParser
 
-/// Dead letters looked through by every kind of filter, as they lie right after they came and after a vacuum.
 struct LettersCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "letters",
-        abstract: "Milliseconds that siwad takes to list and count a million dead letters.",
+        abstract: "Milliseconds that siwad takes to list and count dead letters among a million.",
         usage: "Benchmarks letters <options>",
-        discussion: "Each is a run of the command, from its start to its end; the median of --rounds counts."
+        discussion: "Measures whole runs of the command, before and after a vacuum; reports the median of --rounds."
     )
 
     @OptionGroup var options: BenchmarkOptions
@@ -14,8 +13,8 @@ struct LettersCommand: AsyncParsableCommand {
     @Option(help: "Dead letters in the database.")
     var letters = 1_000_000
 
-    /// What is asked for. Of the filters that nothing matches every letter has to be looked at.
-    private static let questions = [
+    /// Some filters match nothing, so that siwad has to read every letter.
+    private static let commands = [
         "list", "list --reason expired", "list --app com.example.app3", "list --app com.example.none",
         "list --type consent-revoked", "list --type none", "list --sub person7", "list --until 2026-01-01T00:10:00Z",
         "list --since 2027-01-01", "list --status discarded", "stats", "stats --by app", "stats --by type",
@@ -27,19 +26,19 @@ struct LettersCommand: AsyncParsableCommand {
             try await bench.run("DROP DATABASE IF EXISTS letters WITH (FORCE)")
             try await bench.run("CREATE DATABASE letters")
             try await bench.migrate("letters")
-            // As letters lie that came just now: no vacuum has been there, and the planner knows nothing of them.
+            // Like letters that have just arrived: no vacuum yet, and no statistics for the planner.
             try await bench.run("ALTER TABLE siwa.dead_letters SET (autovacuum_enabled = off)", on: "letters")
-            Progress.note("making \(letters) dead letters")
+            Progress.note("creating \(letters) dead letters")
             try await bench.run(Self.fill(letters), on: "letters")
             try await bench.run("CHECKPOINT")
-            Progress.note("as they came")
+            Progress.note("before a vacuum")
             let fresh = try await measure(bench)
             Progress.note("after VACUUM ANALYZE")
             try await bench.run("VACUUM ANALYZE siwa.dead_letters", on: "letters")
             let vacuumed = try await measure(bench)
-            var report = Report(["siwad dead-letters", "as they came, ms", "vacuumed, ms"])
-            for (question, (fresh, vacuumed)) in zip(Self.questions, zip(fresh, vacuumed)) {
-                report.append([.text(question), .number(fresh, decimals: 0), .number(vacuumed, decimals: 0)])
+            var report = Report(["siwad dead-letters", "before vacuum, ms", "after vacuum, ms"], options)
+            for (command, (fresh, vacuumed)) in zip(Self.commands, zip(fresh, vacuumed)) {
+                report.append([.text(command), .number(fresh, decimals: 0), .number(vacuumed, decimals: 0)])
             }
             report.print(asJSON: options.json)
             try await bench.run("DROP DATABASE letters WITH (FORCE)")
@@ -49,12 +48,12 @@ struct LettersCommand: AsyncParsableCommand {
     private func measure(_ bench: Workbench) async throws -> [Double] {
         let clock = ContinuousClock()
         var medians: [Double] = []
-        for question in Self.questions {
+        for command in Self.commands {
             var taken: [Double] = []
             for _ in 0..<options.rounds {
-                let arguments = ["dead-letters"] + question.split(separator: " ").map(String.init) + ["--json"]
+                let arguments = ["dead-letters"] + command.split(separator: " ").map(String.init) + ["--json"]
                 let start = clock.now
-                // It ends with 4 where nothing matches.
+                // The exit code is 4 if nothing matches.
                 _ = try? await output(
                     of: bench.siwad,
                     arguments,
@@ -67,8 +66,7 @@ struct LettersCommand: AsyncParsableCommand {
         return medians
     }
 
-    /// Letters of a month, two and a half seconds apart, from twenty apps and a hundred thousand people, each with a body
-    /// as long as a notification's.
+    /// Letters of a month, 2.5 seconds apart, for 20 apps and 100,000 people, with bodies as long as a notification.
     private static func fill(_ count: Int) -> String {
         """
         INSERT INTO siwa.dead_letters

@@ -1,18 +1,16 @@
-/// What a load found.
+/// Latencies and failures of one run.
 struct LoadResult: Sendable {
-    /// Requests that were answered.
+    /// Requests that got a response.
     let requests: Int
     let seconds: Double
-    /// In milliseconds, at the median, at 99 % and at 99.9 %.
+    /// Milliseconds.
     let latencies: (median: Double, p99: Double, p999: Double)
-    /// Requests without an answer.
+    /// Requests without a response.
     let failures: Int
-    /// Answers other than 200.
+    /// Responses other than 200.
     let refusals: Int
 
-    /// A result.
-    ///
-    /// - Parameter latencies: of each request that was answered, in nanoseconds.
+    /// - Parameter latencies: nanoseconds, one for each request with a response.
     init(latencies: [Int64], seconds: Double, failures: Int, refusals: Int) {
         let sorted = latencies.sorted()
         func at(_ share: Double) -> Double {
@@ -29,19 +27,19 @@ struct LoadResult: Sendable {
     var rate: Double { Double(requests) / seconds }
 }
 
-/// Where requests go.
+/// The address and the request head of a load.
 struct LoadTarget {
     let host: String
     let port: Int
     /// A request up to the value of its Content-Length.
     let head: String
 
-    /// Of a URL with an IPv4 address and a port.
+    /// - Parameter url: an `http:` URL with an IPv4 address and a port.
     init(_ url: String) throws {
         let parts = url.dropFirst("http://".count).split(separator: "/", maxSplits: 1)
         let authority = parts.first?.split(separator: ":") ?? []
         guard parts.count == 2, authority.count == 2, let port = Int(authority[1]) else {
-            throw BenchmarkError("\(url) is no URL to send to")
+            throw BenchmarkError("\(url) is not http://ADDRESS:PORT/PATH")
         }
         self.host = String(authority[0])
         self.port = port

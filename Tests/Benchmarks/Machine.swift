@@ -1,13 +1,13 @@
 import FoundationEssentials
 import Glibc
 
-/// What the figures were measured on.
+/// The machine that the figures were measured on.
 enum Machine {
-    /// One line for people: processor, cores, memory, kernel.
+    /// One line: processor, cores, memory, kernel.
     static var description: String {
         let kernel = read("/proc/sys/kernel/osrelease").split(separator: "\n").first ?? ""
-        let memory = "\(mebibytes / 1_024) GiB, \(HugePages.description)"
-        return "\(field("model name", of: "/proc/cpuinfo")), \(cores) cores, \(memory), Linux \(kernel)"
+        let model = field("model name", of: "/proc/cpuinfo")
+        return "\(model), \(cores) cores, \(mebibytes / 1_024) GiB, Linux \(kernel)"
     }
 
     /// Memory in MiB.
@@ -15,16 +15,15 @@ enum Machine {
         (Int(field("MemTotal", of: "/proc/meminfo").split(separator: " ").first ?? "") ?? 0) / 1_024
     }
 
-    /// Processors that may be used.
     static var cores: Int { sysconf(Int32(_SC_NPROCESSORS_ONLN)) }
 
-    /// The content of a file of `/proc`; empty when it is gone.
+    /// The content of a file in `/proc`; empty if the file does not exist.
     static func read(_ path: String) -> String {
-        // A process that has just ended has no figures.
+        // The process may have ended.
         (try? String(contentsOfFile: path, encoding: .utf8)) ?? ""
     }
 
-    /// The value after `name:` in a file of such lines.
+    /// The value after `name:` in a file with one such pair per line.
     static func field(_ name: String, of path: String) -> String {
         for line in read(path).split(separator: "\n") {
             let parts = line.split(separator: ":", maxSplits: 1)
@@ -35,11 +34,11 @@ enum Machine {
     }
 }
 
-/// What the kernel knows about a process and its children.
+/// Processor time and memory of a process and its children.
 struct ProcessFigures {
     let processID: Int32
 
-    /// Processor time so far in microseconds, of the process and of all its children, those that ended included.
+    /// Processor time so far in microseconds, of the process and all its children, including ended ones.
     var processorMicroseconds: Double {
         let family = [processID] + children
         return family.reduce(0) { $0 + ticks(of: $1) } * 1_000_000 / Double(sysconf(Int32(_SC_CLK_TCK)))
@@ -55,13 +54,13 @@ struct ProcessFigures {
         Machine.read("/proc/\(processID)/task/\(processID)/children").split(separator: " ").compactMap { Int32($0) }
     }
 
-    /// User and system time, and of the process itself also that of the children that it waited for: fields 14 to 17 of
-    /// proc(5)'s `stat`, counted behind the name, which may hold anything.
+    /// User and system time, for the process itself including the children that it waited for: fields 14 to 17 of
+    /// `stat` in proc(5). Fields are counted from the end of the name, which may contain any character.
     private func ticks(of id: Int32) -> Double {
         let stat = Machine.read("/proc/\(id)/stat")
         guard let name = stat.lastIndex(of: ")") else { return 0 }
         let fields = stat[stat.index(after: name)...].split(separator: " ").compactMap { Double($0) }
-        // The state is no number, so what is the field 4 of the file is the first here.
+        // The state is not a number, so field 4 of the file is the first here.
         let times = fields.dropFirst(10).prefix(id == processID ? 4 : 2)
         return times.reduce(0, +)
     }

@@ -6,11 +6,10 @@ import FoundationEssentials
 import JOSE
 import Postgres
 
-/// The parts that a notification passes, each by itself.
 struct MicroCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "micro",
-        abstract: "Verification, JSON and the ingest statement by batch size, each by itself.",
+        abstract: "Measures verification, JSON and the ingest statement by batch size, each separately.",
         usage: "Benchmarks micro <options>"
     )
 
@@ -20,7 +19,7 @@ struct MicroCommand: AsyncParsableCommand {
     var people = 1_000_000
 
     func run() async throws {
-        var report = Report(["part", "µs each", "a second on one core"])
+        var report = Report(["part", "µs each", "per second on one core"], options)
         func append(_ name: String, _ microseconds: Double) {
             report.append([.text(name), .number(microseconds, decimals: 2), .number(1e6 / microseconds, decimals: 0)])
         }
@@ -29,8 +28,8 @@ struct MicroCommand: AsyncParsableCommand {
             try await bench.siwadDatabase(people: people)
             for size in [1, 16, 64, 256] {
                 let cost = try await ingest(bench, size)
-                append("ingest, batches of \(size): all", cost.wall)
-                append("ingest, batches of \(size): PostgreSQL's processor time", cost.server)
+                append("ingest, batches of \(size): elapsed", cost.wall)
+                append("ingest, batches of \(size): processor time of PostgreSQL", cost.server)
             }
         }
         report.print(asJSON: options.json)
@@ -60,12 +59,12 @@ struct MicroCommand: AsyncParsableCommand {
         }
         let key = try RSAVerifier(apple.key.publicKey)
         return [
-            ("body: the token in it", try microseconds { try NotificationBody.token(in: body).count }),
+            ("body: find the token", try microseconds { try NotificationBody.token(in: body).count }),
             ("token: base64url and header", try microseconds { try CompactJWS(parsing: token).payload.count }),
             ("token: RSA signature", try microseconds { key.isValid(parsed) ? 1 : 0 }),
             ("claims: JSON tree", try microseconds { try JSONValue(parsing: claims) == .null ? 0 : 1 }),
             (
-                "token: everything",
+                "token: all checks",
                 try microseconds {
                     if case .verified = verifier.verify(token: token, keys: keys, now: now) { 1 } else { 0 }
                 }
@@ -73,7 +72,7 @@ struct MicroCommand: AsyncParsableCommand {
         ]
     }
 
-    /// The median of several stretches of a fifth of a second.
+    /// The median of seven intervals of 0.2 seconds.
     private static func microseconds(_ body: () throws -> Int) throws -> Double {
         let clock = ContinuousClock()
         var results: [Double] = []
@@ -87,14 +86,14 @@ struct MicroCommand: AsyncParsableCommand {
             }
             results.append((clock.now - start) / .microseconds(1) / Double(count))
         }
-        // What was computed is used, so that it is computed.
+        // Uses the results, so that the compiler cannot remove the work.
         guard sum > 0 else { throw BenchmarkError("a part of the measurement failed") }
         return results.median
     }
 
     private func ingest(_ bench: Workbench, _ size: Int) async throws -> (wall: Double, server: Double) {
         Progress.note("ingest in batches of \(size)")
-        try await bench.copy([(bench.siwadBase(people), "run")])
+        try await bench.copy(bench.siwadBase(people), to: "run")
         let settings = try ConnectionSettings(conninfo: bench.conninfo("run"), applicationName: "benchmarks")
         let connection = try await PostgresConnection.connect(settings)
         let batches = batches(of: size, total: 20_000)

@@ -2,15 +2,15 @@ import FoundationEssentials
 import NIOCore
 import NIOPosix
 
-/// An open loop: requests are sent at their times, whether those before were answered or not, as Apple would. A latency
-/// counts from the time at which the request was due, so that waiting for a free connection counts too.
+/// An open loop: requests are sent at fixed times, whether or not earlier ones were answered, as Apple does. A latency
+/// counts from the time at which the request was due, so it includes the wait for a free connection.
 struct OpenLoop {
     let connections: Int
     /// Requests a second.
     let rate: Double
     let seconds: Int
 
-    /// Posts the first lines of a file, each once.
+    /// Posts the first lines of the file `bodies`, each once.
     func post(_ bodies: String, to url: String) async throws -> LoadResult {
         let count = Int(rate * Double(seconds))
         let lines = try String(contentsOfFile: bodies, encoding: .utf8).utf8.split(separator: UInt8(ascii: "\n"))
@@ -50,7 +50,7 @@ struct OpenLoop {
         return result
     }
 
-    /// Which request is due when, which connections are free, and how long answers took. Lives on one event loop.
+    /// Requests with their due times, idle connections and latencies. Used on one event loop only.
     final class Schedule {
         private let requests: [ByteBuffer]
         private let interval: TimeAmount
@@ -129,7 +129,7 @@ struct OpenLoop {
         }
     }
 
-    /// One connection: one request at a time.
+    /// One connection, which sends one request at a time.
     final class Exchange: ChannelInboundHandler {
         typealias InboundIn = ByteBuffer
         typealias OutboundOut = ByteBuffer
@@ -137,7 +137,7 @@ struct OpenLoop {
         private let schedule: Schedule
         private var context: ChannelHandlerContext?
         private var due: NIODeadline?
-        private var answer = ByteBuffer()
+        private var response = ByteBuffer()
 
         init(_ schedule: Schedule) { self.schedule = schedule }
 
@@ -153,12 +153,12 @@ struct OpenLoop {
 
         func channelRead(context: ChannelHandlerContext, data: NIOAny) {
             var part = unwrapInboundIn(data)
-            answer.writeBuffer(&part)
-            // An answer to 200 has no body; any other ends the measurement of this connection.
-            guard let due, answer.readableBytesView.suffix(4).elementsEqual("\r\n\r\n".utf8) else { return }
+            response.writeBuffer(&part)
+            // A 200 has no body. Any other response ends the measurement of this connection.
+            guard let due, response.readableBytesView.suffix(4).elementsEqual("\r\n\r\n".utf8) else { return }
             self.due = nil
-            let isSuccess = answer.readableBytesView.dropFirst(9).starts(with: "200".utf8)
-            answer.clear()
+            let isSuccess = response.readableBytesView.dropFirst(9).starts(with: "200".utf8)
+            response.clear()
             schedule.answered(due: due, isSuccess: isSuccess)
             schedule.isFree(self)
         }

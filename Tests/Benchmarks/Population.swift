@@ -3,7 +3,7 @@ enum Population {
     static let team = "A1B2C3D4E5"
     static let app = "com.example.app"
 
-    /// Apple's shape of a `sub`, for a person by number.
+    /// A `sub` in Apple's format, derived from the person's number.
     static func subject(_ number: Int) -> String {
         func padded(_ text: String, _ width: Int) -> String {
             String(repeating: "0", count: max(0, width - text.count)) + text
@@ -16,7 +16,6 @@ enum Population {
         lpad((i % 1000000)::text, 6, '0') || '.' || lpad(to_hex(i), 32, '0') || '.' || lpad((i % 2400)::text, 4, '0')
         """
 
-    /// Three sessions for each person.
     static let sessionsEach = 3
 
     /// Statements that fill siwad's migrated schema.
@@ -45,12 +44,12 @@ enum Population {
     /// Months over which stored notifications are spread.
     private static let months = 6
 
-    /// Statements that store notifications of those people, each month as many, up to the present moment.
+    /// Statements that store notifications for these people, spread evenly over the months up to now.
     static func storeNotifications(_ count: Int, people: Int) -> [String] {
         [
-            // From one month earlier: counted back from the end of a long month, the earliest of them may lie there.
+            // One month earlier than needed: months differ in length, so the earliest time may be in that month.
             "SELECT siwa.ensure_notification_partitions(now() - interval '\(months) months', now())::text",
-            // Each with a name as long and as random as Apple's.
+            // With a jti as long and as random as Apple's.
             """
             INSERT INTO siwa.notifications (
                 jti, issued_at, received_at, event_time, sessions_ended, team_id, app_id, sub, event_type, outcome, source,

@@ -1,12 +1,11 @@
 import ArgumentParser
 
-/// Dead letters replayed, beside the same notifications through the endpoint.
 struct ReplayCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "replay",
-        abstract: "Dead letters a second that an operator's replay takes, beside the endpoint's notifications.",
+        abstract: "Dead letters per second of an operator's replay, compared with notifications at the endpoint.",
         usage: "Benchmarks replay <options>",
-        discussion: "Makes dead letters through the endpoint, by an app that siwad does not know at first."
+        discussion: "Creates the dead letters through the endpoint, for an app that is not in SIWAD_APPS at first."
     )
 
     @OptionGroup var options: BenchmarkOptions
@@ -17,17 +16,17 @@ struct ReplayCommand: AsyncParsableCommand {
     @Option(help: "Dead letters to replay.")
     var letters = 100_000
 
-    @Option(help: "Tokens to sign; a closed loop uses each once.")
-    var tokens = 160_000
+    @Option(help: "Tokens to sign; a run uses each once.")
+    var tokens = 200_000
 
     func run() async throws {
         try await Workbench.with(options) { bench in
             let tokens = try await Tokens.minted(max(letters, tokens), people: people, in: bench.directory)
             try await bench.siwadDatabase(people: people)
             let load = SiwadLoad(bench: bench, tokens: tokens, people: people, options: options)
-            let endpoint = try await load.typical([.init("endpoint", connections: options.connections)])[0].measurement
+            let endpoint = try await load.typical([load.closed("endpoint", options.connections)])[0].measurement
             let (count, seconds) = try await replay(bench, tokens)
-            var report = Report(["way", "notifications", "per second", "of the endpoint's"])
+            var report = Report(["source", "notifications", "per second", "share of the endpoint's rate"], options)
             report.append([
                 .text("endpoint, \(options.connections) connections"),
                 .number(endpoint.rate * Double(options.seconds), decimals: 0),
@@ -44,15 +43,15 @@ struct ReplayCommand: AsyncParsableCommand {
     private func replay(_ bench: Workbench, _ tokens: Tokens) async throws -> (count: Double, seconds: Double) {
         let others = ["SIWAD_APPS": "\(Population.team)/com.example.other", "SIWAD_DEAD_LETTER_LIMIT": "10000000"]
         let service = Service.siwad(bench, tokens: tokens, settings: others)
-        try await bench.copy([(bench.siwadBase(people), service.database)])
-        Progress.note("making dead letters")
+        try await bench.copy(bench.siwadBase(people), to: service.database)
+        Progress.note("creating dead letters")
         let (connections, letters) = (options.connections, letters)
         try await service.running { _ in
             let rate = 2_000.0
             _ = try await OpenLoop(connections: connections, rate: rate, seconds: max(1, Int(Double(letters) / rate)))
                 .post(tokens.genuine, to: service.url)
         }
-        try await bench.warm([service.database])
+        try await bench.run("CHECKPOINT")
         Progress.note("replaying")
         let clock = ContinuousClock()
         let start = clock.now

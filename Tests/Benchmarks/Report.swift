@@ -1,8 +1,8 @@
 import Terminal
 
-/// Rows of figures, for people or for programs.
+/// Rows of figures, printed as a table or as JSON.
 struct Report {
-    /// A figure with so many decimals.
+    /// A cell: text, or a number with a fixed count of decimals.
     enum Value {
         case text(String)
         case number(Double, decimals: Int)
@@ -23,13 +23,17 @@ struct Report {
     }
 
     private let columns: [String]
+    private let isTuned: Bool
     private var rows: [[Value]] = []
 
-    init(_ columns: [String]) { self.columns = columns }
+    init(_ columns: [String], _ options: BenchmarkOptions) {
+        self.columns = columns
+        isTuned = options.tuned
+    }
 
     mutating func append(_ row: [Value]) { rows.append(row) }
 
-    /// Prints the machine, then the rows.
+    /// Prints the machine and the server's settings, then the rows.
     func print(asJSON: Bool) {
         let console = Console.standard(environment: [:])
         guard !asJSON else {
@@ -41,12 +45,12 @@ struct Report {
         }
         var table = Table(columns.enumerated().map { Table.Column($1, isRightAligned: $0 > 0) })
         for row in rows { table.append(row.map { Table.Cell($0.shown) }) }
-        console.print(Machine.description)
+        console.print("\(Machine.description), \(isTuned ? "tuned" : "stock") PostgreSQL settings")
         console.print()
         console.print(lines: table.lines(style: .plain))
     }
 
-    /// A decimal fraction, as every locale and JSON read it.
+    /// A decimal fraction with a point, valid in JSON.
     static func rounded(_ number: Double, _ decimals: Int) -> String {
         let scale = (0..<decimals).reduce(1.0) { scale, _ in scale * 10 }
         let scaled = Int64((number * scale).rounded())
@@ -58,12 +62,12 @@ struct Report {
 }
 
 extension Report {
-    /// The columns of a load.
+    /// The columns for a ``Measurement``.
     static let loadColumns = [
         "load", "per second", "p50 ms", "p99 ms", "p99.9 ms", "service µs", "PostgreSQL µs", "MiB",
     ]
 
-    /// A row of those columns, and of more.
+    /// Appends a row for `loadColumns` and further columns.
     mutating func append(_ name: String, _ measurement: Measurement, _ more: [Value] = []) {
         let figures: [Value] = [
             .text(name),
@@ -80,6 +84,13 @@ extension Report {
 }
 
 extension [Double] {
-    /// Three figures of what came out in several rounds: the median, the least and the greatest. There must be one.
+    /// The median, the least and the greatest value. The array must not be empty.
     var spread: [Report.Value] { [median, self.min() ?? 0, self.max() ?? 0].map { .number($0, decimals: 2) } }
+}
+
+/// Reports steps that take long, on standard error.
+enum Progress {
+    private static let console = Console.standard(environment: [:])
+
+    static func note(_ text: String) { console.note("… \(text)") }
 }

@@ -10,21 +10,21 @@ import Subprocess
     import SystemPackage
 #endif
 
-/// A server under test: how to start it and where it listens.
+/// A service under test: how to start it and where it listens.
 struct Service: Sendable {
     let name: String
     let executable: String
     let arguments: [String]
     let environment: [String: String]
-    /// The database that it is given.
+    /// The database that it uses.
     let database: String
     /// Where notifications are posted.
     let url: String
-    /// Answers 200 once the server is ready.
+    /// Responds with 200 when the service is ready.
     let healthURL: String
     var workingDirectory = "/"
 
-    /// Runs `body` with the server running, and ends it.
+    /// Runs `body` while the service runs, then ends the service.
     func running<R: Sendable>(_ body: @Sendable @escaping (ProcessFigures) async throws -> R) async throws -> R {
         var options = PlatformOptions()
         options.teardownSequence = [.gracefulShutDown(allowedDurationToNextStep: .seconds(20))]
@@ -50,7 +50,7 @@ struct Service: Sendable {
             } catch {
                 result = .failure(error)
             }
-            // Of its whole session: uvicorn's workers outlive a parent that is merely told to end.
+            // The whole process group: uvicorn's workers survive a signal to their parent only.
             try? execution.send(signal: .terminate, toProcessGroup: true)
             return result
         }
@@ -62,7 +62,7 @@ struct Service: Sendable {
         let deadline = clock.now + .seconds(30)
         while clock.now < deadline {
             let request = HTTPClientRequest(url: healthURL)
-            // Refused until it listens.
+            // The connection is refused until the service listens.
             if let response = try? await HTTPClient.shared.execute(request, timeout: .seconds(1)),
                 response.status == .ok
             {
@@ -70,11 +70,11 @@ struct Service: Sendable {
             }
             try await clock.sleep(for: .milliseconds(50))
         }
-        throw BenchmarkError("\(name) did not become ready at \(healthURL); start it by hand to see why")
+        throw BenchmarkError("\(name) did not become ready at \(healthURL); start it by hand to see the cause")
     }
 }
 
-/// Runs a program to its end and returns what it printed.
+/// Runs a program and returns its standard output.
 func output(
     of program: String,
     _ arguments: [String],
@@ -96,11 +96,11 @@ func output(
             error: .string(limit: 1 << 20)
         )
         guard result.terminationStatus.isSuccess else {
-            let words = result.standardError.split(separator: "\n").last.map(String.init) ?? "nothing"
-            throw BenchmarkError("\(program) \(arguments.first ?? "") failed: \(words)")
+            let message = result.standardError.split(separator: "\n").last.map(String.init) ?? "no message"
+            throw BenchmarkError("\(program) \(arguments.first ?? "") failed: \(message)")
         }
         return result.standardOutput
     } catch let error as SubprocessError {
-        throw BenchmarkError("\(program) can't be run: \(error)")
+        throw BenchmarkError("cannot run \(program): \(error)")
     }
 }

@@ -1,20 +1,13 @@
 import FoundationEssentials
 
 extension Service {
-    /// siwad, the first, the second and so on of those that run beside each other.
-    static func siwad(
-        _ bench: Workbench,
-        place: Int = 0,
-        tokens: Tokens,
-        settings: [String: String] = [:]
-    ) -> Service {
-        let database = "run\(place)"
+    static func siwad(_ bench: Workbench, tokens: Tokens, settings: [String: String] = [:]) -> Service {
         var environment = [
-            "SIWAD_DATABASE_URL": bench.conninfo(database),
+            "SIWAD_DATABASE_URL": bench.conninfo("run"),
             "SIWAD_APPS": "\(Population.team)/\(Population.app)",
             "SIWAD_KEYS_URL": "file://\(tokens.keySet)",
-            "SIWAD_LISTEN": "127.0.0.1:\(18_080 + place)",
-            "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:\(18_070 + place)",
+            "SIWAD_LISTEN": "127.0.0.1:18090",
+            "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:18070",
             "SIWAD_LOG_LEVEL": "warning",
         ]
         environment.merge(settings) { _, given in given }
@@ -23,47 +16,44 @@ extension Service {
             executable: bench.siwad,
             arguments: ["serve"],
             environment: environment,
-            database: database,
-            url: "http://127.0.0.1:\(18_080 + place)/apple/notifications",
-            healthURL: "http://127.0.0.1:\(18_070 + place)/readyz"
+            database: "run",
+            url: "http://127.0.0.1:18090/apple/notifications",
+            healthURL: "http://127.0.0.1:18070/readyz"
         )
     }
 
-    /// The Python peer with so many workers, each with so many connections.
+    /// - Parameter pool: connections of each worker.
     static func python(_ bench: Workbench, tokens: Tokens, workers: Int, pool: Int) -> Service {
-        let database = "run_python"
-        return Service(
+        Service(
             name: "Python",
             executable: "\(bench.directory)/venv/bin/python",
             arguments: [
                 "-m", "uvicorn", "app:app", "--host", "127.0.0.1", "--port", "18091", "--workers", "\(workers)",
-                "--loop",
-                "uvloop", "--http", "httptools", "--interface", "asgi3", "--no-access-log", "--log-level", "warning",
+                "--loop", "uvloop",
+                "--http", "httptools", "--interface", "asgi3", "--no-access-log", "--log-level", "warning",
                 "--no-server-header", "--no-date-header", "--backlog", "4096", "--timeout-keep-alive", "65",
             ],
             environment: [
-                "DATABASE_URL": bench.uri(database), "JWKS_FILE": tokens.keySet, "POOL_SIZE": "\(pool)",
+                "DATABASE_URL": bench.uri("run"), "JWKS_FILE": tokens.keySet, "POOL_SIZE": "\(pool)",
                 "APPLE_AUDIENCES": Population.app, "PYTHONDONTWRITEBYTECODE": "1",
             ],
-            database: database,
+            database: "run",
             url: "http://127.0.0.1:18091/apple/notifications",
             healthURL: "http://127.0.0.1:18091/health",
             workingDirectory: "\(Peers.sources)/python"
         )
     }
 
-    /// The Go peer with so many connections.
     static func go(_ bench: Workbench, tokens: Tokens, pool: Int) -> Service {
-        let database = "run_go"
-        return Service(
+        Service(
             name: "Go",
             executable: "\(bench.directory)/go-peer",
             arguments: [],
             environment: [
-                "DATABASE_URL": bench.uri(database), "JWKS_FILE": tokens.keySet, "POOL_SIZE": "\(pool)",
+                "DATABASE_URL": bench.uri("run"), "JWKS_FILE": tokens.keySet, "POOL_SIZE": "\(pool)",
                 "APPLE_AUDIENCES": Population.app, "ADDR": "127.0.0.1:18092",
             ],
-            database: database,
+            database: "run",
             url: "http://127.0.0.1:18092/apple/notifications",
             healthURL: "http://127.0.0.1:18092/health"
         )
@@ -72,17 +62,16 @@ extension Service {
 
 /// The services that siwad is compared with.
 enum Peers {
-    /// Where their sources are.
     static var sources: String { Workbench.absolute("Tests/Benchmarks/peers") }
 
-    /// Builds both, the first time.
+    /// Installs and builds both services, unless that is done.
     static func prepare(in directory: String) async throws {
         let files = FileManager.default
         guard files.fileExists(atPath: "\(sources)/go/main.go") else {
-            throw BenchmarkError("\(sources) is not there: start this in the package's directory")
+            throw BenchmarkError("\(sources) does not exist: run Benchmarks in the root directory of the package")
         }
         if !files.fileExists(atPath: "\(directory)/venv/complete") {
-            Progress.note("installing the Python peer's packages")
+            Progress.note("installing the Python service's packages")
             _ = try await output(of: "python3", ["-m", "venv", "\(directory)/venv"])
             _ = try await output(
                 of: "\(directory)/venv/bin/pip",
@@ -91,7 +80,7 @@ enum Peers {
             try "".write(toFile: "\(directory)/venv/complete", atomically: true, encoding: .utf8)
         }
         if !files.fileExists(atPath: "\(directory)/go-peer") {
-            Progress.note("building the Go peer")
+            Progress.note("building the Go service")
             _ = try await output(
                 of: "go",
                 ["build", "-o", "\(directory)/go-peer", "main.go"],

@@ -33,7 +33,7 @@ struct SessionsCommand: AsyncParsableCommand {
                 try await bench.migrate(name)
                 for statement in Population.fillSiwad(accounts) { try await bench.run(statement, on: name) }
             }
-            try await bench.copy([(base, "run")])
+            try await bench.copy(base, to: "run")
             var taken = Self.questions.map { _ in [Double]() }
             for round in 1...options.rounds {
                 Progress.note("round \(round) of \(options.rounds)")
@@ -41,7 +41,7 @@ struct SessionsCommand: AsyncParsableCommand {
                     taken[index].append(try await milliseconds(question, with: pgbench, in: bench))
                 }
             }
-            var report = Report(["question", "ms", "least", "most", "times"])
+            var report = Report(["question", "ms", "least", "most", "times"], options)
             for (index, (name, _)) in Self.questions.enumerated() {
                 let ratio = taken[index].median / taken[0].median
                 let figures = [taken[index].median, taken[index].min() ?? 0, taken[index].max() ?? 0]

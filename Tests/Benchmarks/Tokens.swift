@@ -4,20 +4,20 @@ import FoundationEssentials
 import JOSE
 import Synchronization
 
-/// Request bodies in files, a line each: distinct notifications in Apple's exact shape, 60 % about addresses, 30 %
-/// revocations and 10 % deletions, about people drawn at random.
+/// Request bodies in files, one per line: distinct notifications in Apple's exact format for random people, 60 % about
+/// addresses, 30 % revocations and 10 % deletions.
 struct Tokens {
-    /// The genuine ones.
+    /// File of genuine notifications.
     let genuine: String
-    /// The same with a signature that isn't theirs.
+    /// File of the same notifications with wrong signatures.
     let forged: String
-    /// The key set that verifies them.
+    /// File of the key set.
     let keySet: String
 
-    /// Tokens that are accepted for a day, minus the time that a measurement may take.
+    /// siwad accepts a token for a day; this leaves four hours for the measurement.
     private static let lifetime: TimeInterval = 20 * 3_600
 
-    /// As many as asked for or more: those of before if they are fresh enough, or others, which takes a millisecond each.
+    /// Uses the files of an earlier run if they are fresh enough; otherwise signs tokens, 1 ms each.
     static func minted(
         _ count: Int,
         people: Int,
@@ -80,7 +80,7 @@ struct Tokens {
         return SimulatedApple.body(token: try apple.token(for: event))
     }
 
-    /// The body with a character in the middle of its signature exchanged.
+    /// The body with one character of its signature changed.
     private static func forge(_ body: String) -> String {
         var bytes = Array(body.utf8)
         let index = bytes.count - 100
@@ -89,17 +89,17 @@ struct Tokens {
     }
 
     private static func isFresh(_ path: String) -> Bool {
-        // A file that isn't there is as good as an old one.
+        // A missing file counts as an old one.
         guard let attributes = try? FileManager.default.attributesOfItem(atPath: path),
             let date = attributes[.modificationDate] as? Date
         else { return false }
         return date.timeIntervalSinceNow > -lifetime
     }
 
-    /// One key for all tokens in a directory.
+    /// The key for all tokens in a directory.
     private static func signer(in directory: String, keySet: String) async throws -> SimulatedApple {
         let path = "\(directory)/key.pem"
-        // No file yet: the first time.
+        // The file does not exist before the first run.
         if let pem = try? String(contentsOfFile: path, encoding: .utf8) {
             return try SimulatedApple(key: .init(pem: pem))
         }
@@ -110,7 +110,7 @@ struct Tokens {
     }
 }
 
-/// Random numbers that are the same in every run (SplitMix64).
+/// A random number generator with a seed (SplitMix64), so that every run has the same numbers.
 struct SplitMix: RandomNumberGenerator {
     private var state: UInt64
 

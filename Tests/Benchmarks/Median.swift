@@ -1,8 +1,0 @@
-extension [Double] {
-    /// The middle one, or the mean of the two in the middle. There must be one.
-    var median: Double {
-        let sorted = sorted()
-        let middle = count / 2
-        return count.isMultiple(of: 2) ? (sorted[middle - 1] + sorted[middle]) / 2 : sorted[middle]
-    }
-}
