@@ -1,7 +1,7 @@
-# Sourced by the scripts in deploy and by .ci/run. Says what it does on standard error, so that a script's standard
-# output stays that of the program it starts.
+# Sourced by the scripts in deploy and by .ci/run. Writes its messages to standard error, because the standard output of a
+# script belongs to the program that it starts.
 
-# PostgreSQL releases older than this lack what the schema uses.
+# The oldest PostgreSQL release with all features that the schema uses.
 oldest_postgres=14
 
 say() {
@@ -13,7 +13,7 @@ fail() {
     exit 1
 }
 
-# If -h or --help is among the arguments, prints the comment at the top of the script in deploy and leaves.
+# If the arguments contain -h or --help, prints the comment at the top of the script and exits.
 help_if_asked() {
     local argument
     for argument in "$@"; do
@@ -24,8 +24,8 @@ help_if_asked() {
     done
 }
 
-# Installs what building and running siwad needs and this machine lacks, and with the argument `tests` what only its tests
-# need. Does nothing, and needs no privilege, where everything is there.
+# Installs the packages that building and running siwad needs and this machine lacks; with the argument `tests`, also the
+# packages for the tests. If nothing is missing, it does nothing and needs no privileges.
 prepare() {
     find_swift
     local missing=()
@@ -35,7 +35,7 @@ prepare() {
     fi
 }
 
-# swiftly puts the toolchain on the PATH of login shells only.
+# swiftly adds the toolchain to the PATH of login shells only.
 find_swift() {
     local swiftly="${SWIFTLY_HOME_DIR:-${HOME:-}/.local/share/swiftly}/env.sh"
     if ! command -v swift >/dev/null && [[ -r $swiftly ]]; then
@@ -46,8 +46,8 @@ find_swift() {
         || fail "no Swift toolchain on the PATH; install Swift 6.3 as https://www.swift.org/install says and start again"
 }
 
-# One Debian package a line. What was installed by other means counts as well: libraries are asked for by their
-# pkg-config names and the server by its programs. None of the others brings zlib, with which swift-nio-extras links.
+# Prints one missing Debian package per line. Software that was installed in other ways counts too: libraries are found by
+# their pkg-config names, the server by its programs. swift-nio-extras links with zlib.
 missing_packages() {
     if command -v pkg-config >/dev/null; then
         pkg-config --exists libcrypto || echo libssl-dev
@@ -60,7 +60,7 @@ missing_packages() {
         is_installed zlib1g-dev || echo zlib1g-dev
     fi
     has_postgres || echo postgresql
-    # A pooler, which siwad has to recognise.
+    # The tests check that siwad detects a pooler.
     if [[ ${1-} == tests ]]; then PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null || echo pgbouncer; fi
 }
 
@@ -68,7 +68,7 @@ is_installed() {
     [[ $(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
 }
 
-# Debian keeps each server release in a directory of its own and none of them on the PATH.
+# Debian installs each server release in its own directory, which is not on the PATH.
 has_postgres() {
     local bin release
     for bin in /usr/lib/postgresql/*/bin; do
@@ -89,7 +89,7 @@ install_packages() {
     say "Installing $*"
     trap allow_services EXIT
     prevent_services "$@"
-    # Package lists that are absent or stale make apt-get fail; only then are they fetched.
+    # If package lists are missing or outdated, apt-get fails. Only then are they fetched.
     if ! apt_get install --simulate "$@" >/dev/null 2>&1 || ! apt_get install "$@"; then
         say "Fetching the package lists"
         apt_get update || fail "apt-get update failed; its own message is above"
@@ -100,8 +100,8 @@ install_packages() {
 }
 
 apt_get() {
-    # Dpkg's lock is waited for because a fresh machine often updates itself right after its first start, and no
-    # service is restarted because what runs on this machine is not ours.
+    # Waits for dpkg's lock, because a fresh machine often updates itself after its first start. Restarts no services,
+    # because they do not belong to siwad.
     as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
         apt-get --yes --quiet --no-install-recommends -o DPkg::Lock::Timeout=600 "$@" </dev/null >&2
 }
@@ -109,7 +109,7 @@ apt_get() {
 may_become_root() {
     ((EUID == 0)) && return 0
     command -v sudo >/dev/null || return 1
-    # Without a terminal sudo can't ask for a password.
+    # Without a terminal, sudo cannot ask for a password.
     if [[ -t 0 ]]; then sudo --validate; else sudo --non-interactive true 2>/dev/null; fi
 }
 
@@ -117,21 +117,21 @@ as_root() {
     if ((EUID == 0)); then "$@"; else sudo "$@"; fi
 }
 
-# Debian's packages start their services when they are installed for the first time, and PostgreSQL's creates a cluster
-# named `main` for its own. siwad and its tests start private servers instead, so these files are there during the
-# installation and gone afterwards: what runs already, and what is installed later by others, is not ours to change.
+# Debian's packages start their services at the first installation, and the PostgreSQL package also creates a cluster named
+# `main`. siwad and its tests start private servers instead, so these two files prevent it during the installation. They
+# are removed afterwards; services that already run, or that others install later, are not affected.
 no_main_cluster=/etc/postgresql-common/createcluster.d/siwad-no-main-cluster.conf
 no_services=/usr/sbin/policy-rc.d
-# Whether the second file is ours; and whether the pooler's service has to be kept from starting with the machine.
+# Whether this script created the second file, and whether it must disable the pooler's service.
 owns_policy='' adds_pooler=''
 
 prevent_services() {
     as_root install -d -m 755 "${no_main_cluster%/*}"
     printf 'create_main_cluster = false\n' | as_root tee "$no_main_cluster" >/dev/null
-    # Containers have a policy of their own, which says the same. Ours is there where an earlier run was killed.
+    # Containers have such a policy already. A file of this script remains from a run that was killed.
     if [[ ! -e $no_services ]] || grep -qF 'deploy/lib/prepare.bash' "$no_services"; then
         owns_policy=yes
-        printf '#!/bin/sh\n# Of deploy/lib/prepare.bash, for as long as it installs packages.\nexit 101\n' \
+        printf '#!/bin/sh\n# Written by deploy/lib/prepare.bash while it installs packages.\nexit 101\n' \
             | as_root tee "$no_services" >/dev/null
         as_root chmod 755 "$no_services"
     fi
