@@ -158,7 +158,7 @@ package.targets += [
         path: "Tests/StoreTestSupport",
         swiftSettings: house
     ),
-    tests(of: "AccountStore", with: ["AppleTokens", "Postgres", "StoreTestSupport", "TestSupport"]),
+    tests(of: "AccountStore", with: ["AppleTokens", "Postgres", "Schema", "StoreTestSupport", "TestSupport"]),
     tests(of: "AppleClient", with: ["TestSupport"] + nio),
     tests(of: "AppleTokens", with: ["AppleSimulator", "JOSE"]),
     tests(of: "AppleSimulator", with: ["JOSE"]),

@@ -12,9 +12,23 @@ extension Migrator {
                 INSERT INTO \(table) (number, name, checksum)
                 VALUES (\(migration.number), \(Self.literal(migration.name)), '\(checksum(migration.sql))');
                 """
-            parts.append(transaction("Migration \(migration.number): \(migration.name)", migration.sql + "\n" + record))
+            let body = [requirement(before: migration.number), migration.sql, record].joined(separator: "\n")
+            parts.append(transaction("Migration \(migration.number): \(migration.name)", body))
         }
         return parts.joined(separator: "\n")
+    }
+
+    /// Fails a transaction whose predecessor failed: psql goes on after an error unless ON_ERROR_STOP is set.
+    private func requirement(before number: Int) -> String {
+        guard number > 1 else { return "" }
+        return """
+            DO $$ BEGIN
+                IF NOT EXISTS (SELECT FROM \(table) WHERE number = \(number - 1)) THEN
+                    RAISE EXCEPTION 'migration \(number - 1) is not applied'
+                        USING HINT = 'Run the whole script again from the first error on; set ON_ERROR_STOP in psql.';
+                END IF;
+            END $$;
+            """
     }
 
     private func transaction(_ title: String, _ body: String) -> String {

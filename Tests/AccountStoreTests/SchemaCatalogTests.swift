@@ -1,6 +1,7 @@
 import AccountStore
 import Glibc
 import Postgres
+import Schema
 import StoreTestSupport
 import TestSupport
 import Testing
@@ -45,6 +46,32 @@ struct SchemaCatalogTests {
         // Not as one expectation: what differs is said above, and both catalogs whole would hide it.
         let isSame = made == .expected || made.postgresVersion != SchemaCatalog.expected.postgresVersion
         #expect(isSame, advice)
+    }
+
+    @Test("The script of all migrations leaves out none: after one that failed, each that follows is refused.")
+    func script() async throws {
+        let migrator = try Migrator(Schema.migrations, schema: Schema.name)
+        let transactions = migrator.script(checksum: { _ in "" }).split(separator: "\n-- Migration ")
+        #expect(transactions.count == Schema.migrations.count + 1)
+        try await TestDatabase.with { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            // As psql runs it without ON_ERROR_STOP, when the third one fails.
+            for (index, transaction) in transactions.enumerated() where index != 3 {
+                let error: PostgresError? = await {
+                    do throws(PostgresError) {
+                        try await connection.withSession { session throws(PostgresError) in
+                            try session.execute(script: "-- Migration \(transaction)")
+                        }
+                        return nil
+                    } catch {
+                        return error
+                    }
+                }()
+                #expect((error == nil) == (index < 3), "\(index): \(String(describing: error))")
+                if index > 3 { #expect(error?.message.contains("migration \(index - 1)") == true, "\(index)") }
+            }
+            await connection.close()
+        }
     }
 
     @Test("survives being written and read.")
