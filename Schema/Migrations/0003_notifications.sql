@@ -47,6 +47,13 @@ COMMENT ON COLUMN siwa.notifications.outcome IS
 COMMENT ON COLUMN siwa.notifications.verified_kid IS 'The key that verified the token at receipt. Apple rotates keys; this record stays.';
 COMMENT ON COLUMN siwa.notifications.jws IS 'The compact JWS as received; null once it was erased.';
 
+CREATE FUNCTION siwa.calling_role() RETURNS text
+    LANGUAGE sql STABLE
+    RETURN CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END;
+COMMENT ON FUNCTION siwa.calling_role IS
+    'Returns the role that a session acts as: the role of SET ROLE if there is one, otherwise the role that logged in. Inside a
+SECURITY DEFINER function current_user is the owner, and session_user ignores SET ROLE.';
+
 CREATE FUNCTION siwa.ensure_notification_partitions(from_time timestamptz, to_time timestamptz) RETURNS integer
     LANGUAGE plpgsql
     -- The daemon's role has no right to create tables: this function does so with the owner's.
@@ -65,8 +72,8 @@ DECLARE
     created     integer := 0;
 BEGIN
     -- Every role may execute this function; one that may not write notifications needs no room for them.
-    IF NOT has_table_privilege(session_user, 'siwa.notifications', 'INSERT') THEN
-        RAISE EXCEPTION 'role % may not write notifications', quote_ident(session_user)
+    IF NOT has_table_privilege(siwa.calling_role(), 'siwa.notifications', 'INSERT') THEN
+        RAISE EXCEPTION 'role % may not write notifications', quote_ident(siwa.calling_role())
             USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it INSERT on siwa.notifications.';
     END IF;
     IF from_time IS NULL OR to_time IS NULL OR last_month > month_start + interval '20 years' THEN
@@ -139,8 +146,8 @@ DECLARE
     partition text;
 BEGIN
     -- Every role may execute this function; it does no more than a DELETE could, and requires the right to that.
-    IF NOT has_table_privilege(session_user, 'siwa.notifications', 'DELETE') THEN
-        RAISE EXCEPTION 'role % may not delete notifications', quote_ident(session_user)
+    IF NOT has_table_privilege(siwa.calling_role(), 'siwa.notifications', 'DELETE') THEN
+        RAISE EXCEPTION 'role % may not delete notifications', quote_ident(siwa.calling_role())
             USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it DELETE on siwa.notifications.';
     END IF;
     IF older_than IS NULL OR older_than > now() - interval '1 day' THEN

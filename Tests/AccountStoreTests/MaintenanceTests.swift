@@ -285,6 +285,35 @@ struct MaintenanceTests {
         }
     }
 
+    @Test(
+        "A session that took a role without rights makes and drops no month, whatever the role that logged in may do."
+    )
+    func rightsOfTheRoleInForce() async throws {
+        try await Store.with { store in
+            let role = store.database.name + "_pool"
+            try await store.run("CREATE ROLE \(role) LOGIN IN ROLE siwad_daemon, siwad_application")
+            let pool = try await connect(store, as: role)
+            let calls = [
+                "SELECT siwa.ensure_notification_partitions(now(), now())",
+                "SELECT siwa.drop_notification_partition(now() - interval '2 days')",
+            ]
+            for call in calls {
+                #expect(await Self.sqlState { try await Self.run(call, on: pool) } == nil, "\(call)")
+            }
+            try await Self.run("SET ROLE siwad_application", on: pool)
+            for call in calls {
+                let state = await Self.sqlState { try await Self.run(call, on: pool) }
+                #expect(state == .insufficientPrivilege, "\(call)")
+            }
+            await pool.close()
+            try await store.run("DROP ROLE \(role)")
+        }
+    }
+
+    private static func run(_ script: String, on connection: PostgresConnection) async throws {
+        try await connection.withSession { session throws(PostgresError) in try session.execute(script: script) }
+    }
+
     private func connect(_ store: Store, as role: String) async throws -> PostgresConnection {
         let conninfo = "\(store.database.conninfo) user=\(role)"
         return try await .connect(ConnectionSettings(conninfo: conninfo, applicationName: "tests"))
