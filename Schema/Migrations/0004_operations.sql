@@ -79,24 +79,28 @@ CREATE FUNCTION siwa.record_database_role() RETURNS trigger
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    -- Every value of OLD is null for an INSERT.
     NEW.resolved_by_role := CASE
         WHEN NEW.resolved_by IS NULL THEN NULL
-        WHEN NEW.resolved_at IS DISTINCT FROM OLD.resolved_at THEN session_user
+        WHEN ROW(NEW.status, NEW.resolved_at, NEW.resolved_by, NEW.outcome, NEW.note)
+            IS DISTINCT FROM ROW(OLD.status, OLD.resolved_at, OLD.resolved_by, OLD.outcome, OLD.note) THEN session_user
         ELSE OLD.resolved_by_role
     END;
     NEW.last_failed_by_role := CASE
         WHEN NEW.last_failed_by IS NULL THEN NULL
-        WHEN NEW.last_failed_at IS DISTINCT FROM OLD.last_failed_at THEN session_user
+        WHEN ROW(NEW.last_failed_at, NEW.last_failed_by, NEW.reason, NEW.detail)
+            IS DISTINCT FROM ROW(OLD.last_failed_at, OLD.last_failed_by, OLD.reason, OLD.detail) THEN session_user
         ELSE OLD.last_failed_by_role
     END;
     RETURN NEW;
 END
 $$;
 COMMENT ON FUNCTION siwa.record_database_role IS
-    'Records the database role beside the name of the operator, which the command only repeats.';
+    'Records the database role (session_user) of every resolution and failed replay. The operator''s name is what the command was
+told; this column is not.';
 
 CREATE TRIGGER dead_letters_record_the_database_role
-    BEFORE UPDATE ON siwa.dead_letters
+    BEFORE INSERT OR UPDATE ON siwa.dead_letters
     FOR EACH ROW EXECUTE FUNCTION siwa.record_database_role();
 
 CREATE TABLE siwa.dead_letter_attempts (
@@ -113,9 +117,32 @@ CREATE TABLE siwa.dead_letter_attempts (
     CONSTRAINT dead_letter_attempts_attempt_is_counted_from_one CHECK (attempt > 0)
 );
 COMMENT ON TABLE siwa.dead_letter_attempts IS
-    'What the failed attempts at a letter found, except the last one, which siwa.dead_letters holds.';
+    'What the failed attempts at a letter found, except the last one, which siwa.dead_letters holds. Only a trigger writes here.';
 COMMENT ON COLUMN siwa.dead_letter_attempts.operator IS 'The operator of the replay; null for the attempt at receipt.';
 COMMENT ON COLUMN siwa.dead_letter_attempts.database_role IS 'The database role of the replay; null for the attempt at receipt.';
+
+CREATE FUNCTION siwa.keep_earlier_attempt() RETURNS trigger
+    LANGUAGE plpgsql
+    -- No role may insert into siwa.dead_letter_attempts: this function does so with the owner's rights.
+    SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO siwa.dead_letter_attempts (letter_id, attempt, attempted_at, operator, database_role, reason, detail)
+    VALUES (
+        OLD.id, OLD.attempts, coalesce(OLD.last_failed_at, OLD.received_at), OLD.last_failed_by, OLD.last_failed_by_role,
+        OLD.reason, OLD.detail);
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION siwa.keep_earlier_attempt IS
+    'Copies what the attempt before found to siwa.dead_letter_attempts when a replay fails.';
+
+CREATE TRIGGER dead_letters_keep_earlier_attempts
+    AFTER UPDATE ON siwa.dead_letters
+    FOR EACH ROW
+    WHEN (NEW.attempts > OLD.attempts AND NEW.last_failed_at IS DISTINCT FROM OLD.last_failed_at)
+    EXECUTE FUNCTION siwa.keep_earlier_attempt();
 
 CREATE TABLE siwa.operator_actions (
     action_id     bigint GENERATED ALWAYS AS IDENTITY,

@@ -19,7 +19,8 @@ BEGIN
     REVOKE ALL ON FUNCTION
         siwa.app_group, siwa.check_identifier, siwa.check_time, siwa.session_expiry, siwa.check_session_end_reason,
         siwa.record_sign_in, siwa.open_session, siwa.rotate_session, siwa.extend_session, siwa.end_session,
-        siwa.end_sessions, siwa.sessions_of, siwa.session_is_live, siwa.grant_roles
+        siwa.end_sessions, siwa.sessions_of, siwa.session_is_live,
+        siwa.keep_earlier_attempt, siwa.grant_roles
         FROM PUBLIC;
     FOREACH role IN ARRAY wanted LOOP
         -- Roles belong to the whole cluster: another database may have created them, and this role may lack the right to.
@@ -42,10 +43,22 @@ BEGIN
 
     IF 'siwad_daemon' = ANY (granted) THEN
         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA siwa TO siwad_daemon;
-        REVOKE EXECUTE ON FUNCTION siwa.grant_roles FROM siwad_daemon;
+        REVOKE EXECUTE ON FUNCTION siwa.grant_roles, siwa.keep_earlier_attempt FROM siwad_daemon;
         GRANT INSERT, UPDATE ON siwa.accounts, siwa.consents, siwa.signing_keys, siwa.maintenance TO siwad_daemon;
-        GRANT INSERT, UPDATE, DELETE ON siwa.account_sessions, siwa.clients, siwa.dead_letters TO siwad_daemon;
-        GRANT INSERT ON siwa.account_changes, siwa.dead_letter_attempts TO siwad_daemon;
+        GRANT INSERT, UPDATE, DELETE ON siwa.account_sessions, siwa.clients TO siwad_daemon;
+        GRANT INSERT ON siwa.account_changes TO siwad_daemon;
+        -- Triggers set which database role resolved or replayed a letter, and keep its earlier attempts.
+        GRANT
+            INSERT (
+                received_at, last_received_at, reason, detail, body, token_digest, jti, aud, sub, event_type, verified_kid,
+                verified_at
+            ),
+            UPDATE (
+                last_received_at, deliveries, reason, detail, status, attempts, body, jti, aud, sub, event_type, verified_kid,
+                verified_at, last_failed_at, last_failed_by, resolved_at, resolved_by, outcome, note
+            ),
+            DELETE
+            ON siwa.dead_letters TO siwad_daemon;
         -- The database sets the other columns: when, and which role.
         GRANT INSERT (operator, action, target, note, affected) ON siwa.operator_actions TO siwad_daemon;
         -- DELETE allows siwa.drop_notification_partition; erasure updates the token and nothing else.

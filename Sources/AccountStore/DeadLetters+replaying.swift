@@ -180,14 +180,6 @@ extension DeadLetters {
 
     private static let fail = Statement(
         """
-        WITH earlier AS (
-            INSERT INTO siwa.dead_letter_attempts
-                (letter_id, attempt, attempted_at, operator, database_role, reason, detail)
-            SELECT
-                id, attempts, coalesce(last_failed_at, received_at), last_failed_by, last_failed_by_role, reason, detail
-            FROM siwa.dead_letters
-            WHERE id = ANY ($1)
-        )
         UPDATE siwa.dead_letters AS d
         SET reason = n.reason, detail = n.detail, jti = coalesce(n.jti, d.jti), aud = coalesce(n.aud, d.aud),
             sub = coalesce(n.sub, d.sub), event_type = coalesce(n.event_type, d.event_type),

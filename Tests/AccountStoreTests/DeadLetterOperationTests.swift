@@ -2,6 +2,7 @@ import AccountStore
 import AppleTokens
 import Postgres
 import StoreTestSupport
+import TestSupport
 import Testing
 
 @Suite("Operating on dead letters")
@@ -124,6 +125,108 @@ struct DeadLetterOperationTests {
             }
             #expect(reopened == [2, 0])
             #expect(try await store.texts(row + "\(ids[0])") == ["open|kept|1"])
+        }
+    }
+
+    /// The columns that say who did something, and what the database says of it.
+    private static let witnesses = """
+        SELECT concat_ws(' ', status, resolved_by, resolved_by_role = session_user, last_failed_by, last_failed_by_role = session_user)
+        FROM siwa.dead_letters WHERE id =
+        """
+
+    @Test("The database records its own role for every resolution and failed replay, and keeps the earlier attempts.")
+    func databaseRole() async throws {
+        try await with { store, ids in
+            let id = ids[0]
+            let letter = DeadLetter(reason: .expired, detail: "Too old.", verifiedKeyID: "k", token: [0])
+            for name in ["kim", "lee"] {
+                try await store.connection.transaction { session throws(PostgresError) in
+                    try DeadLetters.fail([FailedDeadLetter(id: id, letter: letter)], by: name, in: session)
+                }
+            }
+            #expect(try await store.texts("\(Self.witnesses) \(id)") == ["open lee t"])
+            let attempts = try await store.texts(
+                """
+                SELECT concat_ws(' ', attempt, operator, database_role = session_user, reason)
+                FROM siwa.dead_letter_attempts WHERE letter_id = \(id) ORDER BY attempt
+                """
+            )
+            #expect(attempts == ["1 unknown-audience", "2 kim t expired"])
+            let filter = DeadLetterFilter(ids: [id])
+            _ = try await decide(store) { session throws(PostgresError) in
+                try DeadLetters.discard(filter, after: 0, through: .max, limit: 9, by: "ada", note: "x", in: session)
+            }
+            #expect(try await store.texts("\(Self.witnesses) \(id)") == ["discarded ada t lee t"])
+            _ = try await decide(store) { session throws(PostgresError) in
+                try DeadLetters.reopen(filter, after: 0, through: .max, limit: 9, note: "y", in: session)
+            }
+            #expect(try await store.texts("\(Self.witnesses) \(id)") == ["open lee t"])
+        }
+    }
+
+    @Test(
+        "No statement can make the database record another role than the one that runs it.",
+        arguments: [
+            "UPDATE siwa.dead_letters SET resolved_by_role = 'forged', last_failed_by_role = 'forged'",
+            "UPDATE siwa.dead_letters SET resolved_by = 'kim', resolved_by_role = 'forged'",
+            "UPDATE siwa.dead_letters SET last_failed_by = 'kim', last_failed_by_role = 'forged'",
+            "UPDATE siwa.dead_letters SET note = 'another', resolved_by_role = 'forged'",
+            """
+            INSERT INTO siwa.dead_letters (
+                received_at, last_received_at, reason, detail, body, token_digest, verified_kid, verified_at, status,
+                resolved_at, resolved_by, resolved_by_role, last_failed_at, last_failed_by, last_failed_by_role
+            )
+            SELECT
+                now(), now(), 'expired', '', '', sha256('x'), 'k', now(), 'discarded', now(), 'kim', 'forged', now(), 'kim', 'forged'
+            """,
+        ]
+    )
+    func forgedRole(statement: String) async throws {
+        try await with { store, _ in
+            try await store.run(
+                """
+                UPDATE siwa.dead_letters
+                SET status = 'discarded', resolved_at = now(), resolved_by = 'ada', last_failed_at = now(), last_failed_by = 'ada'
+                """
+            )
+            try await store.run(statement)
+            let roles = try await store.texts(
+                """
+                SELECT DISTINCT role FROM siwa.dead_letters, LATERAL (VALUES (resolved_by_role), (last_failed_by_role)) AS v (role)
+                WHERE role <> session_user
+                """
+            )
+            #expect(roles.isEmpty)
+        }
+    }
+
+    @Test("A later hand of another role takes over the record of who did it, whatever column it changes.")
+    func laterHand() async throws {
+        try await with { store, ids in
+            let role = store.database.name + "_second"
+            try await store.run("CREATE ROLE \(role) LOGIN SUPERUSER")
+            try await store.run(
+                "UPDATE siwa.dead_letters SET status = 'discarded', resolved_at = now(), resolved_by = 'ada'"
+            )
+            let settings = try ConnectionSettings(
+                conninfo: "\(store.database.conninfo) user=\(role)",
+                applicationName: "tests"
+            )
+            let other = try await PostgresConnection.connect(settings)
+            try await other.withSession { session throws(PostgresError) in
+                try session.execute(
+                    script: """
+                        UPDATE siwa.dead_letters SET resolved_by = 'kim' WHERE id = \(ids[0]);
+                        UPDATE siwa.dead_letters SET body = '' WHERE id = \(ids[1]);
+                        """
+                )
+            }
+            await other.close()
+            let roles = try await store.texts(
+                "SELECT (resolved_by_role = session_user)::text FROM siwa.dead_letters ORDER BY id"
+            )
+            #expect(roles == ["false", "true", "true", "true"])
+            try await store.run("DROP ROLE \(role)")
         }
     }
 
