@@ -73,8 +73,16 @@ package enum Sessions {
         note: String,
         in transaction: borrowing Session
     ) throws(PostgresError) -> [String] {
-        let rows = try transaction.execute(end, filter.binds)
-        let ended = try rows.map { (rows, row) throws(PostgresError) in try rows.string(row, 0) }
+        var ended: [String] = []
+        var remaining = filter
+        // Repeated until it finds no live session: while the statement waits for a session that is being rotated, the
+        // session that replaces it is visible only to the next statement.
+        while remaining.limit ?? 1 > 0 {
+            let rows = try transaction.execute(end, remaining.binds)
+            guard !rows.isEmpty else { break }
+            for row in 0..<rows.count where try rows.bool(row, 1) { ended.append(try rows.string(row, 0)) }
+            remaining.limit = filter.limit.map { $0 - ended.count }
+        }
         if !ended.isEmpty {
             try OperatorActions.record(
                 OperatorAction(
@@ -151,7 +159,7 @@ package enum Sessions {
 
     private static let end = Statement(
         once: """
-            SELECT session_id
+            SELECT session_id, siwa.end_session(session_id, 'operator')
             FROM (
                 SELECT session_id
                 FROM siwa.sessions
@@ -161,7 +169,6 @@ package enum Sessions {
                 ORDER BY session_id
                 LIMIT $10
             ) AS matching
-            WHERE siwa.end_session(session_id, 'operator')
             """
     )
 }

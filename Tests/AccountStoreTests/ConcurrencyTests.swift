@@ -169,6 +169,36 @@ struct ConcurrencyTests {
         }
     }
 
+    @Test(
+        "Ending a person's sessions also ends one that replaces another while the caller waits.",
+        arguments: [false, true]
+    )
+    func endWhileRotating(asOperator: Bool) async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: .at(0))
+            for id in ["a", "z"] { try await store.openSession(id, of: "p", at: .at(0)) }
+            let attempt = try await store.database.whileOpen { session throws(PostgresError) in
+                try session.execute(script: "SELECT siwa.rotate_session('a', 'b')")
+            } _: {
+                let attempt = Task {
+                    guard asOperator else {
+                        return try await store.texts("SELECT siwa.end_sessions('com.example.one', 'p')::text")
+                    }
+                    return try await store.connection.transaction { session throws(PostgresError) in
+                        try Sessions.end(SessionFilter(subject: "p", limit: nil), by: "kim", note: "x", in: session)
+                    }
+                }
+                try await Self.untilRecordingWaits(store.database)
+                return attempt
+            }
+            let ended = try await attempt.value
+            #expect(asOperator ? ended.sorted() == ["b", "z"] : ended == ["2"])
+            #expect(try await store.texts("SELECT session_id FROM siwa.live_sessions").isEmpty)
+            let audited = try await store.texts("SELECT affected::text FROM siwa.operator_actions")
+            #expect(audited == (asOperator ? ["2"] : []))
+        }
+    }
+
     private static func untilRecordingWaits(_ database: TestDatabase) async throws {
         let connection = try await PostgresConnection.connect(database.settings)
         var isWaiting = false
