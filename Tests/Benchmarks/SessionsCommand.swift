@@ -8,10 +8,16 @@ struct SessionsCommand: AsyncParsableCommand {
         abstract: "Milliseconds that siwa.session_is_live takes, compared with one look-up by primary key.",
         usage: "Benchmarks sessions <options>",
         discussion: """
-            pgbench asks with prepared statements over one connection, for random sessions. The look-up reads the table of \
-            sessions alone. Both take turns; the median of --rounds counts.
+            pgbench runs prepared statements over one connection, for random sessions. The look-up reads the table of \
+            sessions alone. The two statements alternate; the median of --rounds counts. The exit code is 1 if the function \
+            takes more than \(limit) ms, or more than \(ratioLimit) times the look-up.
             """
     )
+
+    /// The longest that the function may take, in milliseconds.
+    private static let limit = 0.12
+    /// How many times the time of the look-up the function may take.
+    private static let ratioLimit = 2.5
 
     @OptionGroup var options: BenchmarkOptions
 
@@ -50,6 +56,12 @@ struct SessionsCommand: AsyncParsableCommand {
                 )
             }
             report.print(asJSON: options.json)
+            let (lookUp, function) = (taken[0].median, taken[1].median)
+            guard function <= Self.limit, function / lookUp <= Self.ratioLimit else {
+                throw BenchmarkError(
+                    "siwa.session_is_live is slower than \(Self.limit) ms or \(Self.ratioLimit) times the look-up"
+                )
+            }
         }
     }
 

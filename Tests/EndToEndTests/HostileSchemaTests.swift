@@ -59,7 +59,7 @@ struct HostileSchemaTests {
             #expect(migrated.status == 0, "\(migrated.errors)")
             #expect(try await calls(observer) == nil)
             try await Scene.with(database.conninfo) { scene in
-                try await scene.withDaemon { _, addresses in
+                try await scene.withDaemon(["SIWAD_KEYS_REFRESH_FLOOR": "1s"]) { _, addresses in
                     for (index, type) in Self.types.enumerated() {
                         let body = try scene.body(scene.event(type, sub: "person\(index)", id: "id\(index)"))
                         #expect(try await Web.post(body, to: addresses.notifications).status == 200)
@@ -72,7 +72,8 @@ struct HostileSchemaTests {
                     try await eventually("maintenance") {
                         try await scene.texts("SELECT task FROM siwa.maintenance").count == 4
                     }
-                    try await runCommands(in: scene, addresses)
+                    try await runCommands(in: scene)
+                    try await settleLetter(in: scene, addresses)
                 }
             }
             #expect(try await calls(observer) == nil)
@@ -90,7 +91,7 @@ struct HostileSchemaTests {
                 "rotate_session('s1', 's2')", "extend_session('s2', 'infinity')", "session_is_live('s2')",
                 "sessions_of('com.example.one', 'shopper')", "end_session('s2')",
                 "end_sessions('com.example.one', 'shopper')",
-                "open_session('com.example.one', 'shopper', 's3')",
+                "open_session('com.example.one', 'shopper', 's3')", "open_session('com.example.one', 'shopper', 's4')",
             ] {
                 try session.execute(script: "SELECT siwa.\(call)")
             }
@@ -103,12 +104,37 @@ struct HostileSchemaTests {
         await application.close()
     }
 
-    private func runCommands(in scene: Scene, _ addresses: DaemonProcess.Addresses) async throws {
+    private static let listFilters = [
+        [
+            "accounts", "list", "--sub", "person0", "--team", "AAAAAAAAAA", "--app", "com.example.one", "--state",
+            "unknown",
+        ],
+        ["accounts", "history", "--sub", "person0", "--team", "AAAAAAAAAA", "--app", "com.example.one"],
+        ["sessions", "list", "--team", "AAAAAAAAAA", "--app", "com.example.one", "--live"],
+        ["sessions", "list", "--ended", "--reason", "rotated", "--since", "2026-01-01", "--until", "2126-01-01"],
+        ["sessions", "list", "--reason", "expired"],
+        [
+            "notifications", "list", "--sub", "person0", "--team", "AAAAAAAAAA", "--app", "com.example.one", "--type",
+            "email-disabled", "--outcome", "applied", "--source", "endpoint", "--since", "2026-01-01", "--until",
+            "2126-01-01",
+        ],
+        ["notifications", "list", "--jti", "id3", "--type", "account-deleted"],
+        [
+            "dead-letters", "list", "--status", "any", "--reason", "unknown-audience", "--app", "com.example.unheard",
+            "--type",
+            "email-disabled", "--sub", "person", "--since", "2026-01-01", "--until", "2126-01-01",
+        ],
+        ["dead-letters", "list", "--id", "1", "--id", "2"],
+        ["dead-letters", "stats", "--reason", "unknown-audience", "--status", "any"],
+    ]
+
+    private func runCommands(in scene: Scene) async throws {
         let environment = scene.environment()
         let commands = [
             ["migrate", "status"], ["accounts", "list"], ["accounts", "show", "person0"],
             ["accounts", "history", "person0"], ["sessions", "list"], ["sessions", "list", "--sub", "shopper"],
-            ["sessions", "end", "s3", "--note", "x"], ["notifications", "list"], ["notifications", "show", "id0"],
+            ["sessions", "end", "s3", "--note", "x"], ["sessions", "end", "--sub", "shopper", "--note", "x"],
+            ["notifications", "list"], ["notifications", "show", "id0"],
             ["dead-letters", "list"], ["dead-letters", "stats"], ["dead-letters", "show", "1"],
             ["dead-letters", "replay", "--all", "--dry-run"], ["dead-letters", "replay", "--id", "1", "--note", "x"],
             ["dead-letters", "discard", "--id", "1", "--note", "x"],
@@ -123,8 +149,31 @@ struct HostileSchemaTests {
                 "\(arguments): \(run.errors)"
             )
         }
+        for arguments in Self.listFilters {
+            let run = try await siwad(arguments, environment: environment)
+            #expect([0, 4].contains(run.status), "\(arguments): \(run.errors)")
+        }
+        let added = scene.environment(["SIWAD_APPS": "\(Scene.apps),CCCCCCCCCC/com.example.unheard"])
+        let replay = try await siwad(["dead-letters", "replay", "--id", "2", "--note", "x"], environment: added)
+        #expect(replay.status == 0, "\(replay.errors)")
         let checkup = try await siwad(["doctor"], environment: environment)
         #expect(!checkup.output.contains("hostile") && !checkup.errors.contains("hostile"), "\(checkup.output)")
+    }
+
+    /// Waits until the daemon has replayed by itself a letter that it kept because the key set could not be fetched.
+    private func settleLetter(in scene: Scene, _ addresses: DaemonProcess.Addresses) async throws {
+        let rotated = try SimulatedApple.generate()
+        scene.endpoint.now(.status(500))
+        let body = try scene.body(scene.event(sub: "keyless"), signedBy: rotated)
+        #expect(try await Web.post(body, to: addresses.notifications).status == 503)
+        scene.endpoint.now(.keySet(rotated.keySetJSON))
+        try await eventually("the daemon to settle the letter") {
+            let another = try scene.body(scene.event(sub: "keyless"), signedBy: rotated)
+            _ = try await Web.post(another, to: addresses.notifications)
+            let settled =
+                "SELECT status FROM siwa.dead_letters WHERE reason = 'keys-unavailable' AND resolved_by = 'siwad'"
+            return try await scene.texts(settled) == ["replayed"]
+        }
     }
 
     @Test("The output of migrate sql calls nothing of it, run by a role whose search_path is left as it is.")

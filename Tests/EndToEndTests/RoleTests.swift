@@ -91,6 +91,25 @@ struct RoleTests {
         "session_is_live", "sessions_of",
     ]
 
+    /// The columns of a dead letter that siwad_daemon sets when it keeps one.
+    private static let receivedOfLetters = [
+        "received_at", "last_received_at", "reason", "detail", "body", "token_digest", "jti", "aud", "sub",
+        "event_type",
+        "verified_kid", "verified_at",
+    ]
+    /// The columns of a dead letter that siwad_daemon changes afterwards: none that say when it was received, nor the
+    /// database roles.
+    private static let changedOfLetters = [
+        "last_received_at", "deliveries", "reason", "detail", "status", "attempts", "body", "jti", "aud", "sub",
+        "event_type", "verified_kid", "verified_at", "last_failed_at", "last_failed_by", "resolved_at", "resolved_by",
+        "outcome", "note",
+    ]
+    /// Functions that every role may execute.
+    private static let publicFunctions = [
+        "calling_role", "consent_state", "drop_notification_partition", "email_state", "ensure_notification_partitions",
+        "is_change", "observation_wins", "record_database_role", "refuse_change_of_audit", "refuse_stale_snapshot",
+    ]
+
     /// What siwad_daemon holds.
     private static var daemonRights: Set<String> {
         let helpers = ["app_group", "check_identifier", "check_session_end_reason", "check_time", "session_expiry"]
@@ -99,11 +118,13 @@ struct RoleTests {
         for table in ["accounts", "consents", "signing_keys", "maintenance"] {
             rights += ["INSERT \(table)", "UPDATE \(table)"]
         }
-        for table in ["account_sessions", "clients", "dead_letters"] {
+        for table in ["account_sessions", "clients"] {
             rights += ["INSERT \(table)", "UPDATE \(table)", "DELETE \(table)"]
         }
-        rights += ["account_changes", "dead_letter_attempts", "notifications"].map { "INSERT \($0)" }
-        rights += ["DELETE notifications", "UPDATE notifications.jws"]
+        rights += ["account_changes", "notifications"].map { "INSERT \($0)" }
+        rights += ["DELETE dead_letters", "DELETE notifications", "UPDATE notifications.jws"]
+        rights += receivedOfLetters.map { "INSERT dead_letters.\($0)" }
+        rights += changedOfLetters.map { "UPDATE dead_letters.\($0)" }
         rights += ["operator", "action", "target", "note", "affected"].map { "INSERT operator_actions.\($0)" }
         return Set(rights)
     }
@@ -143,13 +164,122 @@ struct RoleTests {
             ORDER BY 1
             """
         )
-        #expect(
-            executable == [
-                "consent_state", "drop_notification_partition", "email_state", "ensure_notification_partitions",
-                "is_change", "observation_wins", "record_database_role", "refuse_change_of_audit",
-                "refuse_stale_snapshot",
-            ]
+        #expect(executable == Self.publicFunctions)
+    }
+
+    @Test("Exactly the functions for applications, the months and the earlier attempts run with the owner's rights.")
+    func definers() async throws {
+        let definers = try await privileges(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'siwa'::regnamespace AND prosecdef ORDER BY 1"
         )
+        let others = ["drop_notification_partition", "ensure_notification_partitions", "keep_earlier_attempt"]
+        #expect(definers == (Self.applicationFunctions + others).sorted())
+    }
+
+    /// Tries every statement that the catalogue allows to write, as the role that `test.role` names: reading, inserting and
+    /// changing each column of each relation, deleting from and emptying each, calling each function. Each is undone.
+    /// `test.allowed` is then the list of those that PostgreSQL let pass.
+    private static let attempts = """
+        DO $try$
+        DECLARE
+            attempt record;
+            allowed text[] := '{}';
+            is_allowed boolean;
+        BEGIN
+            FOR attempt IN
+                WITH relation AS (
+                    SELECT c.oid, c.relname AS name, c.relkind AS kind FROM pg_class AS c
+                    WHERE c.relnamespace = 'siwa'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
+                ), field AS (
+                    SELECT r.name, r.kind, a.attname AS field, format_type(a.atttypid, a.atttypmod) AS type
+                    FROM relation AS r
+                    JOIN pg_attribute AS a ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
+                )
+                SELECT format('SELECT %s.%s', name, field) AS label, format('SELECT %I FROM siwa.%I LIMIT 0', field, name) AS sql
+                FROM field
+                UNION ALL
+                SELECT format('INSERT %s.%s', name, field), format(
+                    'INSERT INTO siwa.%I (%I) OVERRIDING SYSTEM VALUE SELECT NULL::%s WHERE false', name, field, type)
+                FROM field WHERE kind <> 'S'
+                UNION ALL
+                SELECT format('UPDATE %s.%s', name, field), format('UPDATE siwa.%I SET %I = DEFAULT WHERE false', name, field)
+                FROM field WHERE kind <> 'S'
+                UNION ALL
+                SELECT 'DELETE ' || name, format('DELETE FROM siwa.%I WHERE false', name) FROM relation WHERE kind <> 'S'
+                UNION ALL
+                SELECT 'TRUNCATE ' || name, format('TRUNCATE siwa.%I', name) FROM relation WHERE kind IN ('r', 'p')
+                UNION ALL
+                SELECT 'EXECUTE ' || p.proname, format(
+                    'SELECT siwa.%I(%s)', p.proname,
+                    (SELECT string_agg('NULL::' || format_type(t, NULL), ', ') FROM unnest(p.proargtypes) AS t))
+                FROM pg_proc AS p WHERE p.pronamespace = 'siwa'::regnamespace
+            LOOP
+                BEGIN
+                    EXECUTE format('SET LOCAL ROLE %I', current_setting('test.role'));
+                    EXECUTE attempt.sql;
+                    RAISE EXCEPTION USING ERRCODE = 'DONE0';
+                EXCEPTION WHEN OTHERS THEN
+                    -- A function that may be called fails because its arguments are null.
+                    is_allowed := CASE
+                        WHEN attempt.label LIKE 'EXECUTE %' THEN SQLSTATE <> '42501' ELSE SQLSTATE = 'DONE0' END;
+                    IF is_allowed THEN allowed := allowed || attempt.label; END IF;
+                    -- A right is missing, or no role can write to the view or to this column of it.
+                    IF NOT is_allowed AND SQLSTATE NOT IN ('42501', '55000', '0A000') THEN
+                        RAISE EXCEPTION '% fails with % (%)', attempt.sql, SQLERRM, SQLSTATE;
+                    END IF;
+                END;
+            END LOOP;
+            PERFORM set_config('test.allowed', array_to_string(allowed, ','), false);
+        END $try$
+        """
+
+    @Test("Every statement that the catalogue allows to write succeeds for exactly the roles that are promised it.")
+    func everyStatement() async throws {
+        try await Scene.with { scene in
+            let stranger = "stranger_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
+            try await scene.run("CREATE ROLE \(stranger)")
+            var columns: [String: [String]] = [:]
+            let listed = try await scene.texts(
+                """
+                SELECT c.relname || '.' || a.attname FROM pg_class AS c
+                JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+                WHERE c.relnamespace = 'siwa'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition
+                """
+            )
+            for name in listed { columns[String(name.prefix { $0 != "." }), default: []].append(name) }
+            func readable(_ relations: [String]) -> [String] {
+                relations.flatMap { columns[$0, default: []].map { "SELECT \($0)" } }
+            }
+            let months = ["drop_notification_partition", "ensure_notification_partitions"]
+            let harmless = Self.publicFunctions.filter { !months.contains($0) }.map { "EXECUTE \($0)" }
+            let daemon = Self.daemonRights.flatMap { right in
+                let words = right.split(separator: " ").map(String.init)
+                // The right to a whole relation is one to each of its columns.
+                guard words[0] != "DELETE", let all = columns[words[1]] else { return [right] }
+                return all.map { "\(words[0]) \($0)" }
+            }
+            let secrets = ["SELECT dead_letters.body", "SELECT notifications.jws"]
+            let promised = [
+                "siwad_application": readable(Self.views) + harmless
+                    + Self.applicationFunctions.map { "EXECUTE \($0)" },
+                "siwad_reader": readable(Self.views + Self.tables).filter { !secrets.contains($0) } + harmless,
+                "siwad_daemon": daemon + harmless + months.map { "EXECUTE \($0)" },
+                stranger: [],
+            ]
+            for (role, statements) in promised {
+                try await scene.run("SET test.role = '\(role)'; \(Self.attempts)")
+                let allowed = Set(
+                    try await scene.texts("SELECT current_setting('test.allowed')")[0].split(separator: ",").map(
+                        String.init
+                    )
+                )
+                let beyond = allowed.subtracting(statements).sorted()
+                #expect(beyond.isEmpty, "\(role) may do more than is promised")
+                let missing = Set(statements).subtracting(allowed).sorted()
+                #expect(missing.isEmpty, "\(role) may do less than is promised")
+            }
+            try await scene.run("DROP ROLE \(stranger)")
+        }
     }
 
     @Test("No function looks names up in the schemas of its caller.")
@@ -265,6 +395,14 @@ struct RoleTests {
                         INSERT INTO siwa.operator_actions (operator, database_role, action, target, affected)
                         VALUES ('kim', 'another', 'x', 'y', 0)
                         """,
+                        "UPDATE siwa.dead_letters SET resolved_by_role = 'forged'",
+                        "UPDATE siwa.dead_letters SET last_failed_by_role = 'forged'",
+                        "INSERT INTO siwa.dead_letters (resolved_by, resolved_by_role) VALUES ('kim', 'forged')",
+                        """
+                        INSERT INTO siwa.dead_letter_attempts (letter_id, attempt, attempted_at, database_role, reason, detail)
+                        VALUES (1, 1, now(), 'forged', 'expired', '')
+                        """,
+                        "UPDATE siwa.dead_letter_attempts SET database_role = 'forged'",
                         "UPDATE siwa.notifications SET sub = 'other'",
                         "UPDATE siwa.account_changes SET to_state = 'deleted'",
                         "DELETE FROM siwa.account_changes", "DELETE FROM siwa.accounts", "DELETE FROM siwa.consents",
@@ -298,6 +436,51 @@ struct RoleTests {
                     #expect(done.status == 0, "\(arguments): \(done.errors)")
                 }
                 #expect(try await scene.texts("SELECT sub FROM siwa.accounts") == ["a"])
+                let member = try #require(conninfo.split(separator: "=").last)
+                let roles = try await scene.texts("SELECT resolved_by_role FROM siwa.dead_letters ORDER BY id")
+                #expect(roles == [String(member), "NULL"])
+            }
+        }
+    }
+
+    @Test(
+        "The database records the daemon's role for the letters that the daemon settles, and for those that it erases."
+    )
+    func daemonsOwnDecisions() async throws {
+        try await Scene.with { scene in
+            try await withMember(of: "siwad_daemon", scene) { conninfo async throws in
+                let settings = ["SIWAD_DATABASE_URL": conninfo, "SIWAD_KEYS_REFRESH_FLOOR": "1s"]
+                try await scene.run(
+                    """
+                    INSERT INTO siwa.accounts (team_id, sub, deleted_at)
+                    VALUES ('AAAAAAAAAA', 'gone', now() - interval '90 days');
+                    INSERT INTO siwa.dead_letters
+                        (received_at, last_received_at, reason, detail, body, token_digest, sub, verified_kid, verified_at)
+                    VALUES (now(), now(), 'expired', 'd', 'b', sha256('b'), 'gone', 'k', now())
+                    """
+                )
+                try await scene.withDaemon(settings) { _, addresses async throws in
+                    let rotated = try SimulatedApple.generate()
+                    scene.endpoint.now(.status(500))
+                    let body = try scene.body(scene.event(id: "settled"), signedBy: rotated)
+                    #expect(try await Web.post(body, to: addresses.notifications).status == 503)
+                    scene.endpoint.now(.keySet(rotated.keySetJSON))
+                    try await eventually("both letters to be resolved") {
+                        let again = try scene.body(scene.event(), signedBy: rotated)
+                        _ = try await Web.post(again, to: addresses.notifications)
+                        return try await scene.texts("SELECT id::text FROM siwa.dead_letters WHERE status = 'open'")
+                            .isEmpty
+                    }
+                }
+                let member = try #require(conninfo.split(separator: "=").last)
+                let resolved = try await scene.texts(
+                    "SELECT concat_ws(' ', reason, status, resolved_by, resolved_by_role) FROM siwa.dead_letters ORDER BY reason"
+                )
+                #expect(
+                    resolved == [
+                        "expired discarded siwad \(member)", "keys-unavailable replayed siwad \(member)",
+                    ]
+                )
             }
         }
     }
