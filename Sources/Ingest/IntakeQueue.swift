@@ -52,7 +52,8 @@ final class IntakeQueue: Sendable {
         mutating func take(_ limit: Int, bytes limitBytes: Int = .max, upTo last: UInt64 = .max) -> [Submission] {
             var (size, count) = (0, 0)
             for submission in waiting[head...].prefix(limit) {
-                size += submission.bytes
+                // Without what the request takes outside of the batch.
+                size += submission.bytes - Submission.overhead
                 guard submission.number <= last, count == 0 || size <= limitBytes else { break }
                 count += 1
             }
