@@ -2,36 +2,66 @@ import Dispatch
 import Glibc
 import Synchronization
 
-/// Requests that wait on disk for the database: one file a batch, written for good before anybody is answered, read back
+/// An error of the spool.
+package struct SpoolError: Error, Sendable, Equatable, CustomStringConvertible {
+    package enum Code: String, Sendable, CaseIterable {
+        /// The directory can't be used as a spool; an operator has to change something.
+        case unusable
+        /// Another process uses the directory.
+        case inUse = "in-use"
+        /// The limit is reached.
+        case full
+        /// The part of the limit that such records may take is used up.
+        case shareFull = "share-full"
+        /// The system refuses to write, read or list at present: a full disk, too few file descriptors, missing rights.
+        case failed
+    }
+
+    package let code: Code
+    /// The cause and the next step, on one line; names paths, never content.
+    package let message: String
+
+    init(_ code: Code, _ message: String) {
+        self.code = code
+        self.message = message
+    }
+
+    static func unusable(_ path: String, _ problem: String) -> SpoolError {
+        SpoolError(.unusable, "the spool directory \(path) can't be used: \(problem)")
+    }
+
+    package var description: String { message }
+}
+
+/// Requests that wait on disk for the database: one file a batch, durable before the requests are answered, read back
 /// oldest first, and removed when the database has them.
 ///
-/// All of its work is done on a thread of its own, so that a slow disk holds up nobody but those who wait for it.
+/// All work is done on a thread of its own, so that a slow disk delays only the callers that wait for it.
 package final class Spool: Sendable {
     /// Some of the oldest records.
     package struct Batch: Sendable {
-        /// The files that they are from.
-        package let files: [String]
+        /// The files that contain them.
+        package fileprivate(set) var files: [String] = []
         /// The records, oldest first.
-        package let records: [SpoolRecord]
-        /// Why one of the files could not be read; it stays, and others come first the next time. `nil`: all could.
-        package let unread: SpoolError?
-        /// How many of them each file holds.
-        let counts: [Int]
+        package fileprivate(set) var records: [SpoolRecord] = []
+        /// The cause why a file could not be read. It stays, and others come first the next time. `nil`: all were read.
+        package fileprivate(set) var unread: SpoolError?
+        /// How many of the records each file holds.
+        fileprivate var counts: [Int] = []
     }
 
-    /// Whose room records take. What may be thrown away without loss to a notification can't take its room.
+    /// Whose room records take. Dead letters can't take the room of notifications.
     package enum Share: Sendable, CaseIterable {
         /// Notifications, which may take all of it.
         case notifications
-        /// Dead letters that Apple signed. With the unverified ones they take a tenth at most.
+        /// Dead letters that Apple signed. Together with the unverified ones they may take a tenth.
         case letters
-        /// Dead letters of which nothing is verified. Any sender can cause them, so they take a twentieth at most.
+        /// Dead letters without a verified signature. Any client can cause them, so they may take a twentieth.
         case unverified
 
-        /// Those that can't have all of it.
         static let limited = [letters, unverified]
 
-        /// Of how many parts of the spool it may take one, and together with which others.
+        /// The limits: a part of the spool, and the shares that take it together.
         fileprivate var bounds: [(divisor: Int64, shares: [Share])] {
             switch self {
             case .notifications: []
@@ -41,35 +71,39 @@ package final class Spool: Sendable {
         }
     }
 
-    /// Which files are meant.
     package enum Part: Sendable {
-        /// Those that wait for the database.
+        /// Files that wait for the database.
         case waiting
-        /// Those that hold what the database refused while it took others, each a record.
+        /// Files with one record each that the database refused while it accepted others.
         case refused
     }
 
-    /// A file that was given another name, so that it is no longer in the way.
+    /// A file that was renamed, because it can't be stored.
     package struct SetAside: Sendable, Equatable {
-        /// Why.
         package enum Reason: String, Sendable, CaseIterable {
             /// It was cut or changed.
             case torn
-            /// It is nothing of siwad's.
+            /// siwad did not write it.
             case foreign
             /// It holds a record with a bad signature.
             case forged
+
+            fileprivate var suffix: String {
+                switch self {
+                case .torn: ".corrupt"
+                case .foreign: ".foreign"
+                case .forged: ".forged"
+                }
+            }
         }
 
-        /// Why.
         package let reason: Reason
-        /// Its path.
         package let path: String
     }
 
-    /// The result of a look into the directory.
+    /// The result of a scan of the directory.
     package struct Scan: Sendable, Equatable {
-        /// Files that were given another name.
+        /// Files that were renamed.
         package let setAside: [SetAside]
         /// Files that are not read because others could have written them, each with the cause. They stay as they are.
         package let untrusted: [String]
@@ -78,42 +112,58 @@ package final class Spool: Sendable {
     private let directory: SpoolDirectory
     private let limit: Int64
     private let index = Mutex(SpoolIndex())
-    /// The size of the file that was refused last, in bytes; a block where none was.
+    /// The size of the file that was refused last, in bytes, at least a block.
     private let wanted = Atomic<Int64>(leastRoom)
     private let thread = DispatchQueue(label: "siwad.spool")
 
-    /// What torn files end in.
-    package static let tornSuffix = ".corrupt"
-    /// What files end in that are nothing of ours.
-    package static let foreignSuffix = ".foreign"
-    /// Suffix of files that hold a record with a bad signature.
-    package static let forgedSuffix = ".forged"
+    /// The limit on a batch of several files. The database client holds its records several times.
+    private static let batchBytes: Int64 = 1 << 20
 
-    /// Opens a directory, which is created if its parent is there, and locks it. Blocks for a moment. Call ``scan()``
+    /// Counts how often files disappeared.
+    private let disappearances = Atomic<Int>(0)
+
+    /// Checks that siwad, run by `user`, would accept a directory, or could create it. Changes nothing.
+    ///
+    /// - Throws: `unusable`.
+    package static func check(directory path: String, for user: UInt32 = geteuid()) throws(SpoolError) {
+        try SpoolDirectory.check(path, for: user)
+    }
+
+    /// Opens a directory, which is created if its parent exists, and locks it. Blocks for some milliseconds. Call ``scan()``
     /// next.
     ///
     /// - Parameter limit: in bytes.
-    /// - Throws: `unusable`, `inUse`.
+    /// - Throws: `unusable`, `inUse`, `failed`.
     package init(directory path: String, limit: Int64) throws(SpoolError) {
         directory = try SpoolDirectory(path)
         self.limit = limit
         directory.removeUnfinished()
     }
 
-    /// Lets another process have the directory, as the end of this one would. Nothing may be appended or removed any more.
+    /// Releases the directory for another process. Append and remove nothing after this.
     package func unlock() {
         directory.unlock()
     }
 
-    /// What waits, in bytes.
+    /// Size of all files, in bytes.
     package var bytes: Int64 { index.withLock { $0.bytes } }
 
-    /// Whether there is nothing.
     package var isEmpty: Bool { index.withLock { $0.files.isEmpty } }
 
-    /// Whether there are files of a part.
+    /// Changes when records were lost that had been durable: another process removed files or the directory.
+    package var losses: Int {
+        disappearances.load(ordering: .relaxed) + directory.replacements.load(ordering: .relaxed)
+    }
+
     package func holds(_ part: Part) -> Bool {
         index.withLock { $0.files.contains { $0.isRefused == (part == .refused) } }
+    }
+
+    /// Uses the directory that the path leads to now, so that ``losses`` is up to date.
+    ///
+    /// - Throws: as ``init(directory:limit:)``.
+    package func followDirectory() async throws(SpoolError) {
+        try await onThread { () throws(SpoolError) in try self.directory.reopenIfReplaced() }
     }
 
     /// Finds the files in the directory. Foreign files are set aside. Sub-directories, hidden files, and files that others
@@ -128,24 +178,23 @@ package final class Spool: Sendable {
                 case .other:
                     continue
                 case .untrusted(let file):
-                    untrusted.append("\(file.path): \(file.objection)")
+                    untrusted.append("\(file.path): \(file.problem)")
                 case .file(let size):
                     if SpoolIndex.isName(name) {
                         files.append(SpoolIndex.File(name: name, size: size))
-                    } else if !Self.suffixesSetAside.contains(where: name.hasSuffix) {
+                    } else if !SetAside.Reason.allCases.contains(where: { name.hasSuffix($0.suffix) }) {
                         setAside.append(try self.setAside(name, .foreign))
                     }
                 }
             }
-            self.index.withLock { $0.found(files) }
+            if self.index.withLock({ $0.found(files) }) { self.disappearances.add(1, ordering: .relaxed) }
             return Scan(setAside: setAside, untrusted: untrusted)
         }
     }
 
     /// Makes records durable.
     ///
-    /// - Parameter share: whose room they take.
-    /// - Throws: `full`, `shareFull`, `failed`, and what opening throws when the directory was replaced. Nothing is kept
+    /// - Throws: `full`, `shareFull`, `failed`; as ``init(directory:limit:)`` if the directory was replaced. No record is kept
     ///   then.
     package func append(_ records: [SpoolRecord], share: Share = .notifications) async throws(SpoolError) {
         try await onThread { () throws(SpoolError) in
@@ -158,9 +207,9 @@ package final class Spool: Sendable {
         }
     }
 
-    /// Whether as much as was wanted last could be made durable at present.
+    /// Checks that a file as large as the one that was refused last could be written now.
     ///
-    /// - Throws: as ``append(_:)``.
+    /// - Throws: as ``append(_:share:)``.
     package func check() async throws(SpoolError) {
         try await onThread { () throws(SpoolError) in
             let size = min(self.wanted.load(ordering: .relaxed), self.limit)
@@ -169,58 +218,52 @@ package final class Spool: Sendable {
         }
     }
 
-    /// The oldest records that fit one transaction: whole files, at least one if there is any.
+    /// The oldest records that fit one transaction: whole files, at least one if there is any. Several files together have
+    /// at most `count` records and one mebibyte.
     ///
-    /// - Returns: the records, and which files turned out to be torn and were set aside.
+    /// - Returns: the records, and the files that were torn and set aside.
     package func oldest(
         _ part: Part = .waiting,
         atMost count: Int
     ) async throws(SpoolError) -> (batch: Batch, setAside: [SetAside]) {
         try await onThread { () throws(SpoolError) in
-            var files: [String] = []
-            var records: [SpoolRecord] = []
-            var counts: [Int] = []
+            var batch = Batch()
+            var bytes: Int64 = 0
             var setAside: [SetAside] = []
-            var unread: SpoolError?
-            var batch: Batch {
-                Batch(
-                    files: files,
-                    records: records,
-                    unread: unread,
-                    counts: counts
-                )
-            }
-            for name in self.names(part, atMost: max(1, count)) {
-                switch try self.directory.read(name) {
-                case .content(let bytes):
-                    guard let found = SpoolFile.decoded(bytes) else {
-                        setAside.append(try self.setAside(name, .torn))
+            for file in self.files(part, atMost: max(1, count)) {
+                guard batch.files.isEmpty || bytes + file.size <= Self.batchBytes else { break }
+                switch try self.directory.read(file.name) {
+                case .content(let content):
+                    guard let records = SpoolFile.decoded(content) else {
+                        setAside.append(try self.setAside(file.name, .torn))
                         continue
                     }
-                    guard files.isEmpty || records.count + found.count <= count else {
+                    guard batch.files.isEmpty || batch.records.count + records.count <= count else {
                         return (batch, setAside)
                     }
-                    files.append(name)
-                    records += found
-                    counts.append(found.count)
+                    batch.files.append(file.name)
+                    batch.records += records
+                    batch.counts.append(records.count)
+                    bytes += file.size
                 case .unreadable(let error):
-                    unread = unread ?? error
-                    self.index.withLock { $0.postponed([name]) }
+                    batch.unread = batch.unread ?? error
+                    self.index.withLock { $0.postponed([file.name]) }
                 case .untrusted, .absent:
                     // The next scan reports an untrusted file.
-                    self.index.withLock { $0.removed([name]) }
+                    self.index.withLock { $0.removed([file.name]) }
+                    self.disappearances.add(1, ordering: .relaxed)
                 }
             }
             return (batch, setAside)
         }
     }
 
-    /// Lets all other files come first from here on: the database would not have these.
+    /// From now on, all other files are read before these.
     package func postpone(_ batch: Batch) {
         index.withLock { $0.postponed(batch.files) }
     }
 
-    /// Removes what the database has.
+    /// Removes the files of a batch that the database has.
     package func remove(_ batch: Batch) async throws(SpoolError) {
         try await onThread { () throws(SpoolError) in
             for name in batch.files { try self.directory.remove(name) }
@@ -228,10 +271,10 @@ package final class Spool: Sendable {
         }
     }
 
-    /// Removes what the database has of a batch, and sees to it that each record that it refuses is alone in a file which
-    /// says so: whatever refuses it holds up no other. A crash in between leaves some records twice, none not at all.
+    /// Removes the records that the database has, and writes each one that it refuses into a file of its own, so that it
+    /// does not delay others. A crash may leave some records twice, but loses none.
     ///
-    /// - Parameter refused: where the refused ones stand among the batch's records.
+    /// - Parameter refused: positions of these records in the batch.
     package func setApart(_ refused: Set<Int>, of batch: Batch) async throws(SpoolError) {
         try await onThread { () throws(SpoolError) in
             var first = 0
@@ -267,7 +310,7 @@ package final class Spool: Sendable {
                 let found = (first..<first + count).filter(forged.contains)
                 for position in found {
                     // The same name if the file is read again after a failure, so that there is one copy.
-                    let apart = "\(name).\(position - first)\(Self.forgedSuffix)"
+                    let apart = "\(name).\(position - first)\(SetAside.Reason.forged.suffix)"
                     guard try self.directory.write(SpoolFile.encoded([batch.records[position]]), as: apart) else {
                         continue
                     }
@@ -276,20 +319,14 @@ package final class Spool: Sendable {
                 counts.append(count - found.count)
                 first += count
             }
-            let kept = batch.records.indices.filter { !forged.contains($0) }
-            let rest = Batch(
-                files: batch.files,
-                records: kept.map { batch.records[$0] },
-                unread: batch.unread,
-                counts: counts
-            )
+            var rest = batch
+            rest.records = batch.records.indices.filter { !forged.contains($0) }.map { batch.records[$0] }
+            rest.counts = counts
             return (rest, setAside)
         }
     }
 
     // MARK: - Private parts
-
-    private static let suffixesSetAside = [tornSuffix, foreignSuffix, forgedSuffix]
 
     /// Writes a file under an unused name.
     private func write(_ bytes: [UInt8], share: Share, isRefused: Bool = false) throws(SpoolError) {
@@ -301,10 +338,8 @@ package final class Spool: Sendable {
         }
     }
 
-    private func names(_ part: Part, atMost count: Int) -> [String] {
-        index.withLock { index in
-            index.files.lazy.filter { $0.isRefused == (part == .refused) }.prefix(count).map(\.name)
-        }
+    private func files(_ part: Part, atMost count: Int) -> [SpoolIndex.File] {
+        index.withLock { Array($0.files.lazy.filter { $0.isRefused == (part == .refused) }.prefix(count)) }
     }
 
     private static let leastRoom: Int64 = 4_096
@@ -329,13 +364,7 @@ package final class Spool: Sendable {
     }
 
     private func setAside(_ name: String, _ reason: SetAside.Reason) throws(SpoolError) -> SetAside {
-        let suffix =
-            switch reason {
-            case .torn: Self.tornSuffix
-            case .foreign: Self.foreignSuffix
-            case .forged: Self.forgedSuffix
-            }
-        let other = try directory.rename(name, appending: suffix)
+        let other = try directory.rename(name, appending: reason.suffix)
         index.withLock { $0.removed([name]) }
         return SetAside(reason: reason, path: "\(directory.path)/\(other)")
     }

@@ -1,21 +1,36 @@
 import JOSE
 
-/// The content of a spool file, a text that people can read as well:
+/// A request that is acknowledged before the database has it.
+package struct SpoolRecord: Sendable, Equatable {
+    /// When it was received, in microseconds since 1970.
+    package let receivedAt: Int64
+    /// The key that verified it at receipt; nil if it was not verified.
+    package let keyID: String?
+    /// The request's body, or the token alone.
+    package let body: [UInt8]
+
+    package init(receivedAt: Int64, keyID: String?, body: [UInt8]) {
+        self.receivedAt = receivedAt
+        self.keyID = keyID
+        self.body = body
+    }
+}
+
+/// The content of a spool file, a text that people can read too:
 ///
 ///     siwad-spool 1
 ///     jws 1795230329000000 a2lk eyJhbGci….eyJpc3Mi….c2lnbmF0dXJl
 ///     body 1795230329000512 - eyJwYXlsb2FkIjoi…
 ///     end 2 3a7bd3e2360a3d29eea436fcfb7e44c735d117c42d1c1835420b6b9942dd4f1b
 ///
-/// Each record is its time of receipt, the base64url of the key that verified it or `-`, and the body: a bare token as it
-/// is, everything else as base64url. The last line counts the records and holds the SHA-256 of all before it, so that what
-/// a crash, a disk or a person cut or changed is recognised.
+/// A record is its time of receipt, the base64url of the key that verified it or `-`, and the body: a bare token as it is,
+/// other bodies as base64url. The last line holds the number of records and the SHA-256 of everything before it, so that a
+/// file that was cut or changed is recognised.
 enum SpoolFile {
     private static let head = Array("siwad-spool 1\n".utf8)
     private static let space = UInt8(ascii: " ")
     private static let newline = UInt8(ascii: "\n")
 
-    /// The bytes of a file with these records.
     static func encoded(_ records: [SpoolRecord]) -> [UInt8] {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(records.reduce(160) { $0 + $1.body.count * 3 / 2 + 64 })
@@ -35,7 +50,7 @@ enum SpoolFile {
         return bytes
     }
 
-    /// The records of a file; nil when it isn't whole.
+    /// The records of a file; nil if it is not complete.
     static func decoded(_ bytes: [UInt8]) -> [SpoolRecord]? {
         guard bytes.starts(with: head), bytes.last == newline,
             let end = bytes.dropLast().lastIndex(of: newline)
@@ -72,7 +87,7 @@ enum SpoolFile {
     }
 
     private static func decoded(base64URL text: ArraySlice<UInt8>) -> [UInt8]? {
-        // What isn't base64url makes the file a foreign one; how it isn't matters to nobody.
+        // The cause is not needed: the whole file is set aside.
         try? Base64URL.decode(Array(text).span)
     }
 

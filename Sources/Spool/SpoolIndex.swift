@@ -1,10 +1,10 @@
-/// Which files the spool has, oldest first, and how much they hold. Pure bookkeeping.
+/// The files of the spool, oldest first, and their sizes. No I/O.
 struct SpoolIndex {
     /// One file of the spool.
     struct File: Equatable {
         let name: String
         let size: Int64
-        /// Whose room it takes.
+        /// Whose room it takes, from its name.
         let share: Spool.Share
 
         init(name: String, size: Int64) {
@@ -13,7 +13,7 @@ struct SpoolIndex {
             share = Spool.Share.limited.first { name.contains(SpoolIndex.mark($0)) } ?? .notifications
         }
 
-        /// Whether it holds one record that the database refused while it took others.
+        /// Whether it holds one record that the database refused while it accepted others.
         var isRefused: Bool { name.hasSuffix(refusedSuffix) }
     }
 
@@ -21,33 +21,28 @@ struct SpoolIndex {
     private(set) var bytes: Int64 = 0
     private var lastStamp: Int64 = 0
 
-    /// A name that sorts behind all others, whatever the clock does.
+    /// A name that sorts after all others, even if the clock goes back.
     ///
-    /// - Parameters:
-    ///   - now: microseconds since 1970.
-    ///   - share: whose room the file takes.
-    ///   - isRefused: it is to hold what the database refused while it took others.
+    /// - Parameter now: microseconds since 1970.
     mutating func nextName(now: Int64, share: Spool.Share = .notifications, isRefused: Bool = false) -> String {
         lastStamp = max(now, lastStamp + 1)
         return Self.name(lastStamp) + Self.mark(share) + (isRefused ? Self.refusedSuffix : Self.suffix)
     }
 
-    /// What the files of some shares hold, in bytes.
     func bytes(of shares: [Spool.Share]) -> Int64 {
         files.reduce(0) { shares.contains($1.share) ? $0 + $1.size : $0 }
     }
 
-    /// A file was written.
     mutating func added(_ file: File) {
         files.append(file)
         bytes += file.size
     }
 
-    /// Files are gone, or are no longer ours.
+    /// Files were removed, or renamed to a name that is not the spool's.
     mutating func removed(_ names: some Collection<String>) {
         let first = files.prefix(names.count)
         if first.map(\.name).elementsEqual(names) {
-            // The oldest, as a rule: thousands of others need not be looked at.
+            // Usually the oldest ones: no need to search thousands of others.
             bytes -= first.reduce(0) { $0 + $1.size }
             files.removeFirst(first.count)
             return
@@ -57,28 +52,33 @@ struct SpoolIndex {
         bytes = files.reduce(0) { $0 + $1.size }
     }
 
-    /// Files are read after all others from here on.
+    /// From now on, files are read after all others.
     mutating func postponed(_ names: some Collection<String>) {
         let names = Set(names)
         files = files.filter { !names.contains($0.name) } + files.filter { names.contains($0.name) }
     }
 
-    /// These are the files that a look into the directory found.
-    mutating func found(_ found: [File]) {
+    /// A scan of the directory found these files.
+    ///
+    /// - Returns: whether others are gone.
+    @discardableResult
+    mutating func found(_ found: [File]) -> Bool {
         let places = Dictionary(uniqueKeysWithValues: files.enumerated().map { ($1.name, $0) })
-        // What is known keeps its place, which may be a postponed one.
+        let isComplete = Set(found.map(\.name)).isSuperset(of: places.keys)
+        // A known file keeps its place, which may be a postponed one.
         files = found.sorted { (places[$0.name] ?? .max, $0.name) < (places[$1.name] ?? .max, $1.name) }
         bytes = files.reduce(0) { $0 + $1.size }
         lastStamp = max(lastStamp, files.compactMap { Self.stamp($0.name) }.max() ?? 0)
+        return !isComplete
     }
 
-    /// Whether a file of this name would be one of ours.
+    /// Whether siwad names its files like this.
     static func isName(_ name: String) -> Bool { stamp(name) != nil }
 
     private static let suffix = ".spool"
     private static let refusedSuffix = ".refused.spool"
     private static let digits = 20
-    /// Ours are microseconds since 1970. What is named beyond that would leave no name that sorts behind it.
+    /// A larger stamp would leave no name that sorts after it.
     private static let lastPossibleStamp = Int64.max / 2
 
     private static func name(_ stamp: Int64) -> String {
@@ -86,7 +86,7 @@ struct SpoolIndex {
         return String(repeating: "0", count: max(0, digits - number.utf8.count)) + number
     }
 
-    /// What the name of a file says about its share.
+    /// The part of a file's name that stands for its share.
     private static func mark(_ share: Spool.Share) -> String {
         switch share {
         case .notifications: ""

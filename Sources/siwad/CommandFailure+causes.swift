@@ -15,7 +15,8 @@ extension CommandFailure {
         case let error as PostgresError: self.init(postgres: error)
         case let error as ServerError: self.init(server: error)
         case let error as SpoolError:
-            self.init(.configuration, "\(SettingKey.spoolDirectory.environmentName): \(error)")
+            let status: CommandStatus = error.code == .failed ? .failed : .configuration
+            self.init(status, "\(SettingKey.spoolDirectory.environmentName): \(error)")
         case let error as AppleClientError: self.init(appleClient: error)
         case let error as LocalPostgresError: self.init(.unavailable, error.description)
         case let error as JOSEError: self.init(.failed, error.description)

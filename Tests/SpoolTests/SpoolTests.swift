@@ -86,7 +86,7 @@ struct SpoolTests {
         #expect(next.holds(.refused) && !next.holds(.waiting))
         await #expect(throws: SpoolError.self) { try await next.append([record(1, bytes: 500)], share: .letters) }
         try await next.append([record(1, bytes: 80_000)])
-        #expect(try directory.names.allSatisfy(SpoolIndex.isName))
+        #expect(try directory.spoolFiles.allSatisfy(SpoolIndex.isName))
     }
 
     @Test("Over the limit nothing is taken, and everything is again once there is room.")
@@ -189,6 +189,119 @@ struct SpoolTests {
         let spool = try Spool(directory: path, limit: 1 << 20)
         #expect(try await spool.scan().setAside == [])
         #expect(try await spool.oldest(atMost: 1).batch.records == [record(1)])
+    }
+
+    @Test(
+        "A path through a symbolic link of another user's is not used; one through a link of siwad's is.",
+        .enabled(if: geteuid() == 0, "needs root, to give a link away")
+    )
+    func symbolicLink() throws {
+        let parent = try TemporaryDirectory()
+        try #require(mkdir(parent.file("real"), 0o700) == 0)
+        try #require(symlink("real", parent.file("link")) == 0)
+        try #require(symlink("link/spool", parent.file("second")) == 0)
+        for name in ["link/spool", "link/../real/spool", "second"] {
+            try Spool(directory: parent.file(name), limit: 1 << 20).unlock()
+        }
+        try #require(lchown(parent.file("link"), 12_345, 12_345) == 0)
+        for name in ["link/spool", "link/../real/spool", "second"] {
+            let error = #expect(throws: SpoolError.self) { try Spool(directory: parent.file(name), limit: 1 << 20) }
+            #expect(error?.code == .unusable)
+            #expect(error?.message.contains("symbolic link \(parent.path)/link ") == true, "\(error?.message ?? "")")
+        }
+        try Spool(directory: parent.file("real/spool"), limit: 1 << 20).unlock()
+        try #require(symlink("loop", parent.file("loop")) == 0)
+        #expect(throws: SpoolError.self) { try Spool(directory: parent.file("loop"), limit: 1 << 20) }
+    }
+
+    @Test("What is done with a file is done in the directory that was opened, not where the path leads by now.")
+    func heldDirectory() async throws {
+        let parent = try TemporaryDirectory()
+        let spool = try Spool(directory: parent.file("spool"), limit: 1 << 20)
+        try await spool.append([record(1)])
+        let batch = try await spool.oldest(atMost: 1).batch
+        let name = try #require(batch.files.first)
+        try #require(rename(parent.file("spool"), parent.file("moved")) == 0)
+        try #require(mkdir(parent.file("spool"), 0o700) == 0)
+        try parent.write([1], to: "spool/\(name)")
+        try await spool.remove(batch)
+        #expect(try TemporaryDirectory.names(at: parent.file("moved")) == [".siwad-spool"])
+        #expect(try TemporaryDirectory.names(at: parent.file("spool")) == [name])
+    }
+
+    @Test("A marker of another user's is not trusted, and the error says whose it is.", .enabled(if: geteuid() == 0))
+    func othersMarker() throws {
+        let directory = try TemporaryDirectory()
+        try directory.write([], to: ".siwad-spool")
+        try #require(chown(directory.file(".siwad-spool"), 12_345, 12_345) == 0)
+        let checked = #expect(throws: SpoolError.self) { try Spool.check(directory: directory.path) }
+        let error = #expect(throws: SpoolError.self) { try Spool(directory: directory.path, limit: 1 << 20) }
+        #expect(error == checked)
+        #expect(error?.message.contains("belongs to user id 12345") == true, "\(error?.message ?? "")")
+    }
+
+    @Test("The check accepts what would be used, refuses what would not, and changes nothing.")
+    func check() throws {
+        let parent = try TemporaryDirectory()
+        try Spool.check(directory: parent.file("missing"))
+        #expect(try parent.names.isEmpty)
+        try #require(mkdir(parent.file("spool"), 0o755) == 0)
+        try Spool.check(directory: parent.file("spool"))
+        #expect(mode(parent.file("spool")) == 0o755)
+        let spool = try Spool(directory: parent.file("spool"), limit: 1 << 20)
+        // One that is in use too: the doctor looks while the daemon runs.
+        try Spool.check(directory: parent.file("spool"))
+        spool.unlock()
+        try parent.write([1], to: "notes")
+        #expect(throws: SpoolError.self) { try Spool.check(directory: parent.path) }
+        chmod(parent.path, 0o777)
+        #expect(throws: SpoolError.self) { try Spool.check(directory: parent.file("spool")) }
+    }
+
+    @Test(
+        "A full disk that has no room for the marker is temporary: it needs no other configuration.",
+        .enabled(if: TemporaryDirectory.canMount, "needs root, to mount a small file system")
+    )
+    func fullForMarker() throws {
+        let disk = try TemporaryDirectory(capacity: 64 * 1_024)
+        try #require(mkdir(disk.file("spool"), 0o700) == 0)
+        try #require(mount("tmpfs", disk.path, "tmpfs", UInt(MS_REMOUNT), "nr_inodes=2") == 0)
+        let error = #expect(throws: SpoolError.self) { try Spool(directory: disk.file("spool"), limit: 1 << 20) }
+        #expect(error?.code == .failed)
+        #expect(error?.message.contains("make room there") == true, "\(error?.message ?? "")")
+    }
+
+    @Test("However many large records wait, a batch of several files has no more than a mebibyte.")
+    func batchBytes() async throws {
+        let spool = try Spool(directory: try TemporaryDirectory().path, limit: 1 << 30)
+        for number in 0..<40 { try await spool.append([record(number, bytes: 60_000)]) }
+        try await spool.append((0..<30).map { record($0, bytes: 60_000) })
+        var counts: [Int] = []
+        while !spool.isEmpty {
+            let batch = try await spool.oldest(atMost: 256).batch
+            counts.append(batch.records.count)
+            try await spool.remove(batch)
+        }
+        // The last file is larger than that.
+        #expect(counts == [17, 17, 6, 30])
+    }
+
+    @Test("The loss of a file or of the directory is noticed; what siwad removes is no loss.")
+    func losses() async throws {
+        let parent = try TemporaryDirectory()
+        let spool = try Spool(directory: parent.file("spool"), limit: 1 << 20)
+        for number in 0..<3 { try await spool.append([record(number)]) }
+        _ = try await spool.scan()
+        try await spool.remove(try await spool.oldest(atMost: 1).batch)
+        _ = try await spool.scan()
+        #expect(spool.losses == 0)
+        let file = try #require(try TemporaryDirectory.names(at: parent.file("spool")).last)
+        try #require(unlink(parent.file("spool/\(file)")) == 0)
+        _ = try await spool.scan()
+        #expect(spool.losses == 1)
+        try #require(rename(parent.file("spool"), parent.file("moved")) == 0)
+        try await spool.followDirectory()
+        #expect(spool.losses == 2)
     }
 
     @Test("A file is never written over another one of the same name.")
