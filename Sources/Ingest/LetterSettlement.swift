@@ -62,7 +62,13 @@ struct LetterSettlement {
         }
         undecided.ids.formUnion(sorted.undecided)
         effects.replayed = try await replay(sorted.signed, today)
-        effects.discarded = try await discard(sorted.forged, "the key that it names did not sign it")
+        for (rejection, ids) in sorted.refused {
+            let isForged = rejection == .badSignature
+            effects.discarded += try await discard(
+                ids,
+                isForged ? "the key that it names did not sign it" : rejection.title
+            )
+        }
         let asOf = set.fetchedAt.map { " of \($0)" } ?? ""
         effects.discarded += try await discard(sorted.keyless, "Apple's key set\(asOf) lacks the key that it names")
         if effects.discarded > 0 {
@@ -81,7 +87,7 @@ struct LetterSettlement {
 
     private struct Sorted {
         var signed: [Int64] = []
-        var forged: [Int64] = []
+        var refused: [Rejection: [Int64]] = [:]
         var keyless: [Int64] = []
         var undecided: [Int64] = []
     }
@@ -106,17 +112,18 @@ struct LetterSettlement {
             switch judge.judge(letter) {
             case .verified(let received) where judge.isTooOld(received): sorted.undecided.append(letter.id)
             case .verified: sorted.signed.append(letter.id)
-            case .refused: sorted.forged.append(letter.id)
+            case .refused(let rejection): sorted.refused[rejection, default: []].append(letter.id)
             case .dead(let found) where found.verifiedKeyID != nil: sorted.signed.append(letter.id)
-            case .dead where Self.isKeyless(letter, set): sorted.keyless.append(letter.id)
+            case .dead where Self.isKeyless(letter, set, intake.policy.leeway): sorted.keyless.append(letter.id)
             case .dead: sorted.undecided.append(letter.id)
             }
         }
     }
 
     /// Whether a set that was asked for after the letter came lacks its key.
-    private static func isKeyless(_ letter: ClaimedDeadLetter, _ set: KeySet) -> Bool {
-        guard let fetchedAt = set.fetchedAt, letter.receivedAt < fetchedAt else { return false }
+    private static func isKeyless(_ letter: ClaimedDeadLetter, _ set: KeySet, _ leeway: Duration) -> Bool {
+        // Another daemon may have received it, whose clock may be slow.
+        guard let fetchedAt = set.fetchedAt, letter.receivedAt + leeway < fetchedAt else { return false }
         // What is no token names no key, and never will.
         let token = try? NotificationBody.token(in: letter.body)
         let jws = token.flatMap { try? CompactJWS(parsing: $0) }

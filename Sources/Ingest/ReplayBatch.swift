@@ -40,7 +40,8 @@ struct ReplayBatch {
             switch judge.judge(letter) {
             case .verified(let received) where judge.isTooOld(received): fail(letter, ReplayJudge.tooOld(letter))
             case .verified(let received): items.append((letter, received))
-            case .dead(let found), .refused(let found): fail(letter, found)
+            case .dead(let found): fail(letter, found)
+            case .refused(let rejection): fail(letter, ReplayJudge.refused(letter, rejection))
             }
         }
         for stretch in partitions.missing(for: items.lazy.map(\.received.notification.issuedAt)) {

@@ -9,7 +9,7 @@ struct ReplayJudge {
         case verified(ReceivedNotification)
         case dead(DeadLetter)
         /// It is none of Apple's notifications, whatever keys there will be.
-        case refused(DeadLetter)
+        case refused(Rejection)
     }
 
     private let verifier: NotificationVerifier
@@ -46,7 +46,7 @@ struct ReplayJudge {
             guard isCovered(letter, by: found.verifiedKeyID) else { return Self.stays(letter, Self.withdrawn) }
             return .dead(found)
         case .refused(let rejection):
-            return .refused(Self.same(letter, "Refused as \(rejection.rawValue): \(rejection.title)."))
+            return .refused(rejection)
         case .needsKey:
             let detail =
                 keys.problem == nil
@@ -58,6 +58,11 @@ struct ReplayJudge {
 
     /// Whether recording a notification would create a partition that the retention drops.
     func isTooOld(_ received: ReceivedNotification) -> Bool { received.notification.issuedAt < horizon }
+
+    /// What is found of a letter that is none of Apple's notifications.
+    static func refused(_ letter: ClaimedDeadLetter, _ rejection: Rejection) -> DeadLetter {
+        same(letter, "Refused as \(rejection.rawValue): \(rejection.title).")
+    }
 
     /// What is found of a letter whose notification is too old.
     static func tooOld(_ letter: ClaimedDeadLetter) -> DeadLetter {

@@ -95,6 +95,7 @@ struct IntakeFixture {
         limits: Intake.Limits = Intake.Limits(),
         floor: Duration = .seconds(60),
         burst: Int = 1,
+        leeway: Duration = .seconds(300),
         settles: Bool = false,
         conninfo: String? = nil,
         spool: Spool? = nil,
@@ -108,6 +109,7 @@ struct IntakeFixture {
                 limits: limits,
                 floor: floor,
                 burst: burst,
+                leeway: leeway,
                 settles: settles,
                 spool: spool,
                 body
@@ -124,11 +126,12 @@ struct IntakeFixture {
         limits: Intake.Limits = Intake.Limits(),
         floor: Duration = .seconds(60),
         burst: Int = 1,
+        leeway: Duration = .seconds(300),
         settles: Bool = false,
         spool: Spool? = nil,
         _ body: (IntakeFixture) async throws -> R
     ) async throws -> R {
-        try await IntakeFixture(database, limits, floor, burst, spool).run(settings, settles: settles, body)
+        try await IntakeFixture(database, limits, floor, burst, leeway, spool).run(settings, settles: settles, body)
     }
 
     private init(
@@ -136,6 +139,7 @@ struct IntakeFixture {
         _ limits: Intake.Limits,
         _ floor: Duration,
         _ burst: Int,
+        _ leeway: Duration,
         _ spool: Spool?
     ) async throws {
         self.database = database
@@ -160,7 +164,7 @@ struct IntakeFixture {
             log: log
         )
         intake = Intake(
-            policy: NotificationPolicy(audiences: DatabaseTemplate.siwaAudiences),
+            policy: NotificationPolicy(audiences: DatabaseTemplate.siwaAudiences, leeway: leeway),
             keys: keys,
             spool: spool,
             limits: limits,

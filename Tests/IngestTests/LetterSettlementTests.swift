@@ -41,7 +41,7 @@ struct LetterSettlementTests {
 
     @Test("What the new key signed is not left to an operator or to the sender: it is replayed when the key appears.")
     func replayed() async throws {
-        try await IntakeFixture.with(floor: .zero, settles: true) { fixture in
+        try await IntakeFixture.with(floor: .zero, leeway: .zero, settles: true) { fixture in
             await fixture.untilStoring()
             let rotated = try SimulatedApple.generate()
             await keep([try fixture.body("account-deleted", id: "genuine", signedBy: rotated)], fixture)
@@ -63,7 +63,7 @@ struct LetterSettlementTests {
 
     @Test("Letters whose key a later set lacks don't take the room of others: they are discarded, on record.")
     func discarded() async throws {
-        try await IntakeFixture.with(floor: .zero) { fixture in
+        try await IntakeFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
             let (genuine, late) = (try fixture.body(), try SimulatedApple.generate())
             await keep((0..<250).map { IntakeFixture.body(genuine, naming: "invented\($0)") }, fixture)
@@ -83,7 +83,7 @@ struct LetterSettlementTests {
 
     @Test("A flood that goes on does not fill the disk: of the letters that siwad discarded the latest are kept.")
     func bounded() async throws {
-        try await IntakeFixture.with(floor: .zero) { fixture in
+        try await IntakeFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
             // Others than those stay: another operator's, and one that Apple signed.
             try await fixture.run(
@@ -113,7 +113,7 @@ struct LetterSettlementTests {
 
     @Test("A forgery in the name of the new key does not stay open, and does nothing.")
     func forged() async throws {
-        try await IntakeFixture.with(floor: .zero) { fixture in
+        try await IntakeFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
             let rotated = try SimulatedApple.generate()
             await keep([IntakeFixture.body(try fixture.body(), naming: rotated.keyID)], fixture)
@@ -127,7 +127,7 @@ struct LetterSettlementTests {
 
     @Test("A letter is not discarded by a set that was asked for before it came, nor where its key is only unusable.")
     func undecided() async throws {
-        try await IntakeFixture.with(floor: .zero) { fixture in
+        try await IntakeFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
             let (twin, otherTwin) = (try SimulatedApple.generate(), try SimulatedApple.generate())
             let impostor = try SimulatedApple(key: otherTwin.key, keyID: twin.keyID)
@@ -144,9 +144,51 @@ struct LetterSettlementTests {
         }
     }
 
+    @Test(
+        "A letter is not discarded by a set that may be older than it, because the clock of another daemon may be slow."
+    )
+    func slowClock() async throws {
+        try await IntakeFixture.with(floor: .zero) { fixture in
+            await fixture.untilStoring()
+            // Another daemon received it after the fetch, by a clock that is two minutes slow.
+            try await serve(try SimulatedApple.generate().keySetJSON, fixture)
+            await keep([try fixture.body(signedBy: .generate())], fixture)
+            try await fixture.run("UPDATE siwa.dead_letters SET received_at = received_at - interval '2 minutes'")
+            #expect(try await settle(fixture) == .init())
+            try await fixture.run("UPDATE siwa.dead_letters SET received_at = received_at - interval '4 minutes'")
+            #expect(try await settle(fixture) == .init(replayed: 0, discarded: 1))
+        }
+    }
+
+    @Test("A letter of another issuer is discarded with that as its note.")
+    func otherIssuer() async throws {
+        try await IntakeFixture.with(floor: .zero, leeway: .zero) { fixture in
+            await fixture.untilStoring()
+            let rotated = try SimulatedApple.generate()
+            let claims = #"{"iss":"https://issuer.example","aud":"com.example.one","events":"{}"}"#
+            await keep([SimulatedApple.body(token: try rotated.token(claims: claims))], fixture)
+            try await serve(rotated.keySetJSON, fixture)
+            #expect(try await settle(fixture) == .init(replayed: 0, discarded: 1))
+            #expect(try await fixture.texts("SELECT note FROM siwa.dead_letters") == [Rejection.wrongIssuer.title])
+        }
+    }
+
+    @Test("A letter that another daemon or an operator removed is kept again when it comes again.")
+    func settledElsewhere() async throws {
+        try await IntakeFixture.with(floor: .zero, settles: true) { fixture in
+            await fixture.untilStoring()
+            let bodies = [try fixture.body(signedBy: .generate()), try fixture.body(signedBy: .generate())]
+            await keep(bodies, fixture)
+            try await fixture.run("DELETE FROM siwa.dead_letters WHERE id = 1")
+            let count = "SELECT count(*)::text FROM siwa.dead_letters"
+            while try await fixture.texts(count) == ["1"], !Task.isCancelled { await keep([bodies[0]], fixture) }
+            #expect(try await fixture.texts(count) == ["2"])
+        }
+    }
+
     @Test("A letter that Apple signed is not discarded because it can't be processed: it waits for an operator.")
     func signedButDead() async throws {
-        try await IntakeFixture.with(floor: .zero) { fixture in
+        try await IntakeFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
             let rotated = try SimulatedApple.generate()
             await keep([try fixture.body(app: "com.example.unheard.of", signedBy: rotated)], fixture)
@@ -162,7 +204,14 @@ struct LetterSettlementTests {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
                 let spool = try Spool(directory: try TemporaryDirectory().path, limit: 1 << 20)
-                try await IntakeFixture.with(database, role.settings, floor: .zero, settles: true, spool: spool) {
+                try await IntakeFixture.with(
+                    database,
+                    role.settings,
+                    floor: .zero,
+                    leeway: .zero,
+                    settles: true,
+                    spool: spool
+                ) {
                     fixture in
                     await fixture.until { $0.intake.storage == .database }
                     try await role.shutOut()

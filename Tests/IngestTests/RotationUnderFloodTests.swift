@@ -60,7 +60,7 @@ struct RotationUnderFloodTests {
 
     @Test("refuses no genuine notification for longer than the bucket's refill time, loses none, leaves no letters.")
     func withPostgreSQL() async throws {
-        try await IntakeFixture.with(floor: Self.floor, burst: 3, settles: true) { fixture in
+        try await IntakeFixture.with(floor: Self.floor, burst: 3, leeway: .zero, settles: true) { fixture in
             await fixture.untilStoring()
             let fetches = fixture.endpoint.fetches
             let start = ContinuousClock.now
@@ -87,6 +87,7 @@ struct RotationUnderFloodTests {
                     role.settings,
                     floor: Self.floor,
                     burst: 3,
+                    leeway: .zero,
                     settles: true,
                     spool: spool
                 ) { fixture in
@@ -103,9 +104,63 @@ struct RotationUnderFloodTests {
         }
     }
 
+    @Test(
+        "by the clock, refuses none for longer than the refill time and two fetches.",
+        arguments: [Duration.milliseconds(300), .seconds(2), .seconds(60)]
+    )
+    func refillTime(floor: Duration) throws {
+        let (old, new) = (try SimulatedApple.generate(), try SimulatedApple.generate())
+        let start = ContinuousClock.now
+        var longest = Duration.zero
+        for rotation in 0..<20 {
+            // At any point of the refill.
+            let rotatedAt = start + floor * (2.0 + Double(rotation) / 20)
+            let refused = try #require(refusal(from: old, to: new, at: rotatedAt, since: start, floor: floor))
+            longest = max(longest, refused)
+        }
+        #expect(longest <= floor + Self.fetchTime * 2 + Self.tick * 3)
+    }
+
+    private static let tick = Duration.milliseconds(10)
+    private static let fetchTime = Duration.milliseconds(50)
+
+    /// How long the new key is refused under a flood, with one invented key id and one genuine notification at each tick.
+    private func refusal(
+        from old: SimulatedApple,
+        to new: SimulatedApple,
+        at rotatedAt: ContinuousClock.Instant,
+        since start: ContinuousClock.Instant,
+        floor: Duration
+    ) -> Duration? {
+        var cache = KeySetCache(refresh: .seconds(86_400), floor: floor, burst: 3, start: start)
+        var now = start
+        var fetchBegan: ContinuousClock.Instant?
+        var number = 0
+        while now < rotatedAt + floor * 10 {
+            if let began = fetchBegan, now >= began + Self.fetchTime {
+                let keys = KeySet(began >= rotatedAt ? new.keys : old.keys, fetchedAt: .now())
+                fetchBegan = cache.fetchSucceeded(keys, at: now).fetchesAgain ? now : nil
+            }
+            if let due = cache.refreshDueAt, due <= now, case .fetch = cache.refreshDue(at: now) { fetchBegan = now }
+            number += 1
+            if case .fetchAndWait = cache.keyWanted("invented\(number)", waiter: 2 * number, at: now) {
+                fetchBegan = now
+            }
+            if now >= rotatedAt {
+                switch cache.keyWanted(new.keyID, waiter: 2 * number + 1, at: now) {
+                case .answer(.keyFound): return now - rotatedAt
+                case .fetchAndWait: fetchBegan = now
+                case .answer, .wait: break
+                }
+            }
+            now += Self.tick
+        }
+        return nil
+    }
+
     @Test("loses not even a notification that is sent only once, as long as there is room for letters.")
     func sentOnce() async throws {
-        try await IntakeFixture.with(floor: Self.floor, burst: 3, settles: true) { fixture in
+        try await IntakeFixture.with(floor: Self.floor, burst: 3, leeway: .zero, settles: true) { fixture in
             await fixture.untilStoring()
             let new = try SimulatedApple.generate()
             let like = try fixture.body()
