@@ -1,10 +1,11 @@
-import AccountStore
+import Spool
 import Synchronization
 
 /// Tokens that are durable already, by their SHA-256: one that comes again needs no further write.
 ///
-/// In memory only, and bounded: what doesn't fit, or came before a restart, is written once more, which changes nothing.
-/// Tokens without a verified signature have a memory of their own, so that they take no room from the others.
+/// In memory and bounded: a token that is not remembered is written once more, which changes nothing. A dead letter's token
+/// is not durable as a notification: under another policy it may be one. Each kind has its own memory, so that none takes
+/// room from another.
 final class DurableTokens: Sendable {
     /// Tokens with a verified signature that are remembered at least, once there were so many.
     static let limit = 16_384
@@ -30,36 +31,48 @@ final class DurableTokens: Sendable {
             insert(digest)
             return true
         }
-
-        mutating func removeAll() {
-            self = Memory(limit: limit)
-        }
     }
 
-    private let memories = Mutex(
-        (verified: Memory(limit: limit), unverified: Memory(limit: DeadLetterBudget.unverifiedLimit))
-    )
+    private struct State {
+        var memories = State.empty
+        /// The losses of the spool that were followed so far.
+        var losses = 0
 
-    /// Whether a token is durable.
-    func contains(_ digest: [UInt8], isVerified: Bool) -> Bool {
-        memories.withLock { isVerified ? $0.verified.contains(digest) : $0.unverified.contains(digest) }
+        static let empty: [Spool.Share: Memory] = [
+            .notifications: Memory(limit: limit), .letters: Memory(limit: limit),
+            .unverified: Memory(limit: DeadLetterBudget.unverifiedLimit),
+        ]
+    }
+
+    private let state = Mutex(State())
+
+    /// Whether a token is durable as a notification or dead letter of this kind.
+    func contains(_ digest: [UInt8], as kind: Spool.Share) -> Bool {
+        state.withLock { $0.memories[kind]?.contains(digest) ?? false }
     }
 
     /// A token is durable from here on: call it after the commit, or the spool's fsync.
-    func insert(_ digest: [UInt8], isVerified: Bool) {
-        memories.withLock { isVerified ? $0.verified.insert(digest) : $0.unverified.insert(digest) }
+    func insert(_ digest: [UInt8], as kind: Spool.Share) {
+        state.withLock { $0.memories[kind]?.insert(digest) }
     }
 
-    /// Letters without a verified signature may have been resolved: their tokens are kept again when they come again.
-    func forgetUnverified() {
-        memories.withLock { $0.unverified.removeAll() }
+    /// Records of a kind may be gone, or resolved: their tokens are written again when they come again.
+    func forget(_ kind: Spool.Share) {
+        state.withLock { $0.memories[kind] = State.empty[kind] }
     }
 
-    /// What was durable may be lost, as when a file was damaged.
+    /// Records of any kind may be gone, or would be judged differently.
     func forgetAll() {
-        memories.withLock { memories in
-            memories.verified.removeAll()
-            memories.unverified.removeAll()
+        state.withLock { $0.memories = State.empty }
+    }
+
+    /// Forgets everything if the spool lost files since the last call.
+    ///
+    /// - Parameter losses: how often it did so far.
+    func spoolLost(_ losses: Int) {
+        state.withLock { state in
+            if state.losses != losses { state.memories = State.empty }
+            state.losses = losses
         }
     }
 }

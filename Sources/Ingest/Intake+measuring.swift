@@ -1,5 +1,6 @@
 import AccountStore
 import AppleTokens
+import Spool
 import Telemetry
 
 extension Intake {
@@ -7,12 +8,12 @@ extension Intake {
     /// a token after the answer causes no write.
     func remember(_ settled: [Settled]) {
         for case .letterKept(let received, _) in settled.map(\.effect) {
-            durable.insert(received.tokenDigest, isVerified: received.isVerified)
+            durable.insert(received.tokenDigest, as: received.share)
         }
     }
 
     /// Counts what a batch did, once it is durable.
-    func measure(_ settled: [Settled], since start: ContinuousClock.Instant) {
+    func measure(_ settled: [Settled], from source: NotificationSource, since start: ContinuousClock.Instant) {
         let now = now()
         metrics.commitDuration.record(.now - start)
         metrics.batchSize.record(settled.count)
@@ -30,6 +31,8 @@ extension Intake {
                     metrics.sessionsEnded.increment(event.kind.endReason, by: recorded.sessionsEnded)
                 }
             case .letterKept(let letter, let isNew):
+                // What came as a notification reserved nothing, nor did what comes from the spool.
+                guard source == .endpoint, case .deadLetter = settled.submission.work else { continue }
                 if isNew {
                     budget.kept(letter.letter.reason)
                 } else {
@@ -53,4 +56,7 @@ extension AccountEvent.Kind {
 extension ReceivedDeadLetter {
     /// Whether Apple is known to have signed it.
     var isVerified: Bool { letter.verifiedKeyID != nil }
+
+    /// Whose room it takes in the spool.
+    var share: Spool.Share { isVerified ? .letters : .unverified }
 }

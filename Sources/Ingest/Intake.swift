@@ -83,6 +83,7 @@ package final class Intake: Sendable {
         currentPolicy.withLock { $0 = policy }
         lateVerifier.withLock { $0 = NotificationVerifier(policy: policy) }
         policyNumber.wrappingAdd(1, ordering: .releasing)
+        durable.forgetAll()
     }
 
     /// Another number for another policy.
@@ -140,7 +141,7 @@ package final class Intake: Sendable {
             tokenDigest: SHA256.digest(letter.token.span),
             receivedAt: request.receivedAt
         )
-        if durable.contains(received.tokenDigest, isVerified: received.isVerified) { return answer }
+        if durable.contains(received.tokenDigest, as: received.share) { return answer }
         guard budget.reserve(letter.reason) else {
             // What can't be verified anyway is answered as it would be when kept.
             return received.isVerified ? .unavailable(.deadLetterLimit, retryAfterSeconds: 300) : answer
@@ -162,7 +163,7 @@ package final class Intake: Sendable {
 
     /// Waits for a key and goes on from there; the answer always comes through the request's lane.
     func resolve(_ kid: String, token: [UInt8], of request: Request) {
-        keys.want(kid, holding: token.count) { verdict in
+        keys.want(kid, holding: Submission.overhead + token.count) { verdict in
             if let answer = self.answer(verdict, token: token, of: request) {
                 request.lane.deliver([Reply(ticket: request.ticket, answer: answer)])
             }

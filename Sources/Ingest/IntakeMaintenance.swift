@@ -1,6 +1,7 @@
 package import AccountStore
 import AppleTokens
 package import Postgres
+import Spool
 import Telemetry
 
 /// What an intake does in the database from time to time: it counts the open dead letters, and settles those that were
@@ -35,6 +36,8 @@ package struct IntakeMaintenance: Sendable {
                     _ = complaint.settled()
                     if !effects.isNone { await report(effects) }
                 } catch {
+                    // Some letters may be settled already.
+                    intake.durable.forget(.unverified)
                     if !Task.isCancelled, complaint.isDue("\(error)") {
                         intake.log.warning(
                             "letters that were kept for want of a key could not be settled; trying again",
@@ -56,7 +59,8 @@ package struct IntakeMaintenance: Sendable {
             })
         else { return nil }
         intake.budget.counted(open)
-        if open[.keysUnavailable] == nil { intake.durable.forgetUnverified() }
+        // Another daemon or an operator may have settled any of them since the last count.
+        intake.durable.forget(.unverified)
         for reason in DeadLetterReason.allCases {
             intake.metrics.deadLetters.gauge(reason.rawValue).set(open[reason, default: 0])
         }
@@ -68,7 +72,6 @@ package struct IntakeMaintenance: Sendable {
             "letters that were kept for want of a key were settled",
             ["replayed": "\(effects.replayed)", "discarded": "\(effects.discarded)"]
         )
-        intake.durable.forgetUnverified()
         // There is room again.
         _ = await count()
     }

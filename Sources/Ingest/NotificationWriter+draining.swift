@@ -113,7 +113,7 @@ extension NotificationWriter {
                 horizon.ensured(horizon.missing(for: part))
                 reportRejected(settled)
                 intake.remember(settled)
-                intake.measure(settled, since: start)
+                intake.measure(settled, from: .spool, since: start)
                 return nil
             case .failure(let error):
                 return error

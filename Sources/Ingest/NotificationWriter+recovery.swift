@@ -38,7 +38,7 @@ extension NotificationWriter {
             }
             isFirst = false
             await reconnect()
-            await tryFailedSpool()
+            await scan()
         }
     }
 

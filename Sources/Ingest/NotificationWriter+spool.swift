@@ -23,14 +23,14 @@ extension NotificationWriter {
     }
 
     private func spool(_ tokens: [[UInt8]: [Submission]], _ share: Spool.Share, isEarly: Bool) async {
-        let isVerified = share != .unverified
-        let unwritten = tokens.filter { !intake.durable.contains($0.key, isVerified: isVerified) }
+        await followLosses()
+        let unwritten = tokens.filter { !intake.durable.contains($0.key, as: share) }
         let records = unwritten.values.compactMap { $0.first.map { SpoolRecord($0) } }
         do {
             if !records.isEmpty { try await intake.spool?.append(records, share: share) }
         } catch {
             let durable = tokens.filter { unwritten[$0.key] == nil }.values.flatMap(\.self)
-            answerDurable(durable, sparing: 0, isEarly: isEarly)
+            acknowledge(durable, isEarly: isEarly)
             let refused = unwritten.values.flatMap(\.self)
             guard error.code == .shareFull else {
                 spoolFailed(error)
@@ -38,15 +38,12 @@ extension NotificationWriter {
             }
             shareRefused(error)
             // What can't be verified anyway is answered as it would be when kept.
-            if !isVerified { return answerDurable(refused, sparing: 0, isEarly: isEarly) }
+            if share == .unverified { return acknowledge(refused, isEarly: isEarly) }
             let full = Answer.unavailable(.deadLetterLimit, retryAfterSeconds: 300)
             return answerUnavailable(refused, full, isEarly: isEarly)
         }
-        for digest in unwritten.keys { intake.durable.insert(digest, isVerified: isVerified) }
-        // One of each keeps its reservation until the database has it.
-        for (digest, submissions) in tokens {
-            answerDurable(submissions, sparing: unwritten[digest] == nil ? 0 : 1, isEarly: isEarly)
-        }
+        for digest in unwritten.keys { intake.durable.insert(digest, as: share) }
+        acknowledge(tokens.values.flatMap(\.self), isEarly: isEarly)
         intake.metrics.spooled.increment(by: records.count)
         if !records.isEmpty { spoolSucceeded() }
     }
@@ -57,17 +54,18 @@ extension NotificationWriter {
     func answerDurable(_ batch: [Submission]) -> [Submission] {
         func isDurable(_ submission: Submission) -> Bool {
             guard case .deadLetter(let received, _) = submission.work else { return false }
-            return intake.durable.contains(received.tokenDigest, isVerified: received.isVerified)
+            return intake.durable.contains(received.tokenDigest, as: received.share)
         }
         guard batch.contains(where: isDurable) else { return batch }
-        answerDurable(batch.filter(isDurable), sparing: 0)
+        acknowledge(batch.filter(isDurable))
         return batch.filter { !isDurable($0) }
     }
 
-    /// Answers what is durable, and gives back what was reserved for all but the first few.
-    private func answerDurable(_ batch: [Submission], sparing count: Int, isEarly: Bool = false) {
+    /// Answers what is durable, and gives back what was reserved: the spool bounds its dead letters itself, and what comes
+    /// from it is counted in the database.
+    private func acknowledge(_ batch: [Submission], isEarly: Bool = false) {
         if !isEarly {
-            for case .deadLetter(let received, _) in batch.dropFirst(count).map(\.work) { intake.giveUp(received) }
+            for case .deadLetter(let received, _) in batch.map(\.work) { intake.giveUp(received) }
         }
         answer(batch.map { ($0, $0.work.answerWhenDurable) }, isEarly: isEarly)
     }
@@ -84,7 +82,7 @@ extension Submission.Work {
     fileprivate var share: Spool.Share {
         switch self {
         case .notification: .notifications
-        case .deadLetter(let received, _): received.isVerified ? .letters : .unverified
+        case .deadLetter(let received, _): received.share
         }
     }
 
@@ -106,6 +104,7 @@ extension NotificationWriter {
         guard let spool = intake.spool else { return }
         do {
             let scan = try await spool.scan()
+            intake.durable.spoolLost(spool.losses)
             report(scan.setAside)
             reportUntrusted(scan.untrusted)
         } catch {
@@ -123,6 +122,14 @@ extension NotificationWriter {
         } catch {
             spoolFailed(error)
         }
+    }
+
+    /// Forgets what was durable in files that are gone.
+    private func followLosses() async {
+        guard let spool = intake.spool else { return }
+        // A directory that can't be used is reported by the write that follows.
+        try? await spool.followDirectory()
+        intake.durable.spoolLost(spool.losses)
     }
 
     /// Says why the spool takes nothing.

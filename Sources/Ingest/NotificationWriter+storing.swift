@@ -155,7 +155,7 @@ extension NotificationWriter {
         intake.remember(settled)
         answer(settled.map { ($0.submission, $0.answer) })
         reportRejected(settled)
-        intake.measure(settled, since: start)
+        intake.measure(settled, from: .endpoint, since: start)
     }
 }
 

@@ -115,7 +115,7 @@ extension NotificationWriter {
     private func stored(_ settled: [Settled], since start: ContinuousClock.Instant) {
         line.withLock { $0.noteStored(settled) }
         answer(settled.map { ($0.submission, $0.answer) })
-        intake.measure(settled, since: start)
+        intake.measure(settled, from: .endpoint, since: start)
     }
 }
 

@@ -17,7 +17,7 @@ struct Submission: Sendable {
     var number: UInt64 = 0
 
     /// What a request costs in memory in addition to its bytes: its claims and the buffers of its connection.
-    private static let overhead = 6 << 10
+    static let overhead = 6 << 10
 
     /// About how many bytes of memory the request takes while it waits.
     var bytes: Int {

@@ -1,3 +1,4 @@
+import Spool
 import Testing
 
 @testable import Ingest
@@ -12,8 +13,8 @@ struct DurableTokensTests {
     func bounded() {
         let tokens = DurableTokens()
         let count = 5 * DurableTokens.limit
-        for number in 0..<count { tokens.insert(digest(number), isVerified: true) }
-        let remembered = (0..<count).filter { tokens.contains(digest($0), isVerified: true) }
+        for number in 0..<count { tokens.insert(digest(number), as: .notifications) }
+        let remembered = (0..<count).filter { tokens.contains(digest($0), as: .notifications) }
         #expect(remembered.count <= 2 * DurableTokens.limit)
         #expect(remembered.suffix(DurableTokens.limit).elementsEqual((count - DurableTokens.limit)..<count))
     }
@@ -21,27 +22,48 @@ struct DurableTokensTests {
     @Test("A token that keeps coming is not forgotten for others.")
     func asked() {
         let tokens = DurableTokens()
-        tokens.insert(digest(-1), isVerified: true)
+        tokens.insert(digest(-1), as: .notifications)
         for number in 0..<(5 * DurableTokens.limit) {
-            tokens.insert(digest(number), isVerified: true)
+            tokens.insert(digest(number), as: .notifications)
             guard number.isMultiple(of: 1_000) else { continue }
-            guard tokens.contains(digest(-1), isVerified: true) else {
+            guard tokens.contains(digest(-1), as: .notifications) else {
                 Issue.record("it was forgotten after \(number) others")
                 return
             }
         }
     }
 
+    @Test("A token that is durable as a dead letter is not durable as a notification.")
+    func kinds() {
+        let tokens = DurableTokens()
+        tokens.insert(digest(1), as: .letters)
+        #expect(tokens.contains(digest(1), as: .letters))
+        #expect(!tokens.contains(digest(1), as: .notifications))
+    }
+
+    @Test("After the spool lost files nothing is known, once for each loss.")
+    func losses() {
+        let tokens = DurableTokens()
+        tokens.insert(digest(1), as: .notifications)
+        tokens.spoolLost(0)
+        #expect(tokens.contains(digest(1), as: .notifications))
+        tokens.spoolLost(1)
+        #expect(!tokens.contains(digest(1), as: .notifications))
+        tokens.insert(digest(1), as: .notifications)
+        tokens.spoolLost(1)
+        #expect(tokens.contains(digest(1), as: .notifications))
+    }
+
     @Test("Tokens without a verified signature displace none that has one.")
     func apart() {
         let tokens = DurableTokens()
-        tokens.insert(digest(-1), isVerified: true)
-        for number in 0..<(5 * DurableTokens.limit) { tokens.insert(digest(number), isVerified: false) }
-        #expect(tokens.contains(digest(-1), isVerified: true))
-        #expect(!tokens.contains(digest(-1), isVerified: false))
-        tokens.forgetUnverified()
-        #expect(tokens.contains(digest(-1), isVerified: true))
+        tokens.insert(digest(-1), as: .notifications)
+        for number in 0..<(5 * DurableTokens.limit) { tokens.insert(digest(number), as: .unverified) }
+        #expect(tokens.contains(digest(-1), as: .notifications))
+        #expect(!tokens.contains(digest(-1), as: .unverified))
+        tokens.forget(.unverified)
+        #expect(tokens.contains(digest(-1), as: .notifications))
         tokens.forgetAll()
-        #expect(!tokens.contains(digest(-1), isVerified: true))
+        #expect(!tokens.contains(digest(-1), as: .notifications))
     }
 }

@@ -1,5 +1,6 @@
 import AppleTokens
 import AppleSimulator
+import Glibc
 import Spool
 import StoreTestSupport
 import TestSupport
@@ -101,6 +102,66 @@ struct RepeatedTokenTests {
         }
     }
 
+    @Test("A token that was kept as a dead letter is a notification for another policy, also while PostgreSQL is away.")
+    func keptUnderAnotherPolicy() async throws {
+        try await withSpool(limit: 200_000) { fixture, role, _ in
+            let body = try fixture.body(app: "com.example.late", id: "late")
+            #expect(await fixture.reception.answer(body) == .acknowledged)
+            await fixture.until { Self.batches($0) == 1 }
+            let audiences = try AudienceMap(parsing: "AAAAAAAAAA/com.example.one,AAAAAAAAAA/com.example.late")
+            fixture.intake.replace(policy: NotificationPolicy(audiences: audiences))
+            try await role.shutOut()
+            #expect(await fixture.reception.answer(body) == .acknowledged)
+            try await role.letIn()
+            await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
+            #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["late"])
+        }
+    }
+
+    @Test("A token whose file in the spool was removed with the directory is written again.")
+    func removedDirectory() async throws {
+        try await withSpool(limit: 200_000) { fixture, role, directory in
+            try await role.shutOut()
+            let body = try fixture.body(id: "genuine")
+            #expect(await fixture.reception.answer(body) == .acknowledged)
+            await fixture.until { $0.intake.storage == .spool }
+            for name in try directory.names { unlink(directory.file(name)) }
+            try #require(rmdir(directory.path) == 0)
+            #expect(await fixture.reception.answer(body) == .acknowledged)
+            try await role.letIn()
+            await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
+            #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["genuine"])
+        }
+    }
+
+    @Test("A dead letter that leaves the spool as a notification takes no room from other dead letters.")
+    func reservation() async throws {
+        var limits = Intake.Limits()
+        limits.deadLetters = 1
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                let spool = try Spool(directory: try TemporaryDirectory().path, limit: 1 << 30)
+                try await IntakeFixture.with(database, role.settings, limits: limits, settles: true, spool: spool) {
+                    fixture in
+                    await fixture.until { $0.intake.storage == .database }
+                    try await role.shutOut()
+                    let late = try fixture.body(app: "com.example.late", id: "late")
+                    #expect(await fixture.reception.answer(late) == .acknowledged)
+                    let audiences = try AudienceMap(parsing: "AAAAAAAAAA/com.example.one,AAAAAAAAAA/com.example.late")
+                    fixture.intake.replace(policy: NotificationPolicy(audiences: audiences))
+                    try await role.letIn()
+                    await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
+                    #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["late"])
+                    let foreign = try fixture.body(app: "com.example.unheard.of")
+                    while await fixture.reception.answer(foreign) != .acknowledged, !Task.isCancelled {
+                        await Task.yield()
+                    }
+                    #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
+                }
+            }
+        }
+    }
+
     @Test("A token is not acknowledged as known before its letter is durable.")
     func notBeforeDurable() async throws {
         try await IntakeFixture.with { fixture in
@@ -147,7 +208,7 @@ struct RepeatedTokenTests {
                 "SELECT (SELECT count(*) FROM siwa.notifications) || ' ' || count(*) FROM siwa.dead_letters"
             )
             #expect(counts == ["60 \(kept)"])
-            #expect(try directory.names == [])
+            #expect(try directory.spoolFiles == [])
         }
     }
 }
