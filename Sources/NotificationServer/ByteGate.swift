@@ -1,7 +1,7 @@
 import NIOCore
 
-/// The first to see a connection's bytes and the last to ask for more: notes when a request begins, takes the requests out
-/// that need no decoding, drops what nobody will read, and stops reading while too much waits.
+/// The first handler of a connection: records when a request begins, drops input after the last request, and stops reading
+/// while too many responses are outstanding.
 final class ByteGate: ChannelDuplexHandler {
     typealias InboundIn = ByteBuffer
     typealias InboundOut = ByteBuffer
@@ -15,8 +15,6 @@ final class ByteGate: ChannelDuplexHandler {
 
     private let connection: NotificationConnection
     private var flow = Flow.open
-    /// The decoder has had some of the bytes. From then on it gets all that follow, since only it knows where it stands.
-    private var isDecoding = false
     private var context: ChannelHandlerContext?
 
     init(_ connection: NotificationConnection) {
@@ -48,12 +46,8 @@ final class ByteGate: ChannelDuplexHandler {
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         guard connection.bytesArrived() else { return }
-        var bytes = Self.unwrapInboundIn(data)
-        if !isDecoding { connection.takePlainRequests(from: &bytes) }
-        guard bytes.readableBytes > 0 else { return }
-        isDecoding = true
-        let count = bytes.readableBytes
-        context.fireChannelRead(Self.wrapInboundOut(bytes))
+        let count = Self.unwrapInboundIn(data).readableBytes
+        context.fireChannelRead(data)
         connection.bytesDecoded(count)
     }
 

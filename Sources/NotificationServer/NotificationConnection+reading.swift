@@ -2,31 +2,11 @@ import NIOCore
 import NIOHTTP1
 
 extension NotificationConnection {
-    /// Takes the requests that `bytes` begin with, as long as they need no decoding. What is left has to be decoded.
-    func takePlainRequests(from bytes: inout ByteBuffer) {
-        while let request = loop.plainRequests.request(in: bytes.readableBytesUInt8Span) {
-            received(
-                .accepted(.init(contentLength: request.bodyLength, expectsContinue: false, isLast: false)),
-                isHEAD: false
-            )
-            bytes.moveReaderIndex(forwardBy: request.headLength)
-            if let body = bytes.readSlice(length: request.bodyLength), request.bodyLength > 0 {
-                received(body)
-            }
-            receivedEnd()
-            if exchange.ignoresInput { bytes.clear() }
-        }
-    }
-
     /// A head came in.
     func received(_ head: HTTPRequestHead) {
-        received(loop.inspection.judge(head), isHEAD: head.method == .HEAD)
-    }
-
-    /// A head came in and was judged.
-    private func received(_ judgement: RequestInspection.Judgement, isHEAD: Bool) {
         dropUnfinished()
-        switch exchange.headArrived(judgement, isHEAD: isHEAD, now: .now()) {
+        let judgement = loop.inspection.judge(head)
+        switch exchange.headArrived(judgement, isHEAD: head.method == .HEAD, now: .now()) {
         case .collect:
             if case .accepted(let request) = judgement {
                 announced = request.contentLength

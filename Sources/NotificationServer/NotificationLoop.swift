@@ -6,9 +6,7 @@ import Telemetry
 final class NotificationLoop {
     /// What clients may cost.
     let limits: ServerLimits
-    /// Finds the requests that need no decoding.
-    let plainRequests: PlainRequest.Form
-    /// Judges the heads of the others.
+    /// Judges the heads of requests.
     let inspection: RequestInspection
     /// Where requests are counted.
     let metrics: SiwadMetrics
@@ -36,7 +34,6 @@ final class NotificationLoop {
         self.eventLoop = eventLoop
         self.limits = limits
         self.connectionLimit = connectionLimit
-        self.plainRequests = PlainRequest.Form(path: path, limits: limits)
         self.inspection = RequestInspection(path: path, bodyLimit: limits.bodyBytes)
         self.metrics = metrics
         self.lane = lane

@@ -68,7 +68,6 @@ let package = Package(
                 "NotificationConnection+writing.swift",
                 "NotificationLoop.swift",
                 "Outcome.swift",
-                "PlainRequest.swift",
                 "ProtocolError.swift",
                 "RequestInspection.swift",
                 "Responses.swift",

@@ -33,8 +33,6 @@ final class FuzzedConnection {
 
     let socket = FuzzedSocket()
     let decoded = DecodedRequests()
-    /// How many requests were handed on without being decoded. All of them come before the first that is decoded.
-    private(set) var undecoded = 0
     /// What the intake got, each with the number of its head.
     private(set) var bodies: [(head: Int, body: [UInt8])] = []
     private(set) var timesPassed = 0
@@ -56,10 +54,7 @@ final class FuzzedConnection {
 
     var isOpen: Bool { channel.isActive }
 
-    /// The methods of the requests that were handed on without being decoded, and of all that were decoded.
-    var methods: [String] {
-        Array(repeating: "POST", count: undecoded) + decoded.heads.map(\.method.rawValue)
-    }
+    var methods: [String] { decoded.heads.map(\.method.rawValue) }
 
     func follow(_ step: ConnectionScript.Step) {
         switch step {
@@ -128,8 +123,7 @@ final class FuzzedConnection {
     private func receive(_ body: Span<UInt8>, _ ticket: UInt64) -> Answer? {
         require(!decoded.failed, "nothing is handed on after what isn't HTTP")
         require(!socket.isOutputClosed, "nothing is handed on that can't be answered")
-        if decoded.heads.isEmpty { undecoded += 1 }
-        let head = undecoded + decoded.heads.count - 1
+        let head = decoded.heads.count - 1
         require(head >= 0 && bodies.last?.head != head, "a request is handed on once")
         bodies.append((head, body.indices.map { body[$0] }))
         guard body.count > 0, body[0] == UInt8(ascii: "w") else { return .acknowledged }
