@@ -88,7 +88,7 @@ struct DoctorTests {
             let finding = try #require(wrong.first)
             #expect(finding.hasPrefix("✗ objects "))
             #expect(finding.contains("index accounts.accounts_email is missing"), "\(finding)")
-            #expect(finding.contains("function body session_is_live(text) is another one"), "\(finding)")
+            #expect(finding.contains("function session_is_live(text) is another one"), "\(finding)")
         }
     }
 

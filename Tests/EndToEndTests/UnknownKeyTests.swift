@@ -50,7 +50,8 @@ struct UnknownKeyTests {
     @Test("A rotation under it refuses no genuine notification for longer than the floor, and loses none.")
     func rotation() async throws {
         try await Turn.take {
-            try await Scene.withDaemon(["SIWAD_KEYS_REFRESH_FLOOR": "2s", "SIWAD_CLOCK_LEEWAY": "0s"]) { scene, daemon, addresses in
+            let settings = ["SIWAD_KEYS_REFRESH_FLOOR": "2s", "SIWAD_CLOCK_LEEWAY": "0s"]
+            try await Scene.withDaemon(settings) { scene, daemon, addresses in
                 let rest = try scene.apple.token(for: scene.event()).drop { $0 != "." }
                 let numbers = Mutex(0..<1_100)
                 let flood = Load(to: [addresses.notifications]) {

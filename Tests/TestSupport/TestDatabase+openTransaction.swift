@@ -11,7 +11,8 @@ extension TestDatabase {
         try await gate.withSession { session throws(PostgresError) in
             try session.execute(script: "SELECT pg_advisory_lock(\(Self.gate))")
         }
-        async let transaction: Void = other.transaction { session throws(PostgresError) in
+        // A flood on a busy machine takes longer than a connection's usual deadline.
+        async let transaction: Void = other.transaction(deadline: .seconds(300)) { session throws(PostgresError) in
             try work(session)
             try session.execute(script: "SELECT pg_advisory_xact_lock_shared(\(Self.gate))")
         }
