@@ -57,8 +57,9 @@ extension Link {
     /// Another connection to the very place that this one leads to.
     private func witness() throws(PostgresError) -> Link {
         var settings = settings
-        // A pooler does not answer a request to cancel what waits for a server.
-        settings.grace = .milliseconds(100)
+        // A pooler does not answer cancel requests for a client that waits for a server. The error of this connection has to
+        // come before the attempt is abandoned, which reports a less precise cause.
+        settings.grace = .milliseconds(10)
         let witness = Link(settings, thread)
         witness.call = call
         try witness.connect(to: settings.parameters + handle.place)
