@@ -41,6 +41,10 @@ final class FuzzedConnection {
     private let channel = EmbeddedChannel(loop: FuzzedConnection.eventLoop)
     private let connection = NotificationConnection(loop: FuzzedConnection.loop, isSecure: false)
     private var tickets: [UInt64] = []
+    /// What the peer has sent and the connection hasn't read yet. Like a socket's buffer it keeps its order and loses
+    /// nothing.
+    private var unread: [ArraySlice<UInt8>] = []
+    private var peerHasFinished = false
 
     init() throws {
         let pipeline = channel.pipeline.syncOperations
@@ -58,11 +62,11 @@ final class FuzzedConnection {
 
     func follow(_ step: ConnectionScript.Step) {
         switch step {
-        case .read(let bytes): receive(bytes)
+        case .read(let bytes): if !peerHasFinished { unread.append(bytes) }
         case .answerOldest: answer(tickets.isEmpty ? nil : tickets.removeFirst(), .acknowledged)
         case .answerYoungest: answer(tickets.popLast(), .refused(.badSignature))
         case .unavailable: answer(tickets.popLast(), .unavailable(.queueFull, retryAfterSeconds: 3))
-        case .peerFinishes: channel.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
+        case .peerFinishes: finish()
         case .peerVanishes: channel.close(promise: nil)
         case .timePasses:
             timesPassed += 1
@@ -74,12 +78,13 @@ final class FuzzedConnection {
         case .resumes: setWritable(true)
         }
         Self.eventLoop.run()
+        deliverUnread()
         checkMemory()
     }
 
     /// Answers all that waits, so that everything that will be sent is sent.
     func settle() {
-        setWritable(true)
+        follow(.resumes)
         while !tickets.isEmpty { follow(.answerOldest) }
         require(connection.exchange.pendingCount <= 1, "what the intake answered is answered")
         require(Self.loop.tickets.count == 0, "no ticket is out without a request that waits")
@@ -95,17 +100,28 @@ final class FuzzedConnection {
         Self.current = nil
     }
 
-    /// A socket is read when more is wanted. Where the connection wants no more, the intake makes it want more.
-    private func receive(_ bytes: ArraySlice<UInt8>) {
-        while !socket.wantsRead {
-            guard isOpen, !tickets.isEmpty else { return }
-            follow(.answerOldest)
+    /// A socket is read when more is wanted. Where the connection wants no more, the answers make it want more.
+    private func deliverUnread() {
+        while isOpen, !unread.isEmpty {
+            if socket.wantsRead {
+                socket.wantsRead = false
+                channel.pipeline.fireChannelRead(ByteBuffer(bytes: unread.removeFirst()))
+                channel.pipeline.fireChannelReadComplete()
+                if isOpen { channel.read() }
+            } else if tickets.isEmpty {
+                return
+            } else {
+                answer(tickets.removeFirst(), .acknowledged)
+            }
+            Self.eventLoop.run()
         }
-        guard isOpen else { return }
-        socket.wantsRead = false
-        channel.pipeline.fireChannelRead(ByteBuffer(bytes: bytes))
-        channel.pipeline.fireChannelReadComplete()
-        if isOpen { channel.read() }
+    }
+
+    /// The end comes after all bytes. What is never read is lost with the connection.
+    private func finish() {
+        peerHasFinished = true
+        unread = []
+        channel.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
     }
 
     private func setWritable(_ isWritable: Bool) {
