@@ -32,6 +32,16 @@ struct CommandRunnerTests {
                 "siwad: --operator must be a name: see 'siwad sessions end --help'\n"
             ),
             (
+                ["sessions", "end", "a", "--note", "x", "--operator", " Siwad "],
+                "siwad: the operator name siwad is reserved for the daemon: pass the name of the person who decides with "
+                    + "--operator: see 'siwad sessions end --help'\n"
+            ),
+            (
+                ["dead-letters", "replay", "--all", "--dry-run", "--operator", "siwad"],
+                "siwad: the operator name siwad is reserved for the daemon: pass the name of the person who decides with "
+                    + "--operator: see 'siwad dead-letters replay --help'\n"
+            ),
+            (
                 ["dev", "--keys-url", "https://example.com/keys"],
                 "siwad: siwad dev has a PostgreSQL and an Apple of its own: --database-url and --keys-url are for siwad "
                     + "serve: see 'siwad dev --help'\n"
@@ -52,6 +62,30 @@ struct CommandRunnerTests {
         for (arguments, errors) in cases {
             let result = await run(arguments)
             #expect(result == CommandResult(status: .usage, output: "", errors: errors))
+        }
+    }
+
+    @Test(
+        "needs --operator if the login name is that of the daemon.",
+        arguments: [
+            ["sessions", "end", "a"], ["clients", "remove", "com.example.app"], ["dead-letters", "discard", "--all"],
+            ["dead-letters", "reopen", "--all"], ["dead-letters", "replay", "--all"],
+        ],
+        [["LOGNAME": "siwad"], ["USER": "siwad"]]
+    )
+    func reservedLoginName(command: [String], login: [String: String]) async {
+        let settings = ["SIWAD_DATABASE_URL": "host=/nowhere", "SIWAD_APPS": "A1B2C3D4E5/com.example.app"]
+        let environment = settings.merging(login) { first, _ in first }
+        let refused = await siwadCommand(command + ["--note", "x"], environment: environment)
+        #expect(refused.status == .usage)
+        #expect(
+            refused.errors
+                == "siwad: the login name siwad is reserved for the daemon: pass the name of the person who decides with "
+                + "--operator\n"
+        )
+        // The database is asked next.
+        for options in [["--note", "x", "--operator", "kim"], ["--dry-run"]] {
+            #expect(await siwadCommand(command + options, environment: environment).status == .unavailable)
         }
     }
 

@@ -86,7 +86,7 @@ struct ClientsRemoveCommand: Command {
 
     func run(_ invocation: Invocation) async throws {
         let wanted = clients.map { ClientID($0) }
-        let (name, note) = (rehearsal.name(environment: invocation.environment), rehearsal.note ?? "")
+        let (name, note) = (try rehearsal.name(environment: invocation.environment), rehearsal.note ?? "")
         let isDryRun = rehearsal.dryRun
         let found = try await Database.with(invocation.configuration) { database in
             try await database.write { session throws(PostgresError) in

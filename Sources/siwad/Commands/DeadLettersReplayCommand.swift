@@ -62,6 +62,7 @@ struct DeadLettersReplayCommand: Command {
 
     func run(_ invocation: Invocation) async throws {
         let configuration = invocation.configuration
+        let name = try rehearsal.name(environment: invocation.environment)
         try await Database.with(configuration) { _ in }
         let url = try configuration.keySetURL()
         let replay = DeadLetterReplay(
@@ -74,7 +75,7 @@ struct DeadLettersReplayCommand: Command {
         letters.limit = limit
         let run = ReplayRun(
             letters,
-            by: rehearsal.name(environment: invocation.environment),
+            by: name,
             note: rehearsal.note ?? "",
             rate: rate,
             acceptsExpired: acceptExpired,

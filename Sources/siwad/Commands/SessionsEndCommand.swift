@@ -78,7 +78,7 @@ struct SessionsEndCommand: Command {
     }
 
     private func end(_ filters: [SessionFilter], _ invocation: Invocation) async throws -> [String] {
-        let (name, note) = (rehearsal.name(environment: invocation.environment), rehearsal.note ?? "")
+        let (name, note) = (try rehearsal.name(environment: invocation.environment), rehearsal.note ?? "")
         return try await Database.with(invocation.configuration) { database in
             try await database.write { session throws(PostgresError) in
                 var ended: [String] = []

@@ -1,8 +1,12 @@
 import ArgumentParser
 import FoundationEssentials
+import Terminal
 
 /// Who changes something and why, where it can be tried without changing anything.
 struct RehearsalOptions: ParsableArguments {
+    /// The name by which the daemon records its own actions.
+    private static let reservedName = "siwad"
+
     @Flag(name: .customLong("dry-run"), help: "Say what would happen, and change nothing.")
     var dryRun = false
     @Option(
@@ -23,11 +27,30 @@ struct RehearsalOptions: ParsableArguments {
         guard operatorName?.contains(where: { !$0.isWhitespace }) ?? true else {
             throw ValidationError("--operator must be a name")
         }
+        guard !Self.isReserved(operatorName ?? "") else {
+            throw ValidationError(
+                "the operator name siwad is reserved for the daemon: pass the name of the person who decides with --operator"
+            )
+        }
     }
 
-    /// Who it is: the name that was given, else the login name.
-    func name(environment: [String: String]) -> String {
+    /// The operator: the name that is given, else the login name.
+    ///
+    /// - Throws: `CommandFailure` if the login name is that of the daemon, except for a dry run, which records no operator.
+    func name(environment: [String: String]) throws -> String {
         let names = [operatorName, environment["LOGNAME"], environment["USER"]]
-        return names.compactMap(\.self).first { !$0.isEmpty } ?? ProcessInfo.processInfo.userName
+        let name = names.compactMap(\.self).first { !$0.isEmpty } ?? ProcessInfo.processInfo.userName
+        guard dryRun || !Self.isReserved(name) else {
+            throw CommandFailure(
+                .usage,
+                cause: "the login name siwad is reserved for the daemon",
+                nextStep: "pass the name of the person who decides with --operator"
+            )
+        }
+        return name
+    }
+
+    private static func isReserved(_ name: String) -> Bool {
+        name.split(whereSeparator: \.isWhitespace).map { $0.lowercased() } == [reservedName]
     }
 }

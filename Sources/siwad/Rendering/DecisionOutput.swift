@@ -34,7 +34,7 @@ struct DecisionOutput {
         let decision = DeadLetterDecision(
             verb,
             filter.filter,
-            by: rehearsal.name(environment: invocation.environment),
+            by: try rehearsal.name(environment: invocation.environment),
             note: rehearsal.note ?? ""
         )
         try await Database.with(invocation.configuration) { database in
