@@ -111,14 +111,15 @@ struct DoctorCommandTests {
         let directory = FileManager.default.temporaryDirectory.path + "/siwad-doctor-\(UInt64.random(in: 0 ... .max))"
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
         defer { try? FileManager.default.removeItem(atPath: directory) }
-        let nobody = ["SIWAD_SPOOL_DIRECTORY": directory, "SIWAD_KEYS_URL": "file:///nowhere"]
-        #expect(lines(await siwad("doctor", environment: nobody), "spool") == ["✓ spool           empty"])
+        let environment = ["SIWAD_SPOOL_DIRECTORY": directory, "SIWAD_KEYS_URL": "file:///nowhere"]
+        #expect(lines(await siwad("doctor", environment: environment), "spool") == ["✓ spool           empty"])
+        #expect(FileManager.default.createFile(atPath: "\(directory)/.siwad-spool", contents: nil))
         for name in [
             "00001789999990000000.spool", "00001789999990000001.spool", ".00001789999990000002.spool.tmp",
         ] {
             #expect(FileManager.default.createFile(atPath: "\(directory)/\(name)", contents: Data([1, 2, 3])))
         }
-        let waiting = await siwad("doctor", environment: nobody)
+        let waiting = await siwad("doctor", environment: environment)
         #expect(
             lines(waiting, "spool").first?.hasPrefix("⚠ spool           2 files waiting, 6 B, the oldest for") == true
         )
@@ -126,7 +127,7 @@ struct DoctorCommandTests {
         for name in ["00001789999990000003.refused.spool", "00001789999990000004.refused.spool"] {
             #expect(FileManager.default.createFile(atPath: "\(directory)/\(name)", contents: Data([1, 2])))
         }
-        let refused = lines(await siwad("doctor", environment: nobody), "spool")
+        let refused = lines(await siwad("doctor", environment: environment), "spool")
         #expect(refused.count == 2)
         #expect(
             refused.first?.hasPrefix(
@@ -137,9 +138,30 @@ struct DoctorCommandTests {
         #expect(
             FileManager.default.createFile(atPath: "\(directory)/00000000000000000000.spool.corrupt", contents: nil)
         )
-        #expect(lines(await siwad("doctor", environment: nobody), "spool").last?.contains("1 file set aside") == true)
+        #expect(
+            lines(await siwad("doctor", environment: environment), "spool").last?.contains("1 file set aside") == true
+        )
         let absent = ["SIWAD_SPOOL_DIRECTORY": directory + "/absent", "SIWAD_KEYS_URL": "file:///nowhere"]
         #expect(lines(await siwad("doctor", environment: absent), "spool").first?.hasPrefix("✗ spool") == true)
+    }
+
+    @Test("refuses the spool directories that siwad serve refuses.")
+    func unusableSpool() async throws {
+        let parent = try TemporaryDirectory()
+        let environment = ["SIWAD_SPOOL_DIRECTORY": parent.file("spool"), "SIWAD_KEYS_URL": "file:///nowhere"]
+        func finding() async -> String { lines(await siwad("doctor", environment: environment), "spool").joined() }
+        try #require(mkdir(parent.file("spool"), 0o700) == 0)
+        #expect(await finding() == "✓ spool           empty")
+        try #require(chmod(parent.file("spool"), 0o777) == 0)
+        #expect(await finding().hasPrefix("✗ spool"))
+        #expect(await finding().contains("others can write it"))
+        try #require(chmod(parent.file("spool"), 0o700) == 0 && chmod(parent.path, 0o777) == 0)
+        #expect(await finding().hasPrefix("✗ spool"))
+        #expect(await finding().contains("others can write it"))
+        try #require(chmod(parent.path, 0o700) == 0)
+        try parent.write([1], to: "spool/notes.txt")
+        #expect(await finding().contains("it is not empty and has no file .siwad-spool"))
+        #expect(try TemporaryDirectory.names(at: parent.file("spool")) == ["notes.txt"], "doctor changes nothing")
     }
 
     @Test("asks a server that listens everywhere at the loopback address.")

@@ -4,6 +4,7 @@ import Glibc
 import NotificationServer
 import Postgres
 import Settings
+import Spool
 import Terminal
 
 /// The checks of `siwad doctor`: asks what there is to ask and has it judged. Each of them ends within seconds.
@@ -118,6 +119,12 @@ struct Checkup: Sendable {
                     "make it a directory of the user that siwad serve runs as"
                 )
             ]
+        }
+        do throws(SpoolError) {
+            // Root checks for the user that owns the directory: siwad serve runs as another user.
+            try Spool.check(directory: directory, for: geteuid() == 0 ? contents.owner : geteuid())
+        } catch {
+            return [.fail(.spool, Self.failure(error))]
         }
         let (limit, time) = (configuration.spoolLimit, now())
         let refused = Finding.refused(contents, limit: limit, now: time).map { [$0] } ?? []

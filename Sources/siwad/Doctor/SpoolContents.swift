@@ -24,6 +24,8 @@ struct SpoolContents: Sendable, Equatable {
     var forged = 0
     /// Files that are not read because others could have written them.
     var untrusted = 0
+    /// The user id of the directory's owner.
+    var owner: uid_t = 0
 
     /// What counts towards the limit.
     var bytes: Int64 { waiting.bytes + refused.bytes }
@@ -36,6 +38,7 @@ struct SpoolContents: Sendable, Equatable {
         var place = stat()
         guard let names = try? FileManager.default.contentsOfDirectory(atPath: directory), stat(directory, &place) == 0
         else { return nil }
+        owner = place.st_uid
         for name in names where !name.hasPrefix(".") {
             var status = stat()
             if lstat("\(directory)/\(name)", &status) == 0, status.st_mode & S_IFMT == S_IFREG,
