@@ -49,9 +49,20 @@ extension Link {
 
     private func sharesSessions(with witness: Link, _ own: ServerSession) throws(PostgresError) -> Bool {
         if try witness.serverSession() == own { return true }
-        _ = try witness.execute(script: "BEGIN")
+        do throws(PostgresError) {
+            _ = try witness.execute(script: "BEGIN")
+        } catch {
+            guard isRefusalOfTransactions(error) else { throw error }
+            return true
+        }
         if try witness.serverSession() == own { return true }
         return try serverSession() != own
+    }
+
+    /// True if PgBouncer, in statement mode, refused a transaction. It uses the same code (08P01) for errors that say nothing
+    /// about its mode, such as a server that restarts.
+    private func isRefusalOfTransactions(_ error: PostgresError) -> Bool {
+        error.sqlState?.classCode == "08" && error.detail?.contains("statement pooling") == true
     }
 
     /// Another connection to the very place that this one leads to.

@@ -149,6 +149,7 @@ extension Link {
         }
         close()
         var error = PostgresError(.connectionLost, cause, sqlState: failure?.sqlState)
+        error.detail = failure?.message
         error.isOutcomeUnknown = isOutcomeUnknown
         return error
     }

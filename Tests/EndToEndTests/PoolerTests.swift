@@ -43,6 +43,24 @@ struct PoolerTests {
         }
     }
 
+    @Test("Statement mode ends the daemon and a command with 78, also if the pooler has several server connections.")
+    func statementMode() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await PgBouncer.with(database, .statement, ["server_round_robin": "1"]) { pooler in
+                try await pooler.openTwoServerConnections()
+                try await Scene.with(database.conninfo) { scene in
+                    let environment = scene.environment(["SIWAD_DATABASE_URL": pooler.conninfo])
+                    for command in [["serve"], ["accounts", "list"]] {
+                        let run = try await siwad(command, environment: environment)
+                        #expect(run.status == 78, "\(command): \(run.output) \(run.errors)")
+                        let last = run.errorLines.last ?? ""
+                        #expect(last.contains("pool_mode = session for siwad"), "\(command): \(last)")
+                    }
+                }
+            }
+        }
+    }
+
     @Test("Nothing that siwad sets is found by other clients of the pooler, in transaction mode or in session mode.")
     func nothingLeaks() async throws {
         let look = """

@@ -68,6 +68,19 @@ struct PoolerTests {
         }
     }
 
+    @Test("Statement mode is detected also if the pooler refuses BEGIN because another server session runs it.")
+    func refusedTransaction() async throws {
+        try await TestDatabase.with { database in
+            try await PgBouncer.with(database, .statement, ["server_round_robin": "1"]) { pooler in
+                try await pooler.openTwoServerConnections()
+                for _ in 0..<3 {
+                    let message = try #require(try await refusal(pooler))
+                    #expect(message.contains("pool_mode = session"), "\(message)")
+                }
+            }
+        }
+    }
+
     @Test("A connection that shares server sessions is not accepted while others keep all of them moving.")
     func busy() async throws {
         try await TestDatabase.with { database in

@@ -73,6 +73,34 @@ package struct PgBouncer: Sendable {
         return run.output.split(separator: "\n").map(String.init)
     }
 
+    /// Makes the pooler open two server connections: two statements wait for the same lock at the same time.
+    package func openTwoServerConnections() async throws {
+        let gate = try await PostgresConnection.connect(database.settings)
+        try await gate.withSession { session throws(PostgresError) in
+            try session.execute(script: "SELECT pg_advisory_lock(1)")
+        }
+        async let first = psql("SELECT pg_advisory_xact_lock_shared(1)")
+        async let second = psql("SELECT pg_advisory_xact_lock_shared(1)")
+        while try await waitingForLock(gate) < 2 { await Task.yield() }
+        try await gate.withSession { session throws(PostgresError) in
+            try session.execute(script: "SELECT pg_advisory_unlock(1)")
+        }
+        _ = try await (first, second)
+        await gate.close()
+    }
+
+    private func waitingForLock(_ connection: PostgresConnection) async throws -> Int32 {
+        let count = Statement(
+            """
+            SELECT count(*)::integer FROM pg_stat_activity
+            WHERE wait_event = 'advisory' AND datname = current_database()
+            """
+        )
+        return try await connection.withSession { session throws(PostgresError) in
+            try session.execute(count).int32(0, 0)
+        }
+    }
+
     /// PgBouncer, as PostgreSQL, does not run as root: the command for the user whose socket it connects to.
     private static func unprivileged(
         _ command: [String],
