@@ -1,3 +1,4 @@
+import Glibc
 import LocalPostgres
 import Postgres
 import StoreTestSupport
@@ -159,6 +160,33 @@ struct FirstMistakeTests {
         try await expect(78, ["SIWAD_SHUTDOWN_GRACE", "soon"], ["SIWAD_SHUTDOWN_GRACE": "soon"])
         try await expect(78, ["SIWAD_LISTEN", "nowhere"], ["SIWAD_LISTEN": "nowhere"])
         try await expect(78, ["SIWAD_KEYS_URL"], ["SIWAD_KEYS_URL": "http://appleid.apple.com/auth/keys"])
+    }
+
+    @Test("Other users can write the spool directory.")
+    func writableSpool() async throws {
+        let directory = try TemporaryDirectory()
+        let spool = directory.file("spool")
+        try #require(mkdir(spool, 0o700) == 0 && chmod(spool, 0o777) == 0)
+        try await expect(78, ["SIWAD_SPOOL_DIRECTORY", spool, "others can write it"], spooling(to: spool))
+        #expect(try TemporaryDirectory.names(at: spool).isEmpty, "nothing is changed")
+    }
+
+    @Test("Other users can replace the spool directory, since they can write its parent.", arguments: [true, false])
+    func replaceableSpool(exists: Bool) async throws {
+        let directory = try TemporaryDirectory()
+        let (parent, spool) = (directory.file("parent"), directory.file("parent/spool"))
+        try #require(mkdir(parent, 0o700) == 0 && chmod(parent, 0o777) == 0)
+        if exists { try #require(mkdir(spool, 0o700) == 0) }
+        try await expect(78, ["SIWAD_SPOOL_DIRECTORY", spool, parent, "others can write it"], spooling(to: spool))
+        #expect(try TemporaryDirectory.names(at: parent) == (exists ? ["spool"] : []), "nothing is changed")
+    }
+
+    /// Settings with which siwad ends with another code if it accepts the directory: no machine has the address (RFC 5737).
+    private func spooling(to directory: String) -> [String: String] {
+        [
+            "SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": "host=/nonexistent", "SIWAD_SPOOL_DIRECTORY": directory,
+            "SIWAD_LISTEN": "192.0.2.1:1",
+        ]
     }
 
     @Test("A flag is misspelt.")
