@@ -72,7 +72,8 @@ struct SessionsCommand: AsyncParsableCommand {
         try Data(text.utf8).write(to: URL(filePath: script))
         let printed = try await output(
             of: pgbench,
-            ["-n", "-M", "prepared", "-T", "\(options.seconds)", "-f", script, "-d", bench.conninfo("run")]
+            // The database as an operand: before PostgreSQL 17, -d asks for debugging output.
+            ["-n", "-M", "prepared", "-T", "\(options.seconds)", "-f", script, bench.conninfo("run")]
         )
         let latency = printed.split(separator: "\n").first { $0.hasPrefix("latency average = ") }
         guard let latency, let figure = Double(latency.dropFirst(18).prefix { $0 != " " }) else {
