@@ -1,7 +1,8 @@
 import AppleTokens
 import AppleSimulator
-import Ingest
 import Testing
+
+@testable import Ingest
 
 @Suite("Keys and dead letters on the way in")
 struct KeyAndDeadLetterTests {
@@ -50,6 +51,24 @@ struct KeyAndDeadLetterTests {
             )
             #expect(letters == ["keys-unavailable unverified"])
             #expect(await fixture.reception.answer(try fixture.body()) == .acknowledged)
+        }
+    }
+
+    @Test("Notifications that wait for a key hold no more than 32 MiB, the memory of their requests included.")
+    func waitersAreBounded() async throws {
+        try await IntakeFixture.with(burst: 2) { fixture in
+            await fixture.untilStoring()
+            let like = try fixture.body()
+            let unknown = IntakeFixture.body(like, naming: "unknown")
+            let size = Submission.overhead + IntakeFixture.token(in: unknown).utf8.count
+            let room = KeySetCache.maximumWaitingBytes / size
+            fixture.endpoint.hold()
+            let answers = Task { await fixture.reception.answers(Array(repeating: unknown, count: room + 200)) }
+            // All are waiting or turned away before the endpoint answers.
+            while await fixture.reception.received < room + 200 { await Task.yield() }
+            fixture.endpoint.release()
+            let refused = await answers.value.count { $0 == .refused(.unknownKey) }
+            #expect(refused == room)
         }
     }
 

@@ -6,6 +6,8 @@ actor Reception {
     private let intake: Intake
     private var madeLane: IntakeLane?
     private var lastTicket: UInt64 = 0
+    /// How many requests went in.
+    var received: Int { Int(lastTicket) }
     private var waiting: [UInt64: CheckedContinuation<Answer, Never>] = [:]
     /// Answers that came before anybody waited.
     private var early: [UInt64: Answer] = [:]
