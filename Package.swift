@@ -51,13 +51,15 @@ let package = Package(
             providers: [.apt(["libssl-dev"]), .brew(["openssl@3"])]
         ),
         .systemLibrary(name: "CRename", path: "Sources/CRename"),
+        .target(name: "Basics", swiftSettings: house),
         .target(name: "Postgres", dependencies: ["CLibPQ"], swiftSettings: facingC),
-        .target(name: "JOSE", dependencies: ["COpenSSL"], swiftSettings: facingC),
-        .target(name: "AppleTokens", dependencies: ["JOSE"], swiftSettings: house),
+        .target(name: "JOSE", dependencies: ["Basics", "COpenSSL"], swiftSettings: facingC),
+        .target(name: "AppleTokens", dependencies: ["Basics", "JOSE"], swiftSettings: house),
         .target(name: "AppleSimulator", dependencies: ["JOSE"], swiftSettings: house),
         .target(
             name: "AppleClient",
             dependencies: [
+                "Basics",
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
@@ -68,7 +70,7 @@ let package = Package(
         ),
         .target(
             name: "Telemetry",
-            dependencies: [.product(name: "Logging", package: "swift-log")],
+            dependencies: ["Basics", .product(name: "Logging", package: "swift-log")],
             swiftSettings: house
         ),
         .target(
@@ -80,13 +82,13 @@ let package = Package(
         ),
         .target(
             name: "AccountStore",
-            dependencies: ["AppleTokens", "Postgres", "Schema"],
+            dependencies: ["AppleTokens", "Basics", "Postgres", "Schema"],
             swiftSettings: house
         ),
         .target(name: "Spool", dependencies: ["CRename", "JOSE"], swiftSettings: house),
         .target(
             name: "Ingest",
-            dependencies: ["AccountStore", "AppleTokens", "JOSE", "Postgres", "Spool", "Telemetry"],
+            dependencies: ["AccountStore", "AppleTokens", "Basics", "JOSE", "Postgres", "Spool", "Telemetry"],
             swiftSettings: house
         ),
         .target(
@@ -108,8 +110,8 @@ let package = Package(
             dependencies: [.product(name: "Subprocess", package: "swift-subprocess")],
             swiftSettings: house
         ),
-        .target(name: "Settings", dependencies: ["AppleTokens", "Telemetry"], swiftSettings: house),
-        .target(name: "Terminal", swiftSettings: house),
+        .target(name: "Settings", dependencies: ["AppleTokens", "Basics", "Telemetry"], swiftSettings: house),
+        .target(name: "Terminal", dependencies: ["Basics"], swiftSettings: house),
         .executableTarget(
             name: "siwad",
             dependencies: [
@@ -117,6 +119,7 @@ let package = Package(
                 "AppleClient",
                 "AppleTokens",
                 "AppleSimulator",
+                "Basics",
                 "Ingest",
                 "JOSE",
                 "LocalPostgres",
@@ -154,20 +157,25 @@ package.targets += [
     ),
     .target(
         name: "StoreTestSupport",
-        dependencies: ["AccountStore", "AppleTokens", "Postgres", "Schema", "TestSupport"],
+        dependencies: ["AccountStore", "AppleTokens", "Basics", "Postgres", "Schema", "TestSupport"],
         path: "Tests/StoreTestSupport",
         swiftSettings: house
     ),
-    tests(of: "AccountStore", with: ["AppleTokens", "Postgres", "Schema", "StoreTestSupport", "TestSupport"]),
+    tests(
+        of: "AccountStore",
+        with: ["AppleTokens", "Basics", "Postgres", "Schema", "StoreTestSupport", "TestSupport"]
+    ),
     tests(of: "AppleClient", with: ["TestSupport"] + nio),
-    tests(of: "AppleTokens", with: ["AppleSimulator", "JOSE"]),
+    tests(of: "AppleTokens", with: ["AppleSimulator", "Basics", "JOSE"]),
     tests(of: "AppleSimulator", with: ["JOSE"]),
+    tests(of: "Basics"),
     tests(
         of: "Ingest",
         with: [
             "AccountStore",
             "AppleTokens",
             "AppleSimulator",
+            "Basics",
             "JOSE",
             "Postgres",
             "Spool",
@@ -208,9 +216,9 @@ package.targets += [
         ] + nio
     ),
     tests(of: "Postgres", with: ["TestSupport"]),
-    tests(of: "Settings", with: ["AppleTokens", "Telemetry"]),
+    tests(of: "Settings", with: ["AppleTokens", "Basics", "Telemetry"]),
     tests(of: "Spool", with: ["TestSupport"]),
-    tests(of: "Telemetry", with: [.product(name: "Logging", package: "swift-log")]),
+    tests(of: "Telemetry", with: ["Basics", .product(name: "Logging", package: "swift-log")]),
     tests(of: "Terminal"),
     tests(
         of: "siwad",
@@ -218,6 +226,7 @@ package.targets += [
             "AccountStore",
             "AppleClient",
             "AppleTokens",
+            "Basics",
             "Ingest",
             "NotificationServer",
             "Postgres",
@@ -233,6 +242,7 @@ package.targets += [
             "AccountStore",
             "AppleTokens",
             "AppleSimulator",
+            "Basics",
             "Ingest",
             "JOSE",
             "LocalPostgres",
@@ -257,6 +267,7 @@ package.targets += [
             "AccountStore",
             "AppleTokens",
             "AppleSimulator",
+            "Basics",
             "CEpoll",
             "JOSE",
             "LocalPostgres",

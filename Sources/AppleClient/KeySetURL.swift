@@ -1,3 +1,5 @@
+import Basics
+
 /// Where a key set comes from: `https:`, `file:`, or `http:` to a loopback address.
 ///
 /// Whoever can answer for the key set can sign notifications, so nothing crosses a network in the clear.
@@ -87,26 +89,9 @@ package struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
                 path = path.dropFirst("localhost".count)
             }
         }
-        guard path.hasPrefix("/"), let decoded = percentDecoded(path) else {
+        guard path.hasPrefix("/"), let decoded = path.percentDecoded, !decoded.utf8.contains(0) else {
             throw invalid("a file: URL needs an absolute path")
         }
         return decoded
-    }
-
-    private static func percentDecoded(_ text: Substring) -> String? {
-        var bytes: [UInt8] = []
-        var rest = text.utf8[...]
-        while let byte = rest.popFirst() {
-            if byte == UInt8(ascii: "%") {
-                guard let digits = String(rest.prefix(2)), let value = UInt8(digits, radix: 16), value != 0 else {
-                    return nil
-                }
-                bytes.append(value)
-                rest = rest.dropFirst(2)
-            } else {
-                bytes.append(byte)
-            }
-        }
-        return String(validating: bytes, as: UTF8.self)
     }
 }

@@ -1,3 +1,5 @@
+package import Basics
+
 /// What one notification says about one person.
 package struct AccountEvent: Sendable, Equatable {
     /// The four things that Apple reports. The raw values are today's documentation's spellings.

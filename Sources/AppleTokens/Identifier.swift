@@ -1,3 +1,5 @@
+import Basics
+
 /// A text that names one thing in Apple's or the application's vocabulary and is never looked into.
 ///
 /// Two are equal when their bytes are: Swift's `String` takes canonically equivalent spellings for equal, PostgreSQL

@@ -1,3 +1,4 @@
+import Basics
 import JOSE
 
 /// Finds the token in the body of a request.
@@ -156,26 +157,16 @@ extension NotificationBody {
         return bytes
     }
 
-    /// Takes a byte and undoes its escape; nil at the end.
+    /// Removes a byte or an escape and returns it decoded; nil at the end.
     private static func nextByte(of rest: inout ArraySlice<UInt8>) throws(Rejection) -> UInt8? {
-        guard let byte = rest.popFirst() else { return nil }
-        switch byte {
-        case UInt8(ascii: "+"): return UInt8(ascii: " ")
-        case UInt8(ascii: "%"):
-            guard let high = rest.popFirst().flatMap(digit), let low = rest.popFirst().flatMap(digit) else {
-                throw .malformedBody
-            }
-            return high << 4 | low
-        default: return byte
+        if rest.first == UInt8(ascii: "+") {
+            rest.removeFirst()
+            return UInt8(ascii: " ")
         }
-    }
-
-    private static func digit(_ byte: UInt8) -> UInt8? {
-        switch byte {
-        case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
-        case UInt8(ascii: "a")...UInt8(ascii: "f"): byte - UInt8(ascii: "a") + 10
-        case UInt8(ascii: "A")...UInt8(ascii: "F"): byte - UInt8(ascii: "A") + 10
-        default: nil
+        do {
+            return try rest.popPercentDecoded()
+        } catch {
+            throw .malformedBody
         }
     }
 }

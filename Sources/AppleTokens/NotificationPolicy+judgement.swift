@@ -1,3 +1,5 @@
+import Basics
+
 extension NotificationPolicy {
     /// Judges the claims of a token whose signature is valid, in an order that is part of the contract: issuer, events
     /// there at all, audience, times, everything else, type.

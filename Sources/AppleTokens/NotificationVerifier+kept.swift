@@ -1,3 +1,5 @@
+package import Basics
+
 /// Why a token is taken for Apple's.
 package enum Authority: Sendable {
     /// By its signature, if one of these keys made it.

@@ -1,3 +1,4 @@
+package import Basics
 import JOSE
 
 /// Tells Apple's notifications from everything else, and what is wrong with the rest.

@@ -1,3 +1,5 @@
+import Basics
+
 /// The times that a token's claims are held against.
 struct TokenClock: Sendable {
     /// When the token reached us: it must not have expired by then. Nil: however late it came.

@@ -1,3 +1,5 @@
+package import Basics
+
 /// A notification that Apple signed for one of our app groups and that says something we understand.
 package struct VerifiedNotification: Sendable, Equatable {
     /// `jti`, 1…256 bytes.

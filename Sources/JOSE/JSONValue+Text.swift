@@ -1,3 +1,5 @@
+import Basics
+
 extension JSONValue {
     /// The value as compact JSON: no whitespace, members in their order, only what must be escaped is escaped.
     package var compactText: String {
@@ -8,21 +10,9 @@ extension JSONValue {
 
     /// `text` as a JSON string, with its quotes.
     package static func quoted(_ text: String) -> String {
-        var quoted = "\""
-        for scalar in text.unicodeScalars {
-            switch scalar {
-            case "\"": quoted += "\\\""
-            case "\\": quoted += "\\\\"
-            case "\n": quoted += "\\n"
-            case "\r": quoted += "\\r"
-            case "\t": quoted += "\\t"
-            case "\u{0}"..<" ":
-                let digits = String(scalar.value, radix: 16)
-                quoted += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-            default: quoted.unicodeScalars.append(scalar)
-            }
-        }
-        return quoted + "\""
+        var quoted = ""
+        quoted.appendJSON(text, escapingInvisible: false)
+        return quoted
     }
 
     private func write(to text: inout String) {

@@ -1,3 +1,5 @@
+import Basics
+
 /// Masks what must not be seen of a libpq connection string: everything that is not known to be harmless.
 enum SecretMask {
     private static let mask = Unshown.mask
@@ -33,7 +35,8 @@ enum SecretMask {
         value: some StringProtocol,
         _ isMasked: inout Bool
     ) -> String {
-        let keyword = percentDecoded(name)
+        // A malformed escape keeps its percent sign, so that the name is unknown and its value masked.
+        let keyword = name.percentDecoded ?? String(name)
         if harmless.contains(keyword), isPlain(value) { return String(text) }
         let isKnown = harmless.contains(keyword) || secret.contains(keyword)
         let isNameShown = isKnown || !isMasked && isWord(keyword)
@@ -72,7 +75,8 @@ extension SecretMask {
         rest.indices.first { index in
             guard rest[index] == "?" else { return false }
             let tail = rest[index...].dropFirst()
-            let keyword = percentDecoded(tail.prefix { $0 != "=" })
+            let name = tail.prefix { $0 != "=" }
+            let keyword = name.percentDecoded ?? String(name)
             return !tail.contains("@") || harmless.contains(keyword) || secret.contains(keyword)
         }
     }
@@ -98,22 +102,6 @@ extension SecretMask {
                 return !name.contains { "?@&=".contains($0) }
                     && (port.isEmpty || port.first == ":" && port.dropFirst().allSatisfy(\.isNumber))
             }
-    }
-
-    /// Undoes escapes as libpq does before it looks a name up; what is no escape stays.
-    private static func percentDecoded(_ text: Substring) -> String {
-        var bytes: [UInt8] = []
-        var rest = text.utf8[...]
-        while let byte = rest.popFirst() {
-            let digits = rest.prefix(2)
-            if byte == UInt8(ascii: "%"), digits.count == 2, let value = UInt8(Substring(digits), radix: 16) {
-                bytes.append(value)
-                rest = rest.dropFirst(2)
-            } else {
-                bytes.append(byte)
-            }
-        }
-        return String(decoding: bytes, as: UTF8.self)
     }
 }
 

@@ -1,3 +1,5 @@
+import Basics
+
 /// The text of every setting that some source sets, with the problems found on the way.
 struct SettingTexts {
     /// A text and where it comes from.

@@ -1,3 +1,5 @@
+package import Basics
+
 /// The places where settings come from, strongest first: flags, environment, file. Nothing here reads the world by itself.
 package struct SettingsSources: Sendable {
     /// Values given as flags.
@@ -7,14 +9,14 @@ package struct SettingsSources: Sendable {
     /// The path that `--config` named.
     package var configurationFile: String?
     /// Reads a file, or throws an error whose text says why it can't be read.
-    package var readFile: @Sendable (_ path: String) throws(FileReadingError) -> [UInt8]
+    package var readFile: FileReader
 
     /// The sources that these are.
     package init(
         flags: [SettingKey: String] = [:],
         environment: [String: String],
         configurationFile: String? = nil,
-        readFile: @escaping @Sendable (_ path: String) throws(FileReadingError) -> [UInt8] = readFile(atPath:)
+        readFile: @escaping FileReader = readFile(atPath:)
     ) {
         self.flags = flags
         self.environment = environment

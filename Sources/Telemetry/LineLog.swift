@@ -1,3 +1,4 @@
+import Basics
 import Logging
 
 /// swift-log's back end: renders each event as one line and hands it on.
@@ -43,7 +44,7 @@ struct LineLog: LogHandler {
             fields["error"] = .string("\(error)")
         }
         let record = LogRecord(
-            time: UTCTime.now().text,
+            time: WallTime(milliseconds: WallTime.now().wholeMilliseconds).iso8601,
             level: event.level.rawValue,
             label: label,
             message: event.message.description,

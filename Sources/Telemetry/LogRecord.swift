@@ -1,3 +1,5 @@
+import Basics
+
 /// One record of the log and its two spellings.
 struct LogRecord {
     /// The longest text that a record repeats, in Unicode scalars; what is longer is cut and marked.
@@ -24,17 +26,17 @@ struct LogRecord {
 
     private var text: String {
         var line = "\(time) \(level) \(label): "
-        Self.escape(message, into: &line) { "\\u{\(String($0, radix: 16))}" }
+        Self.escape(message, into: &line)
         for (key, value) in fields {
             line.append(" ")
-            Self.escape(key, into: &line) { "\\u{\(String($0, radix: 16))}" }
+            Self.escape(key, into: &line)
             line.append("=")
             let plain = value.unicodeScalars.allSatisfy { $0 != " " && $0 != "=" && $0 != "\"" }
             if plain, !value.isEmpty {
-                Self.escape(value, into: &line) { "\\u{\(String($0, radix: 16))}" }
+                Self.escape(value, into: &line)
             } else {
                 line.append("\"")
-                Self.escape(value, quote: true, into: &line) { "\\u{\(String($0, radix: 16))}" }
+                Self.escape(value, quote: true, into: &line)
                 line.append("\"")
             }
         }
@@ -57,32 +59,14 @@ struct LogRecord {
     private static let ownKeys: Set<String> = ["time", "level", "logger", "message"]
 
     private func append(_ key: String, _ value: String, to line: inout String) {
-        line.append(line.utf8.count == 1 ? "\"" : ",\"")
-        Self.escape(key, quote: true, into: &line, Self.jsonEscape)
-        line.append("\":\"")
-        Self.escape(value, quote: true, into: &line, Self.jsonEscape)
-        line.append("\"")
+        if line.utf8.count > 1 { line.append(",") }
+        line.appendJSON(Self.shortened(key), escapingInvisible: true)
+        line.append(":")
+        line.appendJSON(Self.shortened(value), escapingInvisible: true)
     }
 
-    /// None of the scalars that are escaped lies beyond the basic plane, so four digits are enough.
-    private static func jsonEscape(_ scalar: UInt32) -> String {
-        let digits = String(scalar, radix: 16)
-        return "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-    }
-
-    private static func escape(
-        _ text: String,
-        quote: Bool = false,
-        into line: inout String,
-        _ hidden: (UInt32) -> String
-    ) {
-        var length = 0
-        for scalar in text.unicodeScalars {
-            length += 1
-            if length > longestText {
-                line.append("…")
-                return
-            }
+    private static func escape(_ text: String, quote: Bool = false, into line: inout String) {
+        for scalar in shortened(text).unicodeScalars {
             switch scalar {
             case "\n": line.append("\\n")
             case "\r": line.append("\\r")
@@ -90,8 +74,8 @@ struct LogRecord {
             case "\\": line.append("\\\\")
             case "\"" where quote: line.append("\\\"")
             default:
-                if isHidden(scalar.value) {
-                    line.append(hidden(scalar.value))
+                if scalar.isInvisible {
+                    line.append("\\u{\(String(scalar.value, radix: 16))}")
                 } else {
                     line.unicodeScalars.append(scalar)
                 }
@@ -99,11 +83,11 @@ struct LogRecord {
         }
     }
 
-    /// Control characters, other line ends, and marks that reorder what a terminal shows.
-    private static func isHidden(_ scalar: UInt32) -> Bool {
-        switch scalar {
-        case 0..<0x20, 0x7F..<0xA0, 0x2028...0x202E, 0x2066...0x2069, 0x200E, 0x200F, 0xFEFF: true
-        default: false
-        }
+    private static func shortened(_ text: String) -> String {
+        let scalars = text.unicodeScalars
+        guard let end = scalars.index(scalars.startIndex, offsetBy: longestText, limitedBy: scalars.endIndex),
+            end < scalars.endIndex
+        else { return text }
+        return text[..<end] + "…"
     }
 }

@@ -1,3 +1,4 @@
+import Basics
 import Glibc
 
 /// The usual `process_*` metrics, read from `/proc` at each scrape. What can't be read is left out.
@@ -52,16 +53,8 @@ enum ProcessMetrics {
     }
 
     private static func file(_ path: String) -> String {
-        let descriptor = open(path, O_RDONLY | O_CLOEXEC)
-        guard descriptor >= 0 else { return "" }
-        defer { close(descriptor) }
-        var content: [UInt8] = []
-        var block = [UInt8](repeating: 0, count: 16_384)
-        while true {
-            let count = read(descriptor, &block, block.count)
-            guard count > 0 else { return String(decoding: content, as: UTF8.self) }
-            content += block[..<count]
-        }
+        // The metrics that a file holds are left out if it cannot be read.
+        String(decoding: (try? readFile(atPath: path)) ?? [], as: UTF8.self)
     }
 }
 

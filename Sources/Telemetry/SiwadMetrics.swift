@@ -1,3 +1,5 @@
+import Basics
+
 /// The metrics that siwad promises to dashboards, each where the part that knows it can count.
 package struct SiwadMetrics: Sendable {
     /// Where they are registered.
@@ -125,7 +127,7 @@ package struct SiwadMetrics: Sendable {
         let fetchedAt = Gauge(.nan)
         keysFetchedAt = fetchedAt
         registry.computed("siwad_keys_age_seconds", "Since Apple's key set was last fetched.") {
-            let age = Double(UTCTime.now().milliseconds) / 1000 - fetchedAt.value
+            let age = Double(WallTime.now().wholeMilliseconds) / 1000 - fetchedAt.value
             return age < 0 ? 0 : age
         }
         keyFetches = registry.counters(

@@ -1,3 +1,5 @@
+import Basics
+
 /// A JSON value to print, its members in the order in which they were given.
 package indirect enum JSONText: Sendable, Equatable, ExpressibleByStringLiteral, ExpressibleByBooleanLiteral,
     ExpressibleByIntegerLiteral, ExpressibleByNilLiteral
@@ -54,7 +56,7 @@ package indirect enum JSONText: Sendable, Equatable, ExpressibleByStringLiteral,
 
     private func write(to text: inout String) {
         switch self {
-        case .string(let string): Self.write(string, to: &text)
+        case .string(let string): text.appendJSON(string, escapingInvisible: true)
         case .integer(let integer): text += String(integer)
         case .bool(let bool): text += bool ? "true" : "false"
         case .null: text += "null"
@@ -69,37 +71,11 @@ package indirect enum JSONText: Sendable, Equatable, ExpressibleByStringLiteral,
             text += "{"
             for (index, member) in members.enumerated() {
                 if index > 0 { text += "," }
-                Self.write(member.name, to: &text)
+                text.appendJSON(member.name, escapingInvisible: true)
                 text += ":"
                 member.value.write(to: &text)
             }
             text += "}"
         }
-    }
-
-    private static func write(_ string: String, to text: inout String) {
-        text += "\""
-        for scalar in string.unicodeScalars {
-            switch scalar.value {
-            case 0x22: text += "\\\""
-            case 0x5c: text += "\\\\"
-            case 0x0a: text += "\\n"
-            case 0x0d: text += "\\r"
-            case 0x09: text += "\\t"
-            case 0x20..<0x7f: text.unicodeScalars.append(scalar)
-            default:
-                if VisibleText.isHidden(scalar) {
-                    for unit in String(scalar).utf16 { writeEscape(unit, to: &text) }
-                } else {
-                    text.unicodeScalars.append(scalar)
-                }
-            }
-        }
-        text += "\""
-    }
-
-    private static func writeEscape(_ unit: UInt16, to text: inout String) {
-        let digits = String(unit, radix: 16)
-        text += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
     }
 }

@@ -1,11 +1,13 @@
+import Basics
+
 /// Text from outside made fit for a terminal: no control character gets through, and its width is known.
 package enum VisibleText {
     /// The text with control and format characters as `\u{1b}`, so that no value can move the cursor or hide another.
     package static func visible(_ text: String) -> String {
-        guard text.unicodeScalars.contains(where: isHidden) else { return text }
+        guard text.unicodeScalars.contains(where: \.isInvisible) else { return text }
         var result = ""
         for scalar in text.unicodeScalars {
-            if isHidden(scalar) {
+            if scalar.isInvisible {
                 result += scalar == "\n" ? " " : "\\u{\(String(scalar.value, radix: 16))}"
             } else {
                 result.unicodeScalars.append(scalar)
@@ -64,14 +66,6 @@ package enum VisibleText {
         return text.prefix { character in
             used += width(character)
             return used <= columns
-        }
-    }
-
-    /// Whether a character can't be seen, or changes how others are.
-    static func isHidden(_ scalar: Unicode.Scalar) -> Bool {
-        switch scalar.properties.generalCategory {
-        case .control, .format, .lineSeparator, .paragraphSeparator, .surrogate, .unassigned, .privateUse: true
-        default: false
         }
     }
 

@@ -1,4 +1,5 @@
 import AppleClient
+import Basics
 import JOSE
 import LocalPostgres
 import NotificationServer

@@ -32,18 +32,19 @@ let package = Package(
         .systemLibrary(name: "COpenSSL", path: "Sources/siwad/COpenSSL", pkgConfig: "libcrypto"),
         .systemLibrary(name: "CRename", path: "Sources/siwad/CRename"),
         target("Postgres", ["CLibPQ"]),
-        target("JOSE", ["COpenSSL"]),
-        target("AppleTokens", ["JOSE"]),
-        target("Telemetry", [.product(name: "Logging", package: "swift-log")]),
+        target("Basics"),
+        target("JOSE", ["Basics", "COpenSSL"]),
+        target("AppleTokens", ["Basics", "JOSE"]),
+        target("Telemetry", ["Basics", .product(name: "Logging", package: "swift-log")]),
         .target(
             name: "Schema",
             dependencies: ["Postgres"],
             resources: [.embedInCode("Migrations"), .embedInCode("catalog.txt")],
             swiftSettings: house
         ),
-        target("AccountStore", ["AppleTokens", "Postgres", "Schema"]),
+        target("AccountStore", ["AppleTokens", "Basics", "Postgres", "Schema"]),
         target("Spool", ["CRename", "JOSE"]),
-        target("Ingest", ["AccountStore", "AppleTokens", "JOSE", "Postgres", "Spool", "Telemetry"]),
+        target("Ingest", ["AccountStore", "AppleTokens", "Basics", "JOSE", "Postgres", "Spool", "Telemetry"]),
         // The connections of NotificationServer without the listening part, which would add TLS and a web framework to
         // the build.
         .target(
@@ -80,6 +81,7 @@ let package = Package(
             name: "Fuzz",
             dependencies: [
                 "AppleTokens",
+                "Basics",
                 "CLibFuzzer",
                 "HTTPConnection",
                 "Ingest",

@@ -1,3 +1,4 @@
+import Basics
 import Synchronization
 import Testing
 
@@ -89,6 +90,6 @@ struct LogTests {
         ]
     )
     func time(_ milliseconds: Int64, _ text: String) {
-        #expect(UTCTime(milliseconds: milliseconds).text == text)
+        #expect(WallTime(milliseconds: milliseconds).iso8601 == text)
     }
 }

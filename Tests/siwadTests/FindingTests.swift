@@ -1,4 +1,5 @@
 import AppleTokens
+import Basics
 import Glibc
 import Postgres
 import Terminal

@@ -1,6 +1,7 @@
 import AppleClient
 import AppleTokens
 import ArgumentParser
+import Basics
 import JOSE
 import Settings
 import Terminal

@@ -1,4 +1,4 @@
-import AppleTokens
+import Basics
 import Testing
 
 @Suite struct WallTimeTests {

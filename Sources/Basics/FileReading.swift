@@ -1,25 +1,21 @@
 import Glibc
 
-/// Why a file can't be read.
+/// The reason why a file cannot be read.
 package struct FileReadingError: Error, Sendable, Equatable, CustomStringConvertible {
     /// `No such file or directory`, `Permission denied`, …
     package let cause: String
-    /// What to do about it, where that is known.
     package let nextStep: String?
 
-    /// An error of this cause.
     package init(_ cause: String, nextStep: String? = nil) {
         self.cause = cause
         self.nextStep = nextStep
     }
 
-    /// Cause and next step.
     package var description: String {
         nextStep.map { "\(cause): \($0)" } ?? cause
     }
 
-    /// An error of the system.
-    init(errno code: Int32) {
+    fileprivate init(errno code: Int32) {
         let nextStep: String? =
             switch code {
             case ENOENT, ENOTDIR, ENAMETOOLONG: "check the path"
@@ -31,11 +27,12 @@ package struct FileReadingError: Error, Sendable, Equatable, CustomStringConvert
     }
 }
 
+package typealias FileReader = @Sendable (_ path: String) throws(FileReadingError) -> [UInt8]
+
 /// More than any configuration, secret, key or token has.
 private let largestFile = 1 << 20
 
-/// The bytes of a file or pipe, of at most 1 MiB; `-` is standard input.
-/// - Throws: An error that says why not.
+/// Reads a file or pipe of at most 1 MiB; `-` is standard input.
 package func readFile(atPath path: String) throws(FileReadingError) -> [UInt8] {
     let descriptor = path == "-" ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { throw FileReadingError(errno: errno) }

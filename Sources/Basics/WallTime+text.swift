@@ -1,9 +1,9 @@
 extension WallTime {
     /// RFC 3339 in UTC, such as `2026-01-02T03:04:05.678Z`: three digits of a second, or six where microseconds need
-    /// them. Reading it again gives the same time, in the years 1 to 9999.
+    /// them. Parsing it gives the same time, in the years 1 to 9999.
     ///
-    /// Others come from databases, and from claims: the years have as many digits as they need, and the ends of the range
-    /// are `-infinity` and `infinity`, as PostgreSQL writes them.
+    /// Databases and claims can hold times outside these years. Their years have as many digits as they need, and the ends
+    /// of the range are `-infinity` and `infinity`, as PostgreSQL writes them.
     package var iso8601: String {
         switch microseconds {
         case .min: return "-infinity"
@@ -11,31 +11,29 @@ extension WallTime {
         default: break
         }
         let seconds = wholeSeconds
-        // Not what `seconds` leaves of it: before the first whole second of the range that can't be multiplied back.
+        // Subtracting `seconds` would overflow before the first whole second of the range.
         let remainder = Int(microseconds % 1_000_000)
         let fraction = remainder < 0 ? remainder + 1_000_000 : remainder
         let days = seconds.flooredQuotient(dividingBy: 86_400)
         let second = Int(seconds - days * 86_400)
         let (year, month, day) = CalendarDay.date(daysSince1970: Int(days))
         let clock = "\(second / 3_600, width: 2):\(second / 60 % 60, width: 2):\(second % 60, width: 2)"
-        let subsecond: String =
-            fraction % 1_000 == 0 ? "\(fraction / 1_000, width: 3)" : "\(fraction, width: 6)"
+        let subsecond: String = fraction % 1_000 == 0 ? "\(fraction / 1_000, width: 3)" : "\(fraction, width: 6)"
         return "\(year, width: 4)-\(month, width: 2)-\(day, width: 2)T\(clock).\(subsecond)Z"
     }
 
-    /// Reads what a person or another program writes for a time: RFC 3339 (`2026-01-02T03:04:05.678Z`,
-    /// `2026-01-02 03:04:05+01:00`), a date alone (midnight UTC), or digits alone, which are seconds or milliseconds
-    /// since 1970 by ``init(secondsOrMilliseconds:)``. Digits of a second beyond the sixth are dropped.
+    /// Parses RFC 3339 (`2026-01-02T03:04:05.678Z`, `2026-01-02 03:04:05+01:00`), a date alone (midnight UTC), or digits
+    /// alone, which ``init(secondsOrMilliseconds:)`` interprets. Digits of a second after the sixth are dropped.
     ///
-    /// nil for anything else; a time without a zone is refused rather than guessed.
+    /// Returns nil for anything else, also for a time without a zone.
     package init?(iso8601 text: String) {
         if let number = Int64(text) {
             self.init(secondsOrMilliseconds: number)
             return
         }
         var scanner = DigitScanner(text.utf8)
-        guard let date = scanner.date() else { return nil }
-        var seconds = Int64(CalendarDay.daysSince1970(year: date.year, month: date.month, day: date.day)) * 86_400
+        guard let days = scanner.daysSince1970() else { return nil }
+        var seconds = Int64(days) * 86_400
         var fraction: Int64 = 0
         if !scanner.isAtEnd {
             guard let clock = scanner.clock(), let offset = scanner.zone(), scanner.isAtEnd else { return nil }
@@ -45,17 +43,21 @@ extension WallTime {
         self.init(microseconds: seconds * 1_000_000 + fraction)
     }
 
-    /// A number of seconds since 1970, or of milliseconds from 100,000,000,000 on: as seconds that would be the year
-    /// 5138, as milliseconds it is March 1973. Apple sends `event_time` in milliseconds and documents seconds.
-    package init(secondsOrMilliseconds number: Int64) {
-        self = number.magnitude < 100_000_000_000 ? WallTime(seconds: number) : WallTime(milliseconds: number)
+    /// Parses the time in an HTTP header, `Sun, 06 Nov 1994 08:49:37 GMT` (IMF-fixdate, RFC 9110 §5.6.7). The obsolete
+    /// forms give nil.
+    package init?(httpDate text: String) {
+        let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+        let parts = text.split(separator: " ")
+        guard parts.count == 6, parts[0].hasSuffix(","), parts[5] == "GMT",
+            let month = months.firstIndex(of: String(parts[2]))
+        else { return nil }
+        self.init(iso8601: "\(parts[3])-\(month + 1, width: 2)-\(parts[1])T\(parts[4])Z")
     }
 }
 
-/// The proleptic Gregorian calendar, by day numbers (Howard Hinnant's `civil_from_days`): no time zone database and no
-/// Foundation needed for UTC.
-enum CalendarDay {
-    /// Days from 1970-01-01 to the given day.
+/// The proleptic Gregorian calendar by day numbers (Howard Hinnant's `civil_from_days`). UTC needs neither a time zone
+/// database nor Foundation.
+private enum CalendarDay {
     static func daysSince1970(year: Int, month: Int, day: Int) -> Int {
         let shifted = month <= 2 ? year - 1 : year
         let era = (shifted >= 0 ? shifted : shifted - 399) / 400
@@ -65,7 +67,6 @@ enum CalendarDay {
         return era * 146_097 + dayOfEra - 719_468
     }
 
-    /// The day so many days after 1970-01-01.
     static func date(daysSince1970: Int) -> (year: Int, month: Int, day: Int) {
         let days = daysSince1970 + 719_468
         let era = (days >= 0 ? days : days - 146_096) / 146_097
@@ -77,18 +78,9 @@ enum CalendarDay {
         let year = yearOfEra + era * 400 + (month <= 2 ? 1 : 0)
         return (year, month, dayOfYear - (153 * monthFromMarch + 2) / 5 + 1)
     }
-
-    /// How many days a month has.
-    static func days(inMonth month: Int, of year: Int) -> Int {
-        switch month {
-        case 2: year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28
-        case 4, 6, 9, 11: 30
-        default: 31
-        }
-    }
 }
 
-/// Reads the fixed-width fields of RFC 3339 from the front of a text.
+/// Consumes the fixed-width fields of RFC 3339.
 private struct DigitScanner {
     private var rest: Substring.UTF8View
 
@@ -98,29 +90,25 @@ private struct DigitScanner {
 
     var isAtEnd: Bool { rest.isEmpty }
 
-    mutating func date() -> (year: Int, month: Int, day: Int)? {
+    mutating func daysSince1970() -> Int? {
         guard let year = number(4), year >= 1, skip("-"), let month = number(2), 1...12 ~= month, skip("-"),
-            let day = number(2), day >= 1, day <= CalendarDay.days(inMonth: month, of: year)
+            let day = number(2)
         else { return nil }
-        return (year, month, day)
+        // A day that the month does not have becomes a day of another month.
+        let days = CalendarDay.daysSince1970(year: year, month: month, day: day)
+        return CalendarDay.date(daysSince1970: days) == (year, month, day) ? days : nil
     }
 
-    /// `Thh:mm[:ss[.f…]]`, where a space or `t` may stand for `T`.
+    /// `Thh:mm[:ss[.f…]]`, with `T`, `t` or a space.
     mutating func clock() -> (seconds: Int64, microseconds: Int64)? {
         guard skip("T") || skip("t") || skip(" "), let hour = number(2), hour < 24, skip(":"),
             let minute = number(2), minute < 60
         else { return nil }
-        var second = 0
-        var fraction = 0
-        if skip(":") {
-            guard let whole = number(2), whole < 60 else { return nil }
-            second = whole
-            if skip(".") {
-                guard let digits = microseconds() else { return nil }
-                fraction = digits
-            }
-        }
-        return (Int64(hour * 3_600 + minute * 60 + second), Int64(fraction))
+        let minutes = Int64(hour * 60 + minute)
+        guard skip(":") else { return (minutes * 60, 0) }
+        guard let second = number(2), second < 60 else { return nil }
+        guard skip(".") else { return (minutes * 60 + Int64(second), 0) }
+        return microseconds().map { (minutes * 60 + Int64(second), $0) }
     }
 
     /// `Z`, `z`, `+hh:mm` or `-hh:mm`, as seconds east of UTC.
@@ -133,13 +121,10 @@ private struct DigitScanner {
         return isWest ? -offset : offset
     }
 
-    private mutating func microseconds() -> Int? {
+    private mutating func microseconds() -> Int64? {
         let digits = rest.prefix { 0x30...0x39 ~= $0 }
-        guard !digits.isEmpty else { return nil }
         rest = rest.dropFirst(digits.count)
-        let kept = digits.prefix(6)
-        let value = kept.reduce(0) { $0 * 10 + Int($1 - 0x30) }
-        return (kept.count..<6).reduce(value) { value, _ in value * 10 }
+        return digits.isEmpty ? nil : Int64("\(Substring(digits))00000".prefix(6))
     }
 
     private mutating func number(_ width: Int) -> Int? {
@@ -157,7 +142,7 @@ private struct DigitScanner {
 }
 
 extension DefaultStringInterpolation {
-    /// A number with zeros in front up to `width` digits.
+    /// A number padded with zeros to `width` digits.
     fileprivate mutating func appendInterpolation(_ number: Int, width: Int) {
         let digits = String(number.magnitude)
         if number < 0 { appendLiteral("-") }

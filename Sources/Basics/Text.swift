@@ -1,0 +1,91 @@
+extension Unicode.Scalar {
+    /// True for characters that are not seen or that change how other characters are shown, such as control and
+    /// formatting characters. Some of them reverse the direction of writing.
+    package var isInvisible: Bool {
+        switch properties.generalCategory {
+        case .control, .format, .lineSeparator, .paragraphSeparator, .surrogate, .unassigned, .privateUse: true
+        default: false
+        }
+    }
+}
+
+extension String {
+    /// Appends `text` as a JSON string with its quotes (RFC 8259 §7). Only what JSON requires is escaped, and with
+    /// `escapingInvisible` every invisible character too, for output that people read.
+    package mutating func appendJSON(_ text: String, escapingInvisible: Bool) {
+        append("\"")
+        for scalar in text.unicodeScalars {
+            switch scalar {
+            case "\"": append("\\\"")
+            case "\\": append("\\\\")
+            case "\n": append("\\n")
+            case "\r": append("\\r")
+            case "\t": append("\\t")
+            case " "..<"\u{7F}": unicodeScalars.append(scalar)
+            default:
+                guard scalar < " " || escapingInvisible && scalar.isInvisible else {
+                    unicodeScalars.append(scalar)
+                    continue
+                }
+                // A character outside the basic plane is escaped as a pair of surrogates.
+                for unit in String(scalar).utf16 {
+                    let digits = String(unit, radix: 16)
+                    append("\\u" + String(repeating: "0", count: 4 - digits.count) + digits)
+                }
+            }
+        }
+        append("\"")
+    }
+
+    /// True if both have the same bytes. Swift's `==` also accepts canonically equivalent text, such as the Kelvin sign
+    /// for `K`; PostgreSQL and signed texts distinguish them.
+    package func hasSameBytes(as other: String) -> Bool {
+        utf8.elementsEqual(other.utf8)
+    }
+
+    /// True if it contains one of U+0000…U+001F and U+007F…U+009F.
+    package var holdsControlCharacter: Bool {
+        unicodeScalars.contains { $0.value < 0x20 || 0x7F..<0xA0 ~= $0.value }
+    }
+}
+
+/// A `%` that two hexadecimal digits do not follow.
+package struct MalformedEscape: Error {}
+
+extension ArraySlice<UInt8> {
+    /// Removes the first byte, or the first percent-encoded byte such as `%2F`, and returns it decoded; nil at the end.
+    package mutating func popPercentDecoded() throws(MalformedEscape) -> UInt8? {
+        let byte = popFirst()
+        guard byte == UInt8(ascii: "%") else { return byte }
+        guard let high = popFirst()?.hexadecimalDigit, let low = popFirst()?.hexadecimalDigit else {
+            throw MalformedEscape()
+        }
+        return high << 4 | low
+    }
+}
+
+extension UInt8 {
+    /// The value of an ASCII hexadecimal digit.
+    package var hexadecimalDigit: UInt8? {
+        switch self {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"): self - UInt8(ascii: "0")
+        case UInt8(ascii: "a")...UInt8(ascii: "f"): self - UInt8(ascii: "a") + 10
+        case UInt8(ascii: "A")...UInt8(ascii: "F"): self - UInt8(ascii: "A") + 10
+        default: nil
+        }
+    }
+}
+
+extension Substring {
+    /// The text with percent-encoded bytes decoded; nil if an escape is malformed or the result is not UTF-8.
+    package var percentDecoded: String? {
+        var rest = Array(utf8)[...]
+        var bytes: [UInt8] = []
+        do {
+            while let byte = try rest.popPercentDecoded() { bytes.append(byte) }
+        } catch {
+            return nil
+        }
+        return String(validating: bytes, as: UTF8.self)
+    }
+}
