@@ -1,7 +1,7 @@
 /// Reads one strict JSON text value by value, forwards, without building a tree.
 ///
 /// Strict means RFC 8259 with what it leaves open closed: UTF-8 without a byte order mark, member names unique within an
-/// object after their escapes are undone, at most 32 levels and 256 members an object, no NUL in either spelling, no lone
+/// object after their escapes are undone, at most 32 levels and 64 members an object, no NUL in either spelling, no lone
 /// surrogates, nothing after the value. What is skipped is held to the same rules as what is read.
 ///
 /// ```swift
@@ -23,15 +23,15 @@ package struct JSONReader: ~Copyable {
     /// The deepest nesting that is read.
     package static let maximumDepth = 32
 
-    /// The most members that one object may have. It bounds what looking for duplicate names costs.
-    package static let maximumMembers = 256
+    /// Bounds the cost of comparing each name with those before it. Real tokens and key sets have at most a dozen members.
+    package static let maximumMembers = 64
 
     let bytes: [UInt8]
     var position = 0
     private var depth = 0
     /// Whether the innermost container has just been opened, so that no comma may come.
     private var isAtStart = false
-    private var names = JSONNameStack()
+    private var names = JSONMemberNames()
 
     /// A reader at the start of `bytes`.
     package init(_ bytes: [UInt8]) {
@@ -69,7 +69,7 @@ package struct JSONReader: ~Copyable {
     /// - Throws: `malformedJSON`, also for a name that the object already has.
     package mutating func nextMember() throws(JOSEError) -> Bool {
         guard try advance(to: UInt8(ascii: "}")) else {
-            try names.endObject(of: bytes)
+            names.endObject()
             return false
         }
         guard position < bytes.count, bytes[position] == UInt8(ascii: "\"") else {

@@ -25,7 +25,7 @@ struct JSONDifferentialTests {
         BEGIN
             RETURN CASE json_typeof(value)
                 WHEN 'object' THEN (
-                    SELECT count(*) = count(DISTINCT m.key COLLATE "C") AND count(*) <= 256
+                    SELECT count(*) = count(DISTINCT m.key COLLATE "C") AND count(*) <= 64
                         AND coalesce(bool_and(pg_temp.has_sound_objects(m.value)), true)
                     FROM json_each(value) AS m)
                 WHEN 'array' THEN (
