@@ -1,34 +1,30 @@
 /// A JWS in compact serialisation that RS256 could have signed: parsed, not yet verified.
 ///
-/// Nothing in it may be believed before `RSAVerifier` has said so; the payload is at hand for that moment.
+/// Nothing in it may be trusted before `RSAVerifier` has verified it.
 package struct CompactJWS: Sendable, Hashable {
-    /// The only algorithm that is accepted (RFC 8725 §3.1): an allow-list of one.
+    /// The only accepted algorithm (RFC 8725 §3.1): an allow-list of one.
     package static let algorithm = "RS256"
 
-    /// The token as it came.
     package let bytes: [UInt8]
-
-    /// The header.
     package let header: JWSHeader
-
-    /// The payload, decoded: any bytes.
     package let payload: [UInt8]
-
-    /// The signature, decoded. Not empty.
     package let signature: [UInt8]
-
-    /// The part of `bytes` that is signed: header and payload with the dot between them.
+    /// The signed part of `bytes`: header, dot and payload.
     package let signingInputRange: Range<Int>
 
-    /// `kid`, if the header has it.
     package var keyID: String? { header.keyID }
 
-    /// Parses a token. Five parts (JWE), the JSON serialisation, padding, whitespace and every spelling of the parts but
+    /// Parses a token. Five parts (JWE), the JSON serialisation, padding, whitespace and every encoding of the parts except
     /// the canonical one are refused.
     ///
     /// - Throws: `malformedToken`, `unsupportedAlgorithm`, `unsupportedHeader`.
     package init(parsing token: [UInt8]) throws(JOSEError) {
-        let (firstDot, secondDot) = try Self.dots(in: token)
+        guard let firstDot = token.firstIndex(of: UInt8(ascii: ".")),
+            let secondDot = token[(firstDot + 1)...].firstIndex(of: UInt8(ascii: ".")),
+            !token[(secondDot + 1)...].contains(UInt8(ascii: "."))
+        else {
+            throw JOSEError(code: .malformedToken, message: "the token does not have exactly three parts")
+        }
         let text = token.span
         header = try JWSHeader(encoded: text.extracting(..<firstDot))
         guard header.algorithm == Self.algorithm else {
@@ -37,7 +33,7 @@ package struct CompactJWS: Sendable, Hashable {
         guard !header.needsExtension else {
             throw JOSEError(
                 code: .unsupportedHeader,
-                message: "the token's header asks for an extension (crit, b64, zip or enc) that is not supported"
+                message: "the token's header requires an extension (crit, b64, zip or enc) that is not supported"
             )
         }
         do {
@@ -53,11 +49,8 @@ package struct CompactJWS: Sendable, Hashable {
         bytes = token
     }
 
-    /// A signed token: what a sender does.
+    /// Signs a token. `header` and `payload` are used as they are.
     ///
-    /// - Parameters:
-    ///   - header: the JSON text of the header, used as it is.
-    ///   - payload: the payload, used as it is.
     /// - Throws: `cryptography`.
     package static func signed(
         header: [UInt8],
@@ -68,16 +61,88 @@ package struct CompactJWS: Sendable, Hashable {
         let signature = try key.sign(Array(input.utf8))
         return input + "." + Base64URL.encode(signature)
     }
+}
 
-    /// The places of the two dots.
-    private static func dots(in token: [UInt8]) throws(JOSEError) -> (Int, Int) {
-        let text = token.span
-        guard let first = text.firstIndex(of: UInt8(ascii: "."), from: 0),
-            let second = text.firstIndex(of: UInt8(ascii: "."), from: first + 1),
-            text.firstIndex(of: UInt8(ascii: "."), from: second + 1) == nil
-        else {
-            throw JOSEError(code: .malformedToken, message: "the token does not have exactly three parts")
+/// The members of a protected header that decide how the token is processed (RFC 7515 §4).
+///
+/// Members that say where to find the key (`jku`, `jwk`, `x5u`, `x5c`, `x5t`) are never read: a token must not choose the key
+/// that verifies it. Only the presence of a certificate chain is noted, for a helpful error message.
+package struct JWSHeader: Sendable, Hashable {
+    /// In bytes of JSON.
+    package static let maximumLength = 1024
+
+    /// `alg` as written.
+    package let algorithm: String
+    /// `kid`: 1 to 256 visible ASCII characters. It only selects one of the trusted keys.
+    package let keyID: String?
+    /// True if there is a member `x5c`, as in App Store Server Notifications.
+    package let carriesCertificates: Bool
+    /// True for `crit`, `b64`, `zip` or `enc`, which change what a signature or a payload means.
+    let needsExtension: Bool
+
+    /// Parses only the header of a token, to identify a refused token.
+    ///
+    /// - Throws: `malformedToken`.
+    package init(ofToken token: [UInt8]) throws(JOSEError) {
+        guard let dot = token.firstIndex(of: UInt8(ascii: ".")) else {
+            throw JOSEError(code: .malformedToken, message: "the token has no header part")
         }
-        return (first, second)
+        try self.init(encoded: token.span.extracting(..<dot))
+    }
+
+    init(encoded: Span<UInt8>) throws(JOSEError) {
+        guard encoded.count <= (Self.maximumLength * 4 + 2) / 3 else {
+            throw JOSEError(code: .malformedToken, message: "the token's header is longer than 1 KiB")
+        }
+        do {
+            try self.init(json: Base64URL.decode(encoded))
+        } catch {
+            guard error.code != .malformedToken else { throw error }
+            throw JOSEError(
+                code: .malformedToken,
+                message: "the token's header: \(error.message)",
+                offset: error.offset
+            )
+        }
+    }
+
+    private init(json: [UInt8]) throws(JOSEError) {
+        var algorithm: String?
+        var keyID: String?
+        var carriesCertificates = false
+        var needsExtension = false
+        var reader = JSONReader(json)
+        try reader.beginObject()
+        while try reader.nextMember() {
+            if reader.nameIs("kid") {
+                keyID = try reader.string()
+            } else if reader.nameIs("alg") {
+                algorithm = try reader.string()
+            } else {
+                if reader.nameIs("crit") || reader.nameIs("b64") || reader.nameIs("zip") || reader.nameIs("enc") {
+                    needsExtension = true
+                } else if reader.nameIs("x5c") {
+                    carriesCertificates = true
+                }
+                try reader.skipValue()
+            }
+        }
+        try reader.end()
+        guard let algorithm else {
+            throw JOSEError(code: .malformedToken, message: "the token's header has no alg")
+        }
+        if let keyID, !Self.isKeyID(keyID) {
+            throw JOSEError(code: .malformedToken, message: "the token's kid is not 1 to 256 visible ASCII characters")
+        }
+        self.algorithm = algorithm
+        self.keyID = keyID
+        self.carriesCertificates = carriesCertificates
+        self.needsExtension = needsExtension
+    }
+
+    /// RFC 7515 §4.1.4 leaves the form of `kid` open. Visible ASCII cannot inject anything into a log or a path, and strings
+    /// that Swift finds equal then have equal bytes.
+    static func isKeyID(_ text: String) -> Bool {
+        1...256 ~= text.utf8.count && text.utf8.allSatisfy { 0x21...0x7E ~= $0 }
     }
 }

@@ -1,8 +1,9 @@
-/// Reads one strict JSON text value by value, forwards, without building a tree.
+/// Reads strict JSON value by value, forwards, without building a tree.
 ///
-/// Strict means RFC 8259 with what it leaves open closed: UTF-8 without a byte order mark, member names unique within an
-/// object after their escapes are undone, at most 32 levels and 64 members an object, no NUL in either spelling, no lone
-/// surrogates, nothing after the value. What is skipped is held to the same rules as what is read.
+/// Strict means RFC 8259 without the choices that it leaves to parsers: UTF-8 without a byte order mark, unique member names
+/// after decoding, at most 32 levels and 64 members an object, no NUL, no lone surrogates, nothing after the value. Skipped
+/// values are checked as strictly as read ones. Every method throws `malformedJSON` for other text, and `typeMismatch` if the
+/// value has another type than the requested one.
 ///
 /// ```swift
 /// var reader = JSONReader(bytes)
@@ -17,30 +18,24 @@
 /// try reader.end()
 /// ```
 ///
-/// After `nextMember()` or `nextElement()` returns true exactly one value is to be read or skipped; anything else ends in a
-/// thrown error, never in a trap.
+/// Read or skip exactly one value after `nextMember()` or `nextElement()` returned true; anything else throws and never traps.
 package struct JSONReader: ~Copyable {
-    /// The deepest nesting that is read.
     package static let maximumDepth = 32
-
     /// Bounds the cost of comparing each name with those before it. Real tokens and key sets have at most a dozen members.
     package static let maximumMembers = 64
 
-    let bytes: [UInt8]
-    var position = 0
+    private let bytes: [UInt8]
+    private var position = 0
     private var depth = 0
-    /// Whether the innermost container has just been opened, so that no comma may come.
+    /// True directly after opening a container, where no comma is allowed.
     private var isAtStart = false
     private var names = JSONMemberNames()
 
-    /// A reader at the start of `bytes`.
     package init(_ bytes: [UInt8]) {
         self.bytes = bytes
     }
 
-    /// What the next value is, by its first byte. Reads nothing but whitespace.
-    ///
-    /// - Throws: `malformedJSON` where no value can begin.
+    /// Returns the type of the next value by its first byte and reads only whitespace.
     package mutating func kind() throws(JOSEError) -> JSONKind {
         skipWhitespace()
         guard position < bytes.count else { throw malformed("the JSON text ends where a value is expected") }
@@ -56,17 +51,12 @@ package struct JSONReader: ~Copyable {
         }
     }
 
-    /// Enters an object.
-    ///
-    /// - Throws: `typeMismatch` where the value is something else, `malformedJSON` beyond 32 levels.
     package mutating func beginObject() throws(JOSEError) {
         try open(.object)
         names.beginObject()
     }
 
-    /// Goes to the next member's value and takes note of its name. False at the end of the object, which is left.
-    ///
-    /// - Throws: `malformedJSON`, also for a name that the object already has.
+    /// Moves to the next member's value; returns false and leaves the object at its end.
     package mutating func nextMember() throws(JOSEError) -> Bool {
         guard try advance(to: UInt8(ascii: "}")) else {
             names.endObject()
@@ -85,33 +75,26 @@ package struct JSONReader: ~Copyable {
         return true
     }
 
-    /// Whether the member that `nextMember()` came to has this name. To be asked before its value is entered.
+    /// Compares the name of the current member. Call it before reading the value.
     package func nameIs(_ name: StaticString) -> Bool {
         names.lastEquals(name, in: bytes)
     }
 
-    /// The name of the member that `nextMember()` came to. To be asked before its value is entered.
+    /// The name of the current member. Call it before reading the value.
     package func memberName() -> String {
         names.last(in: bytes)
     }
 
-    /// Enters an array.
-    ///
-    /// - Throws: `typeMismatch` where the value is something else, `malformedJSON` beyond 32 levels.
     package mutating func beginArray() throws(JOSEError) {
         try open(.array)
     }
 
-    /// Goes to the next element. False at the end of the array, which is left.
-    ///
-    /// - Throws: `malformedJSON`.
+    /// Moves to the next element; returns false and leaves the array at its end.
     package mutating func nextElement() throws(JOSEError) -> Bool {
         try advance(to: UInt8(ascii: "]"))
     }
 
-    /// Checks that the value was the whole text but for whitespace.
-    ///
-    /// - Throws: `malformedJSON` where something follows or the value is not finished.
+    /// Throws unless the whole text was read.
     package mutating func end() throws(JOSEError) {
         skipWhitespace()
         guard depth == 0, position == bytes.count else { throw malformed("something follows the JSON value") }
@@ -126,7 +109,7 @@ package struct JSONReader: ~Copyable {
         isAtStart = true
     }
 
-    /// Passes the comma before the next item of the innermost container, or leaves the container at `close`.
+    /// Skips the comma before the next item, or leaves the container at `close`.
     private mutating func advance(to close: UInt8) throws(JOSEError) -> Bool {
         skipWhitespace()
         guard position < bytes.count, depth > 0 else { throw malformed("a JSON object or array is not closed") }
@@ -147,8 +130,7 @@ package struct JSONReader: ~Copyable {
         return true
     }
 
-    @inline(__always)
-    mutating func skipWhitespace() {
+    private mutating func skipWhitespace() {
         while position < bytes.count {
             switch bytes[position] {
             case 0x20, 0x0A, 0x0D, 0x09: position += 1
@@ -157,15 +139,147 @@ package struct JSONReader: ~Copyable {
         }
     }
 
-    func malformed(_ message: String) -> JOSEError {
+    private func malformed(_ message: String) -> JOSEError {
         JOSEError(code: .malformedJSON, message: message, offset: position)
     }
 
-    func mismatch(_ found: JSONKind, wanted: JSONKind) -> JOSEError {
+    private func mismatch(_ found: JSONKind, wanted: JSONKind) -> JOSEError {
         JOSEError(
             code: .typeMismatch,
             message: "a JSON \(wanted.rawValue) is expected, not a \(found.rawValue)",
             offset: position
         )
+    }
+}
+
+// MARK: - Values
+
+extension JSONReader {
+    package mutating func string() throws(JOSEError) -> String {
+        try expect(.string)
+        return try scanString().text(of: bytes)
+    }
+
+    /// Reads a string as UTF-8.
+    package mutating func utf8() throws(JOSEError) -> [UInt8] {
+        try expect(.string)
+        return try scanString().content(of: bytes)
+    }
+
+    /// Reads a number that is exactly a 64-bit integer, such as `1500` or `1.5e3`.
+    /// - Throws: `notAnInteger` for another number.
+    package mutating func integer() throws(JOSEError) -> Int64 {
+        try expect(.number)
+        let start = position
+        let token = try scanNumber()
+        guard let value = token.integer(of: bytes) else {
+            throw JOSEError(code: .notAnInteger, message: "a JSON number is not a 64-bit integer", offset: start)
+        }
+        return value
+    }
+
+    package mutating func boolean() throws(JOSEError) -> Bool {
+        try expect(.boolean)
+        if bytes[position] == UInt8(ascii: "t") {
+            try scanWord("true")
+            return true
+        }
+        try scanWord("false")
+        return false
+    }
+
+    /// Reads a string, or skips another value and returns nil.
+    package mutating func stringOrSkip() throws(JOSEError) -> String? {
+        guard try kind() == .string else {
+            try skipValue()
+            return nil
+        }
+        return try string()
+    }
+
+    /// Reads a 64-bit integer, or skips another value and returns nil.
+    package mutating func integerOrSkip() throws(JOSEError) -> Int64? {
+        guard try kind() == .number else {
+            try skipValue()
+            return nil
+        }
+        return try scanNumber().integer(of: bytes)
+    }
+
+    package mutating func skipValue() throws(JOSEError) {
+        switch try kind() {
+        case .object:
+            try beginObject()
+            while try nextMember() { try skipValue() }
+        case .array:
+            try beginArray()
+            while try nextElement() { try skipValue() }
+        case .string: _ = try scanString()
+        case .number: _ = try scanNumber()
+        case .boolean: _ = try boolean()
+        case .null: try scanWord("null")
+        }
+    }
+
+    /// Reads a value of any type as a tree.
+    package mutating func value() throws(JOSEError) -> JSONValue {
+        switch try kind() {
+        case .object:
+            var members: [JSONValue.Member] = []
+            try beginObject()
+            while try nextMember() {
+                let name = memberName()
+                members.append(JSONValue.Member(name, try value()))
+            }
+            return .object(members)
+        case .array:
+            var elements: [JSONValue] = []
+            try beginArray()
+            while try nextElement() { elements.append(try value()) }
+            return .array(elements)
+        case .string: return .string(try string())
+        case .number:
+            return .number(JSONNumber(try scanNumber(), of: bytes))
+        case .boolean: return .boolean(try boolean())
+        case .null:
+            try scanWord("null")
+            return .null
+        }
+    }
+
+    private mutating func expect(_ wanted: JSONKind) throws(JOSEError) {
+        let found = try kind()
+        guard found == wanted else { throw mismatch(found, wanted: wanted) }
+    }
+
+    private mutating func scanString() throws(JOSEError) -> JSONStringToken {
+        let token = try JSONStringToken(scanning: bytes.span, from: position)
+        position = token.end + 1
+        return token
+    }
+
+    private mutating func scanNumber() throws(JOSEError) -> JSONNumberToken {
+        let token = try JSONNumberToken(scanning: bytes.span, from: position)
+        position = token.end
+        return token
+    }
+
+    private mutating func scanWord(_ word: StaticString) throws(JOSEError) {
+        guard word.equals(bytes.span, at: position, count: word.utf8CodeUnitCount) else {
+            throw malformed("a JSON value is expected")
+        }
+        position += word.utf8CodeUnitCount
+    }
+}
+
+extension StaticString {
+    /// Compares the `count` bytes of `bytes` from `start` with this text.
+    func equals(_ bytes: Span<UInt8>, at start: Int, count: Int) -> Bool {
+        guard start <= bytes.count - count else { return false }
+        return withUTF8Buffer { text in
+            guard text.count == count else { return false }
+            for index in 0..<count where unsafe bytes[start &+ index] != text[index] { return false }
+            return true
+        }
     }
 }

@@ -1,36 +1,25 @@
-/// A JSON value as a tree, for what is not worth reading value by value: key sets and explanations.
-///
-/// Parsed by `JSONReader` and therefore held to its rules.
+import Basics
+
+/// A JSON value as a tree, parsed by the rules of `JSONReader`, for texts whose speed does not matter.
 package indirect enum JSONValue: Sendable, Hashable {
-    /// A member of an object.
     package struct Member: Sendable, Hashable {
-        /// The name, escapes undone.
         package let name: String
-        /// The value.
         package let value: JSONValue
 
-        /// Makes a member.
         package init(_ name: String, _ value: JSONValue) {
             self.name = name
             self.value = value
         }
     }
 
-    /// `null`
     case null
-    /// `true` or `false`
     case boolean(Bool)
-    /// A number.
     case number(JSONNumber)
-    /// A string, escapes undone.
     case string(String)
-    /// An array.
     case array([JSONValue])
-    /// An object, its members in the order of the text.
+    /// The members in the order of the text.
     case object([Member])
 
-    /// The value that `bytes` spell.
-    ///
     /// - Throws: `malformedJSON`.
     package init(parsing bytes: [UInt8]) throws(JOSEError) {
         var reader = JSONReader(bytes)
@@ -38,13 +27,11 @@ package indirect enum JSONValue: Sendable, Hashable {
         try reader.end()
     }
 
-    /// The value of the member with this name, if this is an object that has it.
     package subscript(_ name: String) -> JSONValue? {
         guard case .object(let members) = self else { return nil }
         return members.first { $0.name == name }?.value
     }
 
-    /// The type of the value.
     package var kind: JSONKind {
         switch self {
         case .null: .null
@@ -56,64 +43,68 @@ package indirect enum JSONValue: Sendable, Hashable {
         }
     }
 
-    /// The text, if this is a string.
     package var string: String? {
         guard case .string(let text) = self else { return nil }
         return text
     }
 
-    /// The value, if this is a number that is exactly a 64-bit integer.
+    /// The value if it is exactly a 64-bit integer.
     package var integer: Int64? {
         guard case .number(let number) = self else { return nil }
         return number.integer
     }
 
-    /// The value, if this is a boolean.
-    package var boolean: Bool? {
-        guard case .boolean(let value) = self else { return nil }
-        return value
-    }
-
-    /// The elements, if this is an array.
     package var array: [JSONValue]? {
         guard case .array(let elements) = self else { return nil }
         return elements
     }
 
-    /// The members, if this is an object.
     package var members: [Member]? {
         guard case .object(let members) = self else { return nil }
         return members
     }
 }
 
-extension JSONReader {
-    /// Reads a value of any type into a tree.
-    ///
-    /// - Throws: `malformedJSON`.
-    package mutating func value() throws(JOSEError) -> JSONValue {
-        switch try kind() {
-        case .object:
-            var members: [JSONValue.Member] = []
-            try beginObject()
-            while try nextMember() {
-                let name = memberName()
-                members.append(JSONValue.Member(name, try value()))
+extension JSONValue {
+    /// The value as JSON without whitespace. Only characters are escaped that JSON requires to be escaped.
+    package var compactText: String {
+        var text = ""
+        write(to: &text)
+        return text
+    }
+
+    /// `text` as a JSON string with its quotes.
+    package static func quoted(_ text: String) -> String {
+        var quoted = ""
+        quoted.appendJSON(text, escapingInvisible: false)
+        return quoted
+    }
+
+    private func write(to text: inout String) {
+        switch self {
+        case .null: text += "null"
+        case .boolean(let value): text += value ? "true" : "false"
+        case .number(let number): text += number.text
+        case .string(let string): text += Self.quoted(string)
+        case .array(let elements):
+            text += "["
+            for (index, element) in elements.enumerated() {
+                if index > 0 { text += "," }
+                element.write(to: &text)
             }
-            return .object(members)
-        case .array:
-            var elements: [JSONValue] = []
-            try beginArray()
-            while try nextElement() { elements.append(try value()) }
-            return .array(elements)
-        case .string: return .string(try string())
-        case .number:
-            let token = try scanNumber()
-            return .number(JSONNumber(token, of: bytes))
-        case .boolean: return .boolean(try boolean())
-        case .null:
-            try scanWord("null")
-            return .null
+            text += "]"
+        case .object(let members):
+            text += "{"
+            for (index, member) in members.enumerated() {
+                if index > 0 { text += "," }
+                text += Self.quoted(member.name) + ":"
+                member.value.write(to: &text)
+            }
+            text += "}"
         }
     }
+}
+
+package enum JSONKind: String, Sendable, Hashable, CaseIterable {
+    case object, array, string, number, boolean, null
 }

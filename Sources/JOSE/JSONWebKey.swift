@@ -3,12 +3,9 @@ package struct JSONWebKey: Sendable, Hashable {
     /// `kid`: 1 to 256 visible ASCII characters.
     package let keyID: String
 
-    /// The key.
     package let publicKey: RSAPublicKey
 
-    /// Names a key.
-    ///
-    /// - Throws: `unusableKey` where `keyID` is not 1 to 256 visible ASCII characters.
+    /// - Throws: `unusableKey` unless `keyID` is 1 to 256 visible ASCII characters.
     package init(keyID: String, publicKey: RSAPublicKey) throws(JOSEError) {
         guard JWSHeader.isKeyID(keyID) else {
             throw Self.unusable("kid is not 1 to 256 visible ASCII characters")
@@ -17,8 +14,7 @@ package struct JSONWebKey: Sendable, Hashable {
         self.publicKey = publicKey
     }
 
-    /// Reads a key. What the key says of its own use counts: a key for something else is refused, and so is one that carries
-    /// its private half, since it is no longer anyone's own.
+    /// Parses a key. A key for another use is refused, and so is a key that is published with its private half.
     ///
     /// - Throws: `unusableKey`.
     package init(_ value: JSONValue) throws(JOSEError) {
@@ -41,7 +37,7 @@ package struct JSONWebKey: Sendable, Hashable {
         )
     }
 
-    /// The key as compact JSON, always in the same spelling: for keeping it.
+    /// The key as compact JSON, the same text for equal keys.
     package var json: String {
         JSONValue.object([
             JSONValue.Member("kty", .string("RSA")),
@@ -53,7 +49,7 @@ package struct JSONWebKey: Sendable, Hashable {
         ]).compactText
     }
 
-    /// The private numbers of an RSA key (RFC 7518 §6.3.2) and the key of a symmetric one.
+    /// The private numbers of an RSA key (RFC 7518 §6.3.2) and the secret of a symmetric key.
     private static let privateMembers = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"]
 
     private static func number(_ name: String, of value: JSONValue) throws(JOSEError) -> [UInt8] {
@@ -71,11 +67,89 @@ package struct JSONWebKey: Sendable, Hashable {
 }
 
 extension RSAPublicKey {
-    /// The key's thumbprint: RFC 7638 §3 with SHA-256, in base64url. The same for the same key whatever it is called.
+    /// The thumbprint of RFC 7638 §3 with SHA-256, in base64url. It does not depend on `kid`.
     package var thumbprint: String {
         let text =
             "{\"e\":\"\(Base64URL.encode(exponentBytes))\",\"kty\":\"RSA\",\"n\":\"\(Base64URL.encode(modulus))\"}"
         let bytes = Array(text.utf8)
         return Base64URL.encode(SHA256.digest(bytes.span))
+    }
+}
+
+/// The usable keys of a JWK set (RFC 7517 §5), and the reasons why other keys are ignored.
+package struct JSONWebKeySet: Sendable, Hashable {
+    package struct IgnoredKey: Sendable, Hashable {
+        /// Its `kid`, if it has the accepted form.
+        package let keyID: String?
+        /// A clause such as "use is not sig".
+        package let reason: String
+    }
+
+    package static let maximumCount = 64
+
+    /// The keys, in the order of the set, each `kid` once. Not empty.
+    package let keys: [JSONWebKey]
+
+    /// In the order of the set.
+    package let ignored: [IgnoredKey]
+
+    /// - Throws: `unusableKeySet` if it is empty, too large or has a `kid` twice.
+    package init(_ keys: [JSONWebKey]) throws(JOSEError) {
+        guard 1...Self.maximumCount ~= keys.count, Set(keys.map(\.keyID)).count == keys.count else {
+            throw Self.unusable("a key set has 1 to 64 keys, each with a kid of its own")
+        }
+        self.keys = keys
+        ignored = []
+    }
+
+    /// Parses a key set and ignores unusable keys, whatever their `kid`. Equal keys count once. If several usable keys share
+    /// a `kid`, all of them are ignored.
+    ///
+    /// - Throws: `malformedJSON`; `unusableKeySet` if it is JSON but not a key set, too large, or has no usable key.
+    package init(parsing json: [UInt8]) throws(JOSEError) {
+        guard let members = try JSONValue(parsing: json)["keys"]?.array else {
+            throw Self.unusable("this is not a key set: a JSON object with an array named keys is expected")
+        }
+        guard members.count <= Self.maximumCount else { throw Self.unusable("the key set has more than 64 keys") }
+        let candidates = members.map(Candidate.init)
+        var materials: [String: Set<RSAPublicKey>] = [:]
+        for case .usable(let key) in candidates { materials[key.keyID, default: []].insert(key.publicKey) }
+        var keys: [JSONWebKey] = []
+        var ignored: [IgnoredKey] = []
+        for candidate in candidates {
+            switch candidate {
+            case .unusable(let key): ignored.append(key)
+            case .usable(let key) where materials[key.keyID]?.count != 1:
+                ignored.append(IgnoredKey(keyID: key.keyID, reason: "several keys have this kid"))
+            case .usable(let key):
+                if !keys.contains(key) { keys.append(key) }
+            }
+        }
+        guard !keys.isEmpty else { throw Self.unusable("the key set has no usable key") }
+        self.keys = keys
+        self.ignored = ignored
+    }
+
+    /// The usable keys as compact JSON, as a key endpoint serves them.
+    package var json: String {
+        "{\"keys\":[" + keys.map(\.json).joined(separator: ",") + "]}"
+    }
+
+    private enum Candidate {
+        case usable(JSONWebKey)
+        case unusable(IgnoredKey)
+
+        init(_ member: JSONValue) {
+            do throws(JOSEError) {
+                self = .usable(try JSONWebKey(member))
+            } catch {
+                let keyID = member["kid"]?.string.flatMap { JWSHeader.isKeyID($0) ? $0 : nil }
+                self = .unusable(IgnoredKey(keyID: keyID, reason: error.message))
+            }
+        }
+    }
+
+    private static func unusable(_ message: String) -> JOSEError {
+        JOSEError(code: .unusableKeySet, message: message)
     }
 }

@@ -1,18 +1,103 @@
 internal import COpenSSL
 
-/// What every use of libcrypto shares.
 enum LibCrypto {
-    /// The error for a call that failed.
     static func failure(_ purpose: String) -> JOSEError {
         forgetFailure()
         return JOSEError(
             code: .cryptography,
-            message: "libcrypto can't \(purpose): check the OpenSSL installation and its configuration file"
+            message: "libcrypto cannot \(purpose): check the OpenSSL installation and its configuration file"
         )
     }
 
-    /// Empties the thread's error queue, whose texts may quote input, and in which a later call might find them.
+    /// Empties the thread's error queue. Its texts may quote input, and a later call could report them.
     static func forgetFailure() {
         ERR_clear_error()
+    }
+}
+
+/// Owns an `EVP_PKEY`, which nothing changes after it is created.
+@safe struct KeyHandle: ~Copyable {
+    let pointer: OpaquePointer
+
+    /// Takes ownership of `pointer`, which is nil after a failure of libcrypto.
+    init(owning pointer: OpaquePointer?) throws(JOSEError) {
+        guard let pointer = unsafe pointer else { throw LibCrypto.failure("create an RSA key") }
+        unsafe self.pointer = pointer
+    }
+
+    init(_ key: RSAPublicKey) throws(JOSEError) {
+        let text = Self.der(0x30, Self.der(integer: key.modulus) + Self.der(integer: key.exponentBytes))
+        let made = unsafe text.withUnsafeBufferPointer { text in
+            var start = text.baseAddress
+            return unsafe d2i_PublicKey(EVP_PKEY_RSA, nil, &start, text.count)
+        }
+        try unsafe self.init(owning: made)
+    }
+
+    deinit { unsafe EVP_PKEY_free(pointer) }
+
+    /// A positive integer in DER, from a big-endian number without leading zeros.
+    private static func der(integer number: [UInt8]) -> [UInt8] {
+        der(0x02, (number.first ?? 0) < 0x80 ? number : [0] + number)
+    }
+
+    /// DER writes lengths of 128 to 255 in another form, which no element of an accepted key has.
+    private static func der(_ tag: UInt8, _ content: [UInt8]) -> [UInt8] {
+        let length = UInt16(content.count)
+        return (length < 128 ? [tag, UInt8(length)] : [tag, 0x82, UInt8(length >> 8), UInt8(length & 0xFF)]) + content
+    }
+
+    /// Returns a number of the key by its name in libcrypto, big-endian, without leading zeros.
+    func number(_ name: String) throws(JOSEError) -> [UInt8] {
+        var number: OpaquePointer?
+        guard unsafe EVP_PKEY_get_bn_param(pointer, name, &number) == 1, let number = unsafe number else {
+            throw LibCrypto.failure("read an RSA key")
+        }
+        defer { unsafe BN_free(number) }
+        let length = unsafe (BN_num_bits(number) + 7) / 8
+        var bytes = [UInt8](repeating: 0, count: Int(length))
+        // BN_bn2bin writes exactly `length` bytes.
+        _ = unsafe BN_bn2bin(number, &bytes)
+        return bytes
+    }
+}
+
+/// SHA-256 (FIPS 180-4). A value keeps the algorithm, which libcrypto would otherwise look up for each digest.
+@safe package struct SHA256: ~Copyable {
+    /// In bytes.
+    package static let digestLength = 32
+
+    private let algorithm: OpaquePointer
+    private let context: OpaquePointer
+
+    init() {
+        guard let algorithm = unsafe EVP_MD_fetch(nil, "SHA256", nil), let context = unsafe EVP_MD_CTX_new() else {
+            preconditionFailure("libcrypto has no SHA-256: check the OpenSSL installation and its configuration file")
+        }
+        unsafe self.algorithm = algorithm
+        unsafe self.context = context
+    }
+
+    deinit {
+        unsafe EVP_MD_CTX_free(context)
+        unsafe EVP_MD_free(algorithm)
+    }
+
+    package static func digest(_ message: Span<UInt8>) -> [UInt8] {
+        var digest = [UInt8](repeating: 0, count: digestLength)
+        SHA256().digest(message, into: &digest)
+        return digest
+    }
+
+    func digest(_ message: Span<UInt8>, into digest: inout [UInt8]) {
+        precondition(digest.count == Self.digestLength, "a SHA-256 digest has 32 bytes")
+        let succeeded = unsafe message.withUnsafeBytes { message in
+            unsafe digest.withUnsafeMutableBufferPointer { digest in
+                unsafe EVP_DigestInit_ex2(context, algorithm, nil) == 1
+                    && EVP_DigestUpdate(context, message.baseAddress, message.count) == 1
+                    && EVP_DigestFinal_ex(context, digest.baseAddress, nil) == 1
+            }
+        }
+        precondition(succeeded, "libcrypto cannot compute SHA-256")
     }
 }

@@ -1,11 +1,9 @@
 internal import COpenSSL
 
-/// An RSA private key that signs RS256: for the side that sends, which is the simulator.
+/// An RSA private key that signs RS256, for the simulator.
 package struct RSAPrivateKey: Sendable {
-    /// Shares one handle among copies and threads.
-    ///
-    /// Unchecked, because the compiler doesn't know that libcrypto lets threads use a key at the same time as long as none
-    /// changes it (openssl-threads(7)), and none can: the handle is constant and only ever read or signed with.
+    /// Shares one handle among copies and threads. Unchecked, because the compiler does not know that libcrypto allows
+    /// threads to use a key concurrently as long as none changes it (openssl-threads(7)), and the handle is constant.
     private final class Storage: @unchecked Sendable {
         let key: KeyHandle
 
@@ -14,7 +12,6 @@ package struct RSAPrivateKey: Sendable {
 
     private let storage: Storage
 
-    /// The public half.
     package let publicKey: RSAPublicKey
 
     private init(_ key: consuming KeyHandle) throws(JOSEError) {
@@ -22,9 +19,8 @@ package struct RSAPrivateKey: Sendable {
         storage = Storage(key)
     }
 
-    /// A fresh key with the exponent 65537.
+    /// Generates a key with the exponent 65537 and 2048 to 8192 bits.
     ///
-    /// - Parameter bits: the size of the modulus, 2048 to 8192.
     /// - Throws: `unusableKey` for another size, `cryptography`.
     package static func generate(bits: Int = 2048) throws(JOSEError) -> RSAPrivateKey {
         guard RSAPublicKey.modulusBits.contains(bits) else {
@@ -42,7 +38,7 @@ package struct RSAPrivateKey: Sendable {
         return try unsafe RSAPrivateKey(KeyHandle(owning: made))
     }
 
-    /// The key in a PEM text: PKCS #8 or PKCS #1, not encrypted.
+    /// Parses PEM: PKCS #8 or PKCS #1, not encrypted.
     ///
     /// - Throws: `malformedPEM`, `unusableKey`.
     package init(pem: String) throws(JOSEError) {
@@ -51,7 +47,7 @@ package struct RSAPrivateKey: Sendable {
         let made = unsafe text.withUnsafeBytes { text -> OpaquePointer? in
             guard let source = unsafe BIO_new_mem_buf(text.baseAddress, length) else { return nil }
             defer { unsafe BIO_free(source) }
-            // A passphrase is never asked for: without a callback libcrypto would read it from the terminal.
+            // Without a callback libcrypto would ask for a passphrase on the terminal.
             return unsafe PEM_read_bio_PrivateKey(source, nil, { _, _, _, _ in -1 }, nil)
         }
         guard unsafe made != nil else {
@@ -63,7 +59,7 @@ package struct RSAPrivateKey: Sendable {
         try self.init(key)
     }
 
-    /// The key as PEM text: PKCS #8, not encrypted. Whoever writes it to a file sees to the file's mode.
+    /// The key as PEM: PKCS #8, not encrypted.
     ///
     /// - Throws: `cryptography`.
     package func pem() throws(JOSEError) -> String {
@@ -78,7 +74,7 @@ package struct RSAPrivateKey: Sendable {
         return String(decoding: text, as: UTF8.self)
     }
 
-    /// The RS256 signature over `message`, as long as the modulus.
+    /// Returns the RS256 signature of `message`.
     ///
     /// - Throws: `cryptography`.
     package func sign(_ message: [UInt8]) throws(JOSEError) -> [UInt8] {
@@ -98,15 +94,13 @@ package struct RSAPrivateKey: Sendable {
         return signature
     }
 
-    /// The public half as a key of a key set.
-    ///
-    /// - Throws: `unusableKey` where `keyID` is not 1 to 256 visible ASCII characters.
+    /// - Throws: `unusableKey` unless `keyID` is 1 to 256 visible ASCII characters.
     package func publicJWK(keyID: String) throws(JOSEError) -> JSONWebKey {
         try JSONWebKey(keyID: keyID, publicKey: publicKey)
     }
 
     private static let malformedPEM = JOSEError(
         code: .malformedPEM,
-        message: "this is not the PEM text of an unencrypted RSA private key: make one with openssl genrsa 2048"
+        message: "this is not the PEM text of an unencrypted RSA private key: create one with openssl genrsa 2048"
     )
 }

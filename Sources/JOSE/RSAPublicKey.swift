@@ -1,21 +1,18 @@
-/// An RSA public key that is fit for RS256: its numbers, checked.
-///
-/// It holds no handle of libcrypto. Whoever verifies makes an `RSAVerifier` of it, one for each thread.
+internal import COpenSSL
+
+/// An RSA public key for RS256 whose numbers were checked. Create an `RSAVerifier` for each thread to verify with it.
 package struct RSAPublicKey: Sendable, Hashable {
-    /// The sizes of modulus that are accepted, in bits: RFC 7518 §3.3 wants 2048 or more; beyond 8192 a signature costs too
-    /// much to check.
+    /// In bits. RFC 7518 §3.3 requires 2048 or more; above 8192 verification is too expensive.
     package static let modulusBits = 2048...8192
 
-    /// The modulus, big-endian, without leading zeros.
+    /// Big-endian, without leading zeros.
     package let modulus: [UInt8]
-
-    /// The public exponent: odd, 65537 or more.
+    /// Odd, 65537 or more.
     package let exponent: UInt32
-
-    /// The size of the modulus in bits.
+    /// The size of the modulus.
     package let bits: Int
 
-    /// Checks the numbers of a key, both big-endian.
+    /// Checks the numbers of a key. Both are big-endian.
     ///
     /// - Throws: `unusableKey`.
     package init(modulus: [UInt8], exponent: [UInt8]) throws(JOSEError) {
@@ -39,7 +36,7 @@ package struct RSAPublicKey: Sendable, Hashable {
         self.bits = bits
     }
 
-    /// The exponent, big-endian, without leading zeros.
+    /// Big-endian, without leading zeros.
     package var exponentBytes: [UInt8] {
         let bytes = [24, 16, 8, 0].map { UInt8(truncatingIfNeeded: exponent >> $0) }
         return Array(bytes.drop { $0 == 0 })
@@ -47,5 +44,51 @@ package struct RSAPublicKey: Sendable, Hashable {
 
     private static func unusable(_ message: String) -> JOSEError {
         JOSEError(code: .unusableKey, message: message)
+    }
+}
+
+/// Verifies RS256 signatures of one key: RSASSA-PKCS1-v1_5 with SHA-256 (RFC 7518 §3.3).
+///
+/// Keeps a context of libcrypto that is set up for the key and that no other thread may use. So it is not `Sendable`: create
+/// one for each thread and key.
+@safe package final class RSAVerifier {
+    private let context: OpaquePointer
+    private let hash = SHA256()
+    private var digest = [UInt8](repeating: 0, count: SHA256.digestLength)
+
+    /// - Throws: `cryptography`.
+    package init(_ key: RSAPublicKey) throws(JOSEError) {
+        let handle = try KeyHandle(key)
+        guard let context = unsafe EVP_PKEY_CTX_new_from_pkey(nil, handle.pointer, nil) else {
+            throw LibCrypto.failure("prepare a verification")
+        }
+        guard unsafe EVP_PKEY_verify_init(context) == 1,
+            unsafe EVP_PKEY_CTX_set_rsa_padding(context, RSA_PKCS1_PADDING) == 1,
+            unsafe EVP_PKEY_CTX_set_signature_md(context, EVP_sha256()) == 1
+        else {
+            unsafe EVP_PKEY_CTX_free(context)
+            throw LibCrypto.failure("prepare a verification")
+        }
+        unsafe self.context = context
+    }
+
+    deinit { unsafe EVP_PKEY_CTX_free(context) }
+
+    /// libcrypto compares the whole padded digest (RFC 8017 §8.2.2): a signature has exactly one valid form, as long as the
+    /// modulus.
+    package func isValid(signature: Span<UInt8>, over message: Span<UInt8>) -> Bool {
+        hash.digest(message, into: &digest)
+        let result = unsafe signature.withUnsafeBufferPointer { signature in
+            unsafe EVP_PKEY_verify(context, signature.baseAddress, signature.count, digest, digest.count)
+        }
+        guard result == 1 else {
+            LibCrypto.forgetFailure()
+            return false
+        }
+        return true
+    }
+
+    package func isValid(_ token: CompactJWS) -> Bool {
+        isValid(signature: token.signature.span, over: token.bytes.span.extracting(token.signingInputRange))
     }
 }

@@ -95,3 +95,9 @@ struct SeededGenerator: RandomNumberGenerator {
         return value ^ value >> 31
     }
 }
+
+extension JSONWebKeySet {
+    func key(_ keyID: String) -> JSONWebKey? {
+        keys.first { $0.keyID == keyID }
+    }
+}
