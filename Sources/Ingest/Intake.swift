@@ -172,7 +172,7 @@ package final class Intake: Sendable {
 
     // MARK: - Private parts
 
-    private func answer(_ verdict: KeySetCache.Verdict, token: [UInt8], of request: Request) -> Answer? {
+    private func answer(_ verdict: KeySetCache.Resolution, token: [UInt8], of request: Request) -> Answer? {
         switch verdict {
         case .unknownKey:
             return .refused(.unknownKey)

@@ -28,7 +28,7 @@ package final class KeyRing: Sendable {
 
     private struct State {
         var cache: KeySetCache
-        var waiters: [Int: @Sendable (KeySetCache.Verdict) -> Void] = [:]
+        var waiters: [Int: @Sendable (KeySetCache.Resolution) -> Void] = [:]
         var lastWaiter = 0
         /// The newest fetched keys, until somebody sees to it that they are kept.
         var unkept: [JSONWebKey]?
@@ -82,7 +82,7 @@ package final class KeyRing: Sendable {
     /// Asks for a key that ``keys`` lacked. `decided` is called once: here, or later on another thread.
     ///
     /// - Parameter bytes: how much memory `decided` holds on to until then.
-    func want(_ kid: String, holding bytes: Int, decided: @escaping @Sendable (KeySetCache.Verdict) -> Void) {
+    func want(_ kid: String, holding bytes: Int, decided: @escaping @Sendable (KeySetCache.Resolution) -> Void) {
         let (action, isDueSooner) = state.withLock { state in
             state.lastWaiter += 1
             let due = state.cache.refreshDueAt
@@ -251,10 +251,10 @@ package final class KeyRing: Sendable {
     }
 
     /// Applies an input and tells those whom it decides, outside of the lock.
-    private func settle(_ input: (inout KeySetCache) -> [KeySetCache.Resolution]) {
+    private func settle(_ input: (inout KeySetCache) -> [KeySetCache.ResolvedWaiter]) {
         let decided = state.withLock { state in
             input(&state.cache).map { resolution in
-                (state.waiters.removeValue(forKey: resolution.waiter), resolution.verdict)
+                (state.waiters.removeValue(forKey: resolution.waiter), resolution.resolution)
             }
         }
         for (waiter, verdict) in decided {

@@ -9,13 +9,13 @@ import Testing
 struct BestCurrentPracticeTests {
     private let claims = ClaimText.notification.text
 
-    private func verdict(header: String, claims: String? = nil) throws -> Verdict {
-        let stage = try Stage.set()
-        return stage.verdict(on: try stage.apple.token(claims: claims ?? self.claims, header: header))
+    private func decision(header: String, claims: String? = nil) throws -> Decision {
+        let fixture = try VerifierFixture.set()
+        return fixture.decision(on: try fixture.apple.token(claims: claims ?? self.claims, header: header))
     }
 
     private func header(_ members: String, kid: String? = nil) throws -> String {
-        "{\"kid\":\(JSONValue.quoted(try kid ?? Stage.set().apple.keyID)),\(members)}"
+        "{\"kid\":\(JSONValue.quoted(try kid ?? VerifierFixture.set().apple.keyID)),\(members)}"
     }
 
     /// More: `AlgorithmConfusionTests`, `TokenFormTests/algorithms`.
@@ -30,14 +30,14 @@ struct BestCurrentPracticeTests {
         ]
     )
     func algorithm(members: String) throws {
-        let verdict = try verdict(header: header(members))
-        #expect([.refused(.unsupportedAlgorithm), .refused(.malformedToken)].contains(verdict), "\(verdict)")
+        let decision = try decision(header: header(members))
+        #expect([.refused(.unsupportedAlgorithm), .refused(.malformedToken)].contains(decision), "\(decision)")
     }
 
     /// More: `JSONWebKeyTests`.
     @Test("§3.2, §3.5 Keys are strong: a modulus below 2048 bits and exponents that are small or even make no key.")
     func strongKeys() throws {
-        let modulus = try Stage.set().apple.key.publicKey.modulus
+        let modulus = try VerifierFixture.set().apple.key.publicKey.modulus
         for (modulus, exponent) in [
             (Array(modulus.dropLast()), [1, 0, 1]), (modulus, [3]), (modulus, [1]), (modulus, [1, 0, 0]), (modulus, []),
             (modulus, [0, 1, 0, 1]), (modulus.dropLast() + [2], [1, 0, 1]),
@@ -49,21 +49,21 @@ struct BestCurrentPracticeTests {
     /// More: `TokenFormTests/signatures`, `RSAVerifierTests`, `OpenSSLTests`.
     @Test("§3.3 Every cryptographic operation is checked: any change of any part ends in a refusal.")
     func everyOperation() throws {
-        let stage = try Stage.set()
-        let token = Array(try stage.apple.token(claims: claims).utf8)
-        let verifier = NotificationVerifier(policy: stage.policy)
+        let fixture = try VerifierFixture.set()
+        let token = Array(try fixture.apple.token(claims: claims).utf8)
+        let verifier = NotificationVerifier(policy: fixture.policy)
         for place in stride(from: 0, to: token.count, by: 7) where token[place] != UInt8(ascii: ".") {
             var changed = token
             changed[place] = token[place] == UInt8(ascii: "A") ? UInt8(ascii: "B") : UInt8(ascii: "A")
-            let verdict = verifier.verify(token: changed, keys: stage.keys, now: stage.now)
-            #expect(verdict.notification == nil && verdict.deadLetter == nil, "\(place)")
+            let decision = verifier.verify(token: changed, keys: fixture.keys, now: fixture.now)
+            #expect(decision.notification == nil && decision.deadLetter == nil, "\(place)")
         }
     }
 
     /// More: `JSONWebKeySetTests`.
     @Test("§3.4 Cryptographic inputs are validated: a key of another type, use or name is not used.")
     func inputs() throws {
-        let key = try Stage.set().apple.keys[0]
+        let key = try VerifierFixture.set().apple.keys[0]
         let numbers = key.json.dropFirst(
             "{\"kty\":\"RSA\",\"kid\":\"\(key.keyID)\",\"use\":\"sig\",\"alg\":\"RS256\",".count
         )
@@ -81,27 +81,27 @@ struct BestCurrentPracticeTests {
 
     @Test("§3.6 Nothing is decompressed, so nothing can grow: zip is refused.")
     func compression() throws {
-        #expect(try verdict(header: header("\"alg\":\"RS256\",\"zip\":\"DEF\"")) == .refused(.malformedToken))
+        #expect(try decision(header: header("\"alg\":\"RS256\",\"zip\":\"DEF\"")) == .refused(.malformedToken))
     }
 
     /// More: `JSONStringTests`, `JSONDifferentialTests`.
     @Test("§3.7 Texts are UTF-8: a byte that isn't, or a byte order mark, makes header and claims unreadable.")
     func encoding() throws {
-        let stage = try Stage.set()
+        let fixture = try VerifierFixture.set()
         for bytes in [[0xFF], [0xC0, 0x80], [0xED, 0xA0, 0x80]] as [[UInt8]] {
             let text = Array("{\"x\":\"".utf8) + bytes + Array("\",".utf8)
-            let header = text + Array(stage.apple.header.utf8.dropFirst())
-            let inHeader = try CompactJWS.signed(header: header, payload: Array(claims.utf8), by: stage.apple.key)
-            #expect(stage.verdict(on: inHeader) == .refused(.malformedToken))
+            let header = text + Array(fixture.apple.header.utf8.dropFirst())
+            let inHeader = try CompactJWS.signed(header: header, payload: Array(claims.utf8), by: fixture.apple.key)
+            #expect(fixture.decision(on: inHeader) == .refused(.malformedToken))
             let payload = text + Array(claims.utf8.dropFirst())
             let inClaims = try CompactJWS.signed(
-                header: Array(stage.apple.header.utf8),
+                header: Array(fixture.apple.header.utf8),
                 payload: payload,
-                by: stage.apple.key
+                by: fixture.apple.key
             )
-            #expect(stage.verdict(on: inClaims).summary == "malformed-claims")
+            #expect(fixture.decision(on: inClaims).summary == "malformed-claims")
         }
-        #expect(try verdict(header: "\u{FEFF}" + stage.apple.header) == .refused(.malformedToken))
+        #expect(try decision(header: "\u{FEFF}" + fixture.apple.header) == .refused(.malformedToken))
     }
 
     /// More: `DecisionTests`, `ClaimTests/issuer`.
@@ -112,8 +112,10 @@ struct BestCurrentPracticeTests {
             "HTTPS://appleid.apple.com", "https://account.apple.com", "", "https://appleid.apple.com ",
         ]
         for issuer in issuers {
-            let verdict = try Stage.set().verdict(on: ClaimText.notification.with("iss", JSONValue.quoted(issuer)))
-            #expect(verdict == .refused(.wrongIssuer), "\(issuer)")
+            let decision = try VerifierFixture.set().decision(
+                on: ClaimText.notification.with("iss", JSONValue.quoted(issuer))
+            )
+            #expect(decision == .refused(.wrongIssuer), "\(issuer)")
         }
     }
 
@@ -124,8 +126,8 @@ struct BestCurrentPracticeTests {
             "\"com.example.app.other\"", "\"com.example\"", "\"*\"", "\"COM.EXAMPLE.APP\"", "\"com.example.app \"",
             "[\"com.example.app\"]", "[\"com.example.app\",\"x\"]", "{\"com.example.app\":1}", "null",
         ] {
-            let verdict = try Stage.set().verdict(on: ClaimText.notification.with("aud", audience))
-            #expect(["unknown-audience", "malformed-claims"].contains(verdict.summary), "\(audience)")
+            let decision = try VerifierFixture.set().decision(on: ClaimText.notification.with("aud", audience))
+            #expect(["unknown-audience", "malformed-claims"].contains(decision.summary), "\(audience)")
         }
     }
 
@@ -141,7 +143,7 @@ struct BestCurrentPracticeTests {
         ]
     )
     func keyID(kid: String) throws {
-        switch try verdict(header: header("\"alg\":\"RS256\"", kid: kid)) {
+        switch try decision(header: header("\"alg\":\"RS256\"", kid: kid)) {
         case .needsKey(let wanted, _):
             #expect(wanted == kid)
             #expect(kid.utf8.allSatisfy { 0x21...0x7E ~= $0 } && 1...256 ~= kid.utf8.count)
@@ -152,29 +154,33 @@ struct BestCurrentPracticeTests {
 
     @Test("§3.11, §3.12 A token of another kind that Apple signs is no notification, whatever its typ says.")
     func otherKinds() throws {
-        let stage = try Stage.set()
-        let identity = try stage.apple.identityToken(sub: "a", app: Stage.app, issuedAt: Stage.issuedAt)
-        #expect(stage.verdict(on: identity) == .refused(.notANotification))
+        let fixture = try VerifierFixture.set()
+        let identity = try fixture.apple.identityToken(
+            sub: "a",
+            app: VerifierFixture.app,
+            issuedAt: VerifierFixture.issuedAt
+        )
+        #expect(fixture.decision(on: identity) == .refused(.notANotification))
         // Of the same key and audience: an identity token under every type, and a token without any claim of a kind.
         for type in ["JWT", "at+jwt", "secevent+jwt", "logout+jwt", "application/jwt", ""] {
             let header = try header("\"alg\":\"RS256\",\"typ\":\(JSONValue.quoted(type))")
             let claims = ClaimText.notification.with("events", nil).with("sub", "\"a\"").text
-            #expect(try verdict(header: header, claims: claims) == .refused(.notANotification), "\(type)")
+            #expect(try decision(header: header, claims: claims) == .refused(.notANotification), "\(type)")
         }
         // Security event tokens have events by URI (RFC 8417), a logout token too: kept, since Apple may have signed it.
         for events in ["{\"http://schemas.openid.net/event/backchannel-logout\":{}}", "{}", "[]", "\"\"", "0"] {
-            let verdict = stage.verdict(
-                on: try stage.apple.token(claims: ClaimText.notification.with("events", events).text)
+            let decision = fixture.decision(
+                on: try fixture.apple.token(claims: ClaimText.notification.with("events", events).text)
             )
-            #expect(verdict.summary == "malformed-claims", "\(events)")
+            #expect(decision.summary == "malformed-claims", "\(events)")
         }
     }
 
     /// More: `CompactJWSTests/parts`.
     @Test("Successor: a JWE, a JSON serialisation and a nested token are no token.")
     func otherForms() throws {
-        let stage = try Stage.set()
-        let token = try stage.apple.token(claims: claims)
+        let fixture = try VerifierFixture.set()
+        let token = try fixture.apple.token(claims: claims)
         let parts = token.split(separator: ".")
         for form in [
             "\(token).\(parts[1]).\(parts[2])", "\(parts[0])..\(parts[1]).\(parts[2]).AA",
@@ -182,21 +188,24 @@ struct BestCurrentPracticeTests {
             "{\"payload\":\"\(parts[1])\",\"signatures\":[{\"protected\":\"\(parts[0])\",\"signature\":\"\(parts[2])\"}]}",
             "Bearer \(token)", "\"\(token)\"",
         ] {
-            #expect(stage.verdict(on: form) == .refused(.malformedToken), "\(form.prefix(40))")
+            #expect(fixture.decision(on: form) == .refused(.malformedToken), "\(form.prefix(40))")
         }
-        let nested = try stage.apple.token(claims: token, header: header("\"alg\":\"RS256\",\"cty\":\"JWT\""))
-        #expect(stage.verdict(on: nested).summary == "not-a-notification")
+        let nested = try fixture.apple.token(claims: token, header: header("\"alg\":\"RS256\",\"cty\":\"JWT\""))
+        #expect(fixture.decision(on: nested).summary == "not-a-notification")
     }
 
     /// More: `EventShapeTests/duplicates`.
     @Test("Successor: a member that comes twice makes header, claims and event unreadable.")
     func duplicates() throws {
-        let stage = try Stage.set()
-        #expect(try verdict(header: header("\"alg\":\"none\",\"alg\":\"RS256\"")) == .refused(.malformedToken))
+        let fixture = try VerifierFixture.set()
+        #expect(try decision(header: header("\"alg\":\"none\",\"alg\":\"RS256\"")) == .refused(.malformedToken))
         for name in ["iss", "aud", "exp", "iat", "jti", "events", "unknown"] {
             let value = ClaimText.notification[name] ?? "1"
             let twice = "{\"\(name)\":\(value)," + ClaimText.notification.with(name, value).text.dropFirst()
-            #expect(stage.verdict(on: try stage.apple.token(claims: twice)).summary == "malformed-claims", "\(name)")
+            #expect(
+                fixture.decision(on: try fixture.apple.token(claims: twice)).summary == "malformed-claims",
+                "\(name)"
+            )
         }
     }
 
@@ -206,7 +215,7 @@ struct BestCurrentPracticeTests {
         arguments: ["iat", "exp", "event_time"]
     )
     func times(name: String) throws {
-        let stage = try Stage.set()
+        let fixture = try VerifierFixture.set()
         for number in [
             "9223372036854775807", "-9223372036854775808", "9223372036854775808", "18446744073709551616", "1e308",
             "1e400",
@@ -216,9 +225,9 @@ struct BestCurrentPracticeTests {
             let claims =
                 name == "event_time"
                 ? ClaimText.notification(of: .event.with(name, number)) : ClaimText.notification.with(name, number)
-            let verdict = try stage.verdict(on: claims)
+            let decision = try fixture.decision(on: claims)
             let expected = ["malformed-claims", "not-yet-valid", "expired"]
-            #expect(expected.contains(verdict.summary), "\(number): \(verdict.summary)")
+            #expect(expected.contains(decision.summary), "\(number): \(decision.summary)")
         }
     }
 }

@@ -10,7 +10,7 @@ import Testing
     private func at(_ seconds: Double) -> ContinuousClock.Instant { Self.start + .seconds(seconds) }
 
     private func set(_ names: String..., unusable: [String] = []) throws -> KeySet {
-        let key = try Stage.set().apple.key.publicKey
+        let key = try VerifierFixture.set().apple.key.publicKey
         let keys = try names.map { try JSONWebKey(keyID: $0, publicKey: key) }
         return KeySet(keys, unusable: unusable, fetchedAt: WallTime(seconds: 0))
     }
@@ -78,7 +78,7 @@ import Testing
         _ = fetched.fetchSucceeded(try set("a"), at: at(102))
         #expect(fetched.keys.contains(kid: "a"))
 
-        let key = try Stage.set().apple.key.publicKey
+        let key = try VerifierFixture.set().apple.key.publicKey
         let kept = KeySet([try JSONWebKey(keyID: "k", publicKey: key)], fetchedAt: nil)
         var late = cache()
         _ = late.persistedKeysLoaded(kept, age: .seconds(100), at: at(0))
@@ -135,6 +135,46 @@ import Testing
         // The answer comes in whole seconds, and after the fetch.
         #expect(waited <= 60 + latency + 1.5, "\(waited)")
         #expect(fetches <= 5 + 1 + Int(now / 60) + 1)
+    }
+
+    @Test(
+        "During any flood, a key ID is fetched no later than the bucket's refill time after the first request for it."
+    )
+    func genuineKeyInFlood() throws {
+        let (floor, latency, step) = (20, 3, 0.25)
+        for (burst, firstRequest) in [(1, 1.0), (1, 100.0), (5, 2.5), (5, 101.75), (5, 113.25)] {
+            var cache = KeySetCache(
+                refresh: .seconds(7),
+                floor: .seconds(floor),
+                burst: burst,
+                maximumAge: .seconds(86_400),
+                start: Self.start
+            )
+            var fetchEnds: Double?
+            var requestedBeforeFetch = false
+            var found: Double?
+            for tick in 0..<800 where found == nil {
+                let now = Double(tick) * step
+                func began() {
+                    fetchEnds = now + Double(latency)
+                    requestedBeforeFetch = now >= firstRequest
+                }
+                if cache.refreshDue(at: at(now)) == .fetch { began() }
+                for number in 0..<50
+                where cache.keyWanted("forged\(tick).\(number)", waiter: 1, at: at(now)) == .fetchAndWait {
+                    began()
+                }
+                if now == firstRequest, cache.keyWanted("new", waiter: 2, at: at(now)) == .fetchAndWait { began() }
+                if let end = fetchEnds, now >= end {
+                    fetchEnds = nil
+                    if requestedBeforeFetch { found = now }
+                    if cache.fetchSucceeded(try set("old"), at: at(now)).fetchesAgain { began() }
+                }
+            }
+            // A fetch that is under way must end before the next one can begin.
+            let limit = Double(max(floor, latency) + latency)
+            #expect(try #require(found) - firstRequest <= limit, "burst \(burst), at \(firstRequest)")
+        }
     }
 
     @Test("A failed fetch counts for the floor like any other.")
@@ -308,7 +348,7 @@ import Testing
         for second in 1...3 {
             #expect(cache.keyWanted("x", waiter: second, at: at(Double(second))) == .fetchAndWait)
             let ended = cache.fetchSucceeded(try set("a"), at: at(Double(second)))
-            #expect(ended.resolutions.map(\.verdict) == [.unknownKey])
+            #expect(ended.resolutions.map(\.resolution) == [.unknownKey])
         }
     }
 }

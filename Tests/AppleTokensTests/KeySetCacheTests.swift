@@ -10,7 +10,7 @@ import Testing
     private func at(_ seconds: Double) -> ContinuousClock.Instant { Self.start + .seconds(seconds) }
 
     private func set(_ names: String..., fetched: Bool = true) throws -> KeySet {
-        let key = try Stage.set().apple.key.publicKey
+        let key = try VerifierFixture.set().apple.key.publicKey
         let keys = try names.map { try JSONWebKey(keyID: $0, publicKey: key) }
         return KeySet(keys, fetchedAt: fetched ? WallTime(seconds: 0) : nil)
     }
@@ -48,11 +48,11 @@ import Testing
         return cache
     }
 
-    private func ended(_ resolutions: (Int, KeySetCache.Verdict)..., again: Bool = false) -> Ended {
-        Ended(resolutions: resolutions.map { Resolved(waiter: $0.0, verdict: $0.1) }, fetchesAgain: again)
+    private func ended(_ resolutions: (Int, KeySetCache.Resolution)..., again: Bool = false) -> Ended {
+        Ended(resolutions: resolutions.map { Resolved(waiter: $0.0, resolution: $0.1) }, fetchesAgain: again)
     }
 
-    private func unavailable(_ seconds: Int) -> KeySetCache.Verdict { .keysUnavailable(retryAfterSeconds: seconds) }
+    private func unavailable(_ seconds: Int) -> KeySetCache.Resolution { .keysUnavailable(retryAfterSeconds: seconds) }
 
     // MARK: Nothing under way
 
@@ -174,7 +174,7 @@ import Testing
         #expect(cache.keyWanted("p", waiter: 1, at: at(0)) == .wait)
         #expect(cache.keyWanted("q", waiter: 2, at: at(0)) == .wait)
         let found = cache.persistedKeysLoaded(try set("p", fetched: false), age: .zero, at: at(0))
-        #expect(found == [Resolved(waiter: 1, verdict: .keyFound)])
+        #expect(found == [Resolved(waiter: 1, resolution: .keyFound)])
         #expect(cache.waiterCount == 1)
         var later = try asking()
         #expect(later.persistedKeysLoaded(try set("x", fetched: false), age: .zero, at: at(0)).isEmpty)
@@ -227,7 +227,7 @@ import Testing
     @Test("Fetching: the stop turns everybody away.")
     func fetchingStopped() throws {
         var cache = try asking()
-        #expect(cache.stopped() == [Resolved(waiter: 1, verdict: unavailable(1))])
+        #expect(cache.stopped() == [Resolved(waiter: 1, resolution: unavailable(1))])
         #expect(cache.waiterCount == 0)
         #expect(cache.fetchSucceeded(try set("x"), at: at(101)) == ended())
     }
@@ -246,7 +246,7 @@ import Testing
         #expect(cache.fetchSucceeded(try set("x"), at: at(101)).resolutions.count == KeySetCache.maximumWaiters)
     }
 
-    @Test("Fetching: beyond 32 MiB that those hold who wait the next is turned away, but for a small one.")
+    @Test("Fetching: a request is refused if it and those waiting would use more than 32 MiB.")
     func tooManyBytes() throws {
         var cache = try asking()
         let half = KeySetCache.maximumWaitingBytes / 2
@@ -257,7 +257,7 @@ import Testing
         #expect(cache.keyWanted("x", waiter: 6, holding: 1, at: at(100)) == .answer(unavailable(1)))
         let ended = cache.fetchSucceeded(try set("x", "y"), at: at(101))
         #expect(ended.resolutions.map(\.waiter).sorted() == [1, 2, 3, 5])
-        // Whoever waits for the next fetch finds room again.
+        // There is room again during the next fetch.
         #expect(cache.keyWanted("z", waiter: 7, holding: 1_000, at: at(9_999)) == .fetchAndWait)
         #expect(cache.keyWanted("z", waiter: 8, holding: half, at: at(9_999)) == .wait)
     }
@@ -281,4 +281,4 @@ import Testing
 }
 
 private typealias Ended = KeySetCache.FetchEndedAction
-private typealias Resolved = KeySetCache.Resolution
+private typealias Resolved = KeySetCache.ResolvedWaiter

@@ -118,12 +118,12 @@ struct RealNotificationTests {
         let keys = try Vectors.keys()
         let now = WallTime(seconds: vector.issuedAt + 3)
         for length in 0..<token.count {
-            let verdict = verifier.verify(token: Array(token.prefix(length)), keys: keys, now: now)
-            #expect(verdict.notification == nil && verdict.deadLetter == nil)
+            let decision = verifier.verify(token: Array(token.prefix(length)), keys: keys, now: now)
+            #expect(decision.notification == nil && decision.deadLetter == nil)
         }
         for extra in ["A", "=", ".", "\n", "AA", "AAAA"] {
-            let verdict = verifier.verify(token: token + Array(extra.utf8), keys: keys, now: now)
-            #expect(verdict.notification == nil && verdict.deadLetter == nil)
+            let decision = verifier.verify(token: token + Array(extra.utf8), keys: keys, now: now)
+            #expect(decision.notification == nil && decision.deadLetter == nil)
         }
     }
 

@@ -14,13 +14,13 @@ import Testing
         ]
     )
     func malformed(token: String) throws {
-        #expect(try Stage.set().verdict(on: token) == .refused(.malformedToken))
+        #expect(try VerifierFixture.set().decision(on: token) == .refused(.malformedToken))
     }
 
     @Test("A token that names no key is refused, and so is one whose header asks for an extension.")
     func headers() throws {
-        let stage = try Stage.set()
-        let kid = JSONValue.quoted(stage.apple.keyID)
+        let fixture = try VerifierFixture.set()
+        let kid = JSONValue.quoted(fixture.apple.keyID)
         let headers = [
             "{\"alg\":\"RS256\"}", "{\"kid\":null,\"alg\":\"RS256\"}", "{\"kid\":1,\"alg\":\"RS256\"}",
             "{\"kid\":\"\",\"alg\":\"RS256\"}", "{\"kid\":\(kid)}",
@@ -29,22 +29,22 @@ import Testing
             "[]", "null", "",
         ]
         for header in headers {
-            let token = try stage.apple.token(claims: claims, header: header)
-            #expect(stage.verdict(on: token) == .refused(.malformedToken), "\(header)")
+            let token = try fixture.apple.token(claims: claims, header: header)
+            #expect(fixture.decision(on: token) == .refused(.malformedToken), "\(header)")
         }
     }
 
     @Test("Where a token says that its key is to be found is never looked at.")
     func keyInHeader() throws {
-        let stage = try Stage.set()
-        let kid = JSONValue.quoted(stage.apple.keyID)
-        let jwk = try #require(stage.stranger.keys.first).json
+        let fixture = try VerifierFixture.set()
+        let kid = JSONValue.quoted(fixture.apple.keyID)
+        let jwk = try #require(fixture.stranger.keys.first).json
         let places = "\"jwk\":\(jwk),\"jku\":\"https://evil.example\",\"x5c\":[\"AA\"]"
         let header = "{\"kid\":\(kid),\"alg\":\"RS256\",\(places)}"
-        let forged = try stage.stranger.token(claims: claims, header: header)
-        #expect(stage.verdict(on: forged) == .refused(.badSignature))
-        let honest = try stage.apple.token(claims: claims, header: header)
-        #expect(stage.verdict(on: honest).summary == "verified")
+        let forged = try fixture.stranger.token(claims: claims, header: header)
+        #expect(fixture.decision(on: forged) == .refused(.badSignature))
+        let honest = try fixture.apple.token(claims: claims, header: header)
+        #expect(fixture.decision(on: honest).summary == "verified")
     }
 
     @Test(
@@ -52,65 +52,65 @@ import Testing
         arguments: ["none", "None", "HS256", "RS384", "RS512", "PS256", "ES256", "EdDSA", "rs256", "RS256 ", ""]
     )
     func algorithms(algorithm: String) throws {
-        let stage = try Stage.set()
-        let kid = JSONValue.quoted(stage.apple.keyID)
+        let fixture = try VerifierFixture.set()
+        let kid = JSONValue.quoted(fixture.apple.keyID)
         let header = "{\"kid\":\(kid),\"alg\":\(JSONValue.quoted(algorithm))}"
-        let token = try stage.apple.token(claims: claims, header: header)
-        #expect(stage.verdict(on: token) == .refused(.unsupportedAlgorithm))
+        let token = try fixture.apple.token(claims: claims, header: header)
+        #expect(fixture.decision(on: token) == .refused(.unsupportedAlgorithm))
     }
 
     @Test("A header without typ and one with any typ are verified alike.")
     func type() throws {
-        let stage = try Stage.set()
-        let header = String(stage.apple.header.dropLast()) + ",\"typ\":\"secevent+jwt\"}"
-        #expect(stage.verdict(on: try stage.apple.token(claims: claims, header: header)).summary == "verified")
-        #expect(stage.verdict(on: try stage.apple.token(claims: claims)).summary == "verified")
+        let fixture = try VerifierFixture.set()
+        let header = String(fixture.apple.header.dropLast()) + ",\"typ\":\"secevent+jwt\"}"
+        #expect(fixture.decision(on: try fixture.apple.token(claims: claims, header: header)).summary == "verified")
+        #expect(fixture.decision(on: try fixture.apple.token(claims: claims)).summary == "verified")
     }
 
     @Test("A token of the App Store is named as what it is, also with the long header of a real one.")
     func appStore() throws {
-        let stage = try Stage.set()
+        let fixture = try VerifierFixture.set()
         let certificate = "\"" + String(repeating: "MIIE", count: 500) + "\""
         let headers = [
             "{\"alg\":\"ES256\",\"x5c\":[\"MIIE\"]}", "{\"alg\":\"ES256\",\"x5c\":[\(certificate),\(certificate)]}",
             "{\"alg\":\"ES256\",\"kid\":\"x\",\"x5c\":[\(certificate)]}",
         ]
         for header in headers {
-            let token = try stage.apple.token(claims: "{}", header: header)
-            #expect(stage.verdict(on: token) == .refused(.appStoreNotification))
+            let token = try fixture.apple.token(claims: "{}", header: header)
+            #expect(fixture.decision(on: token) == .refused(.appStoreNotification))
         }
-        let tooLong = try stage.apple.token(claims: "{}", header: "{\"alg\":\"RS256\",\"x5c\":[\(certificate)]}")
-        #expect(stage.verdict(on: tooLong) == .refused(.malformedToken))
+        let tooLong = try fixture.apple.token(claims: "{}", header: "{\"alg\":\"RS256\",\"x5c\":[\(certificate)]}")
+        #expect(fixture.decision(on: tooLong) == .refused(.malformedToken))
     }
 
     @Test("A signature of another key, of another token or of another length is refused.")
     func signatures() throws {
-        let stage = try Stage.set()
-        let token = try stage.apple.token(claims: claims)
-        let other = try stage.apple.token(claims: ClaimText.notification.with("jti", "\"x\"").text)
+        let fixture = try VerifierFixture.set()
+        let token = try fixture.apple.token(claims: claims)
+        let other = try fixture.apple.token(claims: ClaimText.notification.with("jti", "\"x\"").text)
         let parts = token.split(separator: ".")
         let otherParts = other.split(separator: ".")
-        let forged = try stage.stranger.token(claims: claims, header: stage.apple.header)
+        let forged = try fixture.stranger.token(claims: claims, header: fixture.apple.header)
         let mixed = "\(parts[0]).\(parts[1]).\(otherParts[2])"
         let short = "\(parts[0]).\(parts[1]).\(parts[2].prefix(340))"
         let zeros = "\(parts[0]).\(parts[1]).\(Base64URL.encode([UInt8](repeating: 0, count: 256)))"
         for token in [forged, mixed, short, zeros] {
-            #expect(stage.verdict(on: token) == .refused(.badSignature))
+            #expect(fixture.decision(on: token) == .refused(.badSignature))
         }
     }
 
     @Test("One verifier serves one key set after the other.")
     func keySets() throws {
-        let stage = try Stage.set()
-        let verifier = NotificationVerifier(policy: stage.policy)
-        let sets = [stage.keys, KeySet(stage.stranger.keys, fetchedAt: nil), KeySet.none]
-        let renamed = try SimulatedApple(key: stage.stranger.key, keyID: stage.apple.keyID)
+        let fixture = try VerifierFixture.set()
+        let verifier = NotificationVerifier(policy: fixture.policy)
+        let sets = [fixture.keys, KeySet(fixture.stranger.keys, fetchedAt: nil), KeySet.none]
+        let renamed = try SimulatedApple(key: fixture.stranger.key, keyID: fixture.apple.keyID)
         let again = KeySet(renamed.keys, fetchedAt: nil)
-        let own = Array(try stage.apple.token(claims: claims).utf8)
-        let foreign = Array(try stage.stranger.token(claims: claims).utf8)
+        let own = Array(try fixture.apple.token(claims: claims).utf8)
+        let foreign = Array(try fixture.stranger.token(claims: claims).utf8)
         for _ in 0..<2 {
             let verdicts = (sets + [again]).map { keys in
-                [own, foreign].map { verifier.verify(token: $0, keys: keys, now: stage.now).summary }
+                [own, foreign].map { verifier.verify(token: $0, keys: keys, now: fixture.now).summary }
             }
             #expect(verdicts.map { $0[0] } == ["verified", "needs-key", "needs-key", "bad-signature"])
             #expect(verdicts.map { $0[1] } == ["needs-key", "verified", "needs-key", "needs-key"])
@@ -119,10 +119,10 @@ import Testing
 
     @Test("No token, however mangled, brings the verifier down.")
     func mangled() throws {
-        let stage = try Stage.set()
-        let verifier = NotificationVerifier(policy: stage.policy)
+        let fixture = try VerifierFixture.set()
+        let verifier = NotificationVerifier(policy: fixture.policy)
         var random = SplitMix(state: 20_260_102)
-        let token = Array(try stage.apple.token(claims: claims).utf8)
+        let token = Array(try fixture.apple.token(claims: claims).utf8)
         for _ in 0..<3_000 {
             var mangled = token
             for _ in 0..<Int.random(in: 1...4, using: &random) {
@@ -135,27 +135,27 @@ import Testing
                 }
             }
             guard mangled != token else { continue }
-            let verdict = verifier.verify(token: mangled, keys: stage.keys, now: stage.now)
-            #expect(verdict.notification == nil && verdict.deadLetter == nil)
+            let decision = verifier.verify(token: mangled, keys: fixture.keys, now: fixture.now)
+            #expect(decision.notification == nil && decision.deadLetter == nil)
         }
     }
 
     @Test("No signed payload, however mangled, brings the verifier down.")
     func mangledClaims() throws {
-        let stage = try Stage.set()
-        let verifier = NotificationVerifier(policy: stage.policy)
+        let fixture = try VerifierFixture.set()
+        let verifier = NotificationVerifier(policy: fixture.policy)
         var random = SplitMix(state: 20_260_103)
         let valid = Array(claims.utf8)
-        let header = Array(stage.apple.header.utf8)
+        let header = Array(fixture.apple.header.utf8)
         for _ in 0..<300 {
             var mangled = valid
             for _ in 0..<Int.random(in: 1...3, using: &random) {
                 let place = Int.random(in: mangled.indices, using: &random)
                 mangled[place] = Array("\"\\{}[]:,0919eE.-u\u{0}\u{7F}".utf8).randomElement(using: &random) ?? 0
             }
-            let token = try CompactJWS.signed(header: header, payload: mangled, by: stage.apple.key)
-            let verdict = verifier.verify(token: Array(token.utf8), keys: stage.keys, now: stage.now)
-            #expect(verdict.summary != "bad-signature" && verdict.summary != "needs-key")
+            let token = try CompactJWS.signed(header: header, payload: mangled, by: fixture.apple.key)
+            let decision = verifier.verify(token: Array(token.utf8), keys: fixture.keys, now: fixture.now)
+            #expect(decision.summary != "bad-signature" && decision.summary != "needs-key")
         }
     }
 }

@@ -180,7 +180,7 @@ struct KeyRingTests {
 
 extension KeyRing {
     /// What somebody is told who wants this key.
-    fileprivate func verdict(on kid: String) async -> KeySetCache.Verdict {
+    fileprivate func verdict(on kid: String) async -> KeySetCache.Resolution {
         await withCheckedContinuation { continuation in
             want(kid, holding: 0) { continuation.resume(returning: $0) }
         }

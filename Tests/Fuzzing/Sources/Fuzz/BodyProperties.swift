@@ -13,19 +13,19 @@ enum BodyProperties {
         }
         require(refusal(ofSpan: input) == nil, "a body is taken wherever it lies")
         require(!token.isEmpty, "a token is not empty")
-        let scene = Scene.shared
-        switch scene.verifier.verify(token: token, keys: scene.keys, now: Scene.now) {
+        let fixture = VerifierFixture.shared
+        switch fixture.verifier.verify(token: token, keys: fixture.keys, now: VerifierFixture.now) {
         case .verified(let notification):
-            require(Scene.genuine.contains(token), "nothing is verified but what was signed")
+            require(VerifierFixture.genuine.contains(token), "nothing is verified but what was signed")
             require(notification.token == token, "a notification keeps its token")
         case .deadLetter(let letter):
-            require(Scene.genuine.contains(token), "nothing is kept but what was signed")
+            require(VerifierFixture.genuine.contains(token), "nothing is kept but what was signed")
             require(letter.token == token, "a dead letter keeps its token")
         case .refused(let rejection):
-            require(!Scene.genuine.contains(token), "what was signed is not refused")
+            require(!VerifierFixture.genuine.contains(token), "what was signed is not refused")
             require(rejection != .wrongIssuer && rejection != .notANotification, "claims are not looked at before")
         case .needsKey(let kid, _):
-            require(kid != Scene.keyID, "a key that is there is found")
+            require(kid != VerifierFixture.keyID, "a key that is there is found")
         }
     }
 

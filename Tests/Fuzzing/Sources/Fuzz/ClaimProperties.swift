@@ -5,29 +5,34 @@ import JOSE
 /// under a signature that isn't Apple's are refused without a look at them.
 enum ClaimProperties {
     static func check(_ input: [UInt8]) {
-        let scene = Scene.shared
-        let token = Array((Scene.header + "." + Base64URL.encode(input) + ".AA").utf8)
-        let unsigned = scene.verifier.verify(token: token, keys: scene.keys, now: Scene.now)
+        let fixture = VerifierFixture.shared
+        let token = Array((VerifierFixture.header + "." + Base64URL.encode(input) + ".AA").utf8)
+        let unsigned = fixture.verifier.verify(token: token, keys: fixture.keys, now: VerifierFixture.now)
         require(unsigned == .refused(.badSignature), "claims count for nothing without a signature")
 
-        let authority = Authority.record(keyID: Scene.keyID)
-        let verdict = scene.verifier.verify(token: token, authority: authority, receivedAt: Scene.now, now: Scene.now)
-        let checks = scene.verifier.explain(
+        let authority = Authority.record(keyID: VerifierFixture.keyID)
+        let decision = fixture.verifier.verify(
             token: token,
             authority: authority,
-            receivedAt: Scene.now,
-            now: Scene.now
+            receivedAt: VerifierFixture.now,
+            now: VerifierFixture.now
+        )
+        let checks = fixture.verifier.explain(
+            token: token,
+            authority: authority,
+            receivedAt: VerifierFixture.now,
+            now: VerifierFixture.now
         )
         let isExplained = checks.allSatisfy(\.passed)
-        switch verdict {
+        switch decision {
         case .verified(let notification):
-            require(isExplained, "an explanation agrees with the verdict")
+            require(isExplained, "an explanation agrees with the decision")
             check(notification, of: input)
         case .deadLetter(let letter):
-            require(!isExplained, "an explanation agrees with the verdict")
+            require(!isExplained, "an explanation agrees with the decision")
             check(letter)
         case .refused(let rejection):
-            require(!isExplained, "an explanation agrees with the verdict")
+            require(!isExplained, "an explanation agrees with the decision")
             require([.wrongIssuer, .notANotification].contains(rejection), "Apple's is refused for two reasons")
         case .needsKey:
             require(false, "what is on record needs no key")
@@ -38,7 +43,7 @@ enum ClaimProperties {
         guard let claims = try? JSONValue(parsing: input) else {
             return require(false, "a verified notification is strict JSON")
         }
-        require(claims["iss"] == .string(Scene.issuer), "the issuer is Apple")
+        require(claims["iss"] == .string(VerifierFixture.issuer), "the issuer is Apple")
         require(claims["aud"] == .string(notification.audience), "the audience is the claimed one")
         require(["com.example.app", "com.example.web"].contains(notification.audience), "the audience is one of ours")
         require(claims["jti"] == .string(notification.id.rawValue), "the id is the claimed one")
@@ -47,10 +52,10 @@ enum ClaimProperties {
         require(1...256 ~= notification.event.subject.rawValue.utf8.count, "a subject has 1 to 256 bytes")
         require(!notification.event.subject.rawValue.utf8.contains(0), "a subject holds no NUL")
         require((notification.event.email?.utf8.count ?? 1) <= 320, "an address has at most 320 bytes")
-        let latest = Scene.now + .seconds(300)
+        let latest = VerifierFixture.now + .seconds(300)
         require(notification.issuedAt <= latest, "it is not from the future")
         require(notification.event.time <= latest, "its event is not from the future")
-        require(notification.expiresAt + .seconds(300) >= Scene.now, "it has not expired")
+        require(notification.expiresAt + .seconds(300) >= VerifierFixture.now, "it has not expired")
     }
 
     private static func check(_ letter: DeadLetter) {
@@ -62,6 +67,6 @@ enum ClaimProperties {
             require((text?.utf8.count ?? 0) <= 256, "the texts of a dead letter have at most 256 bytes")
             require(text?.utf8.contains(0) != true, "the texts of a dead letter hold no NUL")
         }
-        require(letter.verifiedKeyID == Scene.keyID, "a dead letter names the key that verified it")
+        require(letter.verifiedKeyID == VerifierFixture.keyID, "a dead letter names the key that verified it")
     }
 }

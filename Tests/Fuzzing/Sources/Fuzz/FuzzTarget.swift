@@ -11,7 +11,7 @@ enum FuzzTarget: String, CaseIterable {
     case token
     /// The claims of a token that Apple signed.
     case claims
-    /// The body of a request, up to the verdict.
+    /// The body of a request, up to the decision.
     case body
     /// The bytes of a connection, in pieces.
     case http

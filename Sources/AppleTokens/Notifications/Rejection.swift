@@ -1,25 +1,25 @@
-/// Why a request is refused and nothing of it is kept.
+/// The reason why a request is refused and nothing of it is stored.
 package enum Rejection: String, Error, Sendable, Hashable, CaseIterable {
-    /// The body holds no token.
+    /// The body has no token.
     case malformedBody = "malformed-body"
-    /// The token isn't a compact JWS.
+    /// The token is not a compact JWS.
     case malformedToken = "malformed-token"
-    /// The token isn't signed with RS256.
+    /// The token is not signed with RS256.
     case unsupportedAlgorithm = "unsupported-algorithm"
-    /// Apple signed it, but as an identity token: any user can get those.
+    /// An identity token: Apple signs one for every user.
     case notANotification = "not-a-notification"
     /// An App Store Server Notification, which belongs to another endpoint.
     case appStoreNotification = "app-store-notification"
-    /// The signature isn't that of the key that the token names.
+    /// The named key did not make the signature.
     case badSignature = "bad-signature"
-    /// Apple's key set is fresh and lacks the key that the token names.
+    /// Apple's current key set lacks the key that the token names.
     case unknownKey = "unknown-key"
-    /// A key of the set signed it, for another issuer.
+    /// A key of the set signed it for another issuer.
     case wrongIssuer = "wrong-issuer"
     /// The body is larger than ``NotificationBody/maximumBytes``.
     case bodyTooLarge = "body-too-large"
 
-    /// The HTTP status that says so.
+    /// The HTTP status of the response.
     package var status: Int {
         switch self {
         case .malformedBody, .malformedToken, .unsupportedAlgorithm, .notANotification, .appStoreNotification: 400
@@ -28,10 +28,10 @@ package enum Rejection: String, Error, Sendable, Hashable, CaseIterable {
         }
     }
 
-    /// A short name of the mistake, the same for every occurrence (RFC 9457 §3.1.3).
+    /// The `title` of the problem (RFC 9457 §3.1.3), the same for every occurrence.
     package var title: String {
         switch self {
-        case .malformedBody: "The body holds no notification"
+        case .malformedBody: "The body has no notification"
         case .malformedToken: "The token is not a compact JWS"
         case .unsupportedAlgorithm: "The token is not signed with RS256"
         case .notANotification: "The token is not a notification"
@@ -43,8 +43,7 @@ package enum Rejection: String, Error, Sendable, Hashable, CaseIterable {
         }
     }
 
-    /// One or two sentences for an honest sender: what to do about it. The same for every occurrence, so that it tells a
-    /// forger nothing about how far an attempt got within a check.
+    /// What an honest sender can do about it. The same for every occurrence, so that a forger learns nothing from it.
     package var detail: String {
         switch self {
         case .malformedBody:

@@ -1,20 +1,56 @@
 import Basics
 
+/// The rules by which a notification is accepted: issuer, audience and times.
+package struct NotificationPolicy: Sendable, Equatable {
+    /// Apple's issuer (`iss`), compared byte by byte.
+    package let issuer: String
+    package let audiences: AudienceMap
+    /// How far Apple's clock and ours may differ in both directions; never negative.
+    package let leeway: Duration
+
+    /// Apple's `iss`. A constant, because Apple's discovery document once named another issuer for a day.
+    package static let appleIssuer = "https://appleid.apple.com"
+
+    /// A negative leeway counts as zero.
+    package init(issuer: String = appleIssuer, audiences: AudienceMap, leeway: Duration = .seconds(300)) {
+        self.issuer = issuer
+        self.audiences = audiences
+        self.leeway = max(leeway, .zero)
+    }
+}
+
+/// The times that claims are compared with.
+struct TokenClock: Sendable {
+    /// When the token was received: it must not have expired before. nil disables this check.
+    let receivedAt: WallTime?
+    /// The latest time that a claim may name. A later event would supersede all others until then.
+    let latest: WallTime
+
+    static func live(_ now: WallTime, leeway: Duration) -> TokenClock {
+        TokenClock(receivedAt: now, latest: now + leeway)
+    }
+
+    /// For a stored token: times that were in the future at receipt are accepted once they are reached.
+    static func stored(receivedAt: WallTime?, now: WallTime, leeway: Duration) -> TokenClock {
+        TokenClock(receivedAt: receivedAt, latest: now + leeway)
+    }
+}
+
 extension NotificationPolicy {
-    /// Judges the claims of a token whose signature is valid, in an order that is part of the contract: issuer, events
-    /// there at all, audience, times, everything else, type.
-    func judge(
+    /// Checks the claims of a token whose signature is valid. The contract fixes the order: issuer, presence of events,
+    /// audience, times, all other claims, type.
+    func check(
         _ claims: NotificationClaims,
         keyID: String,
         token: [UInt8],
         clock: TokenClock
-    ) throws(Objection) -> VerifiedNotification {
+    ) throws(VerificationFailure) -> VerifiedNotification {
         guard let issuer = claims.issuer.value, issuer.hasSameBytes(as: self.issuer) else {
             throw .refused(.wrongIssuer, at: .issuer)
         }
         if case .absent = claims.events { throw .refused(.notANotification, at: .events) }
         let (audience, group) = try group(of: claims)
-        try judgeTimes(of: claims, clock: clock)
+        try checkTimes(of: claims, clock: clock)
 
         let id = try Self.name(claims.id, claim: "jti")
         let issuedAt = try Self.issuedAt(claims)
@@ -33,7 +69,7 @@ extension NotificationPolicy {
         )
     }
 
-    private func group(of claims: NotificationClaims) throws(Objection) -> (String, AudienceMap.Group) {
+    private func group(of claims: NotificationClaims) throws(VerificationFailure) -> (String, AudienceMap.Group) {
         switch claims.audience {
         case .absent: throw .malformed("The claim “aud” is missing.", at: .audience)
         case .malformed: throw .malformed("The claim “aud” is not a string.", at: .audience)
@@ -45,8 +81,8 @@ extension NotificationPolicy {
         }
     }
 
-    /// Judges the times that can be read; the others are left to the judgement of the claims.
-    private func judgeTimes(of claims: NotificationClaims, clock: TokenClock) throws(Objection) {
+    /// Checks the times that can be read. The check of the claims refuses the others.
+    private func checkTimes(of claims: NotificationClaims, clock: TokenClock) throws(VerificationFailure) {
         let issuedAt = claims.issuedAt.value.flatMap(ClaimTime.issuedAt)
         let expiresAt: WallTime? =
             switch claims.expiry {
@@ -58,14 +94,13 @@ extension NotificationPolicy {
             throw .deadLetter(.expired, Self.lateness(claims.expiry), at: .times)
         }
         if let issuedAt, issuedAt > clock.latest {
-            throw .deadLetter(.notYetValid, "Its claim “iat” lies in the future.", at: .times)
+            throw .deadLetter(.notYetValid, "Its claim “iat” is in the future.", at: .times)
         }
         if let time = claims.event?.time.value.flatMap(ClaimTime.event), time > clock.latest {
-            throw .deadLetter(.notYetValid, "Its “event_time” lies in the future.", at: .times)
+            throw .deadLetter(.notYetValid, "Its “event_time” is in the future.", at: .times)
         }
     }
 
-    /// Says by which claim it came too late.
     private static func lateness(_ expiry: Claim<Int64>) -> String {
         switch expiry {
         case .absent: "It arrived more than a day after the time in its claim “iat”, and has no “exp”."
@@ -73,13 +108,15 @@ extension NotificationPolicy {
         }
     }
 
-    private static func issuedAt(_ claims: NotificationClaims) throws(Objection) -> WallTime {
+    private static func issuedAt(_ claims: NotificationClaims) throws(VerificationFailure) -> WallTime {
         let seconds = try present(claims.issuedAt, claim: "iat", type: "a whole number")
         guard let time = ClaimTime.issuedAt(seconds) else { throw .malformed("“iat” is not between 2008 and 2200.") }
         return time
     }
 
-    private static func expiresAt(_ claims: NotificationClaims, issuedAt: WallTime) throws(Objection) -> WallTime {
+    private static func expiresAt(_ claims: NotificationClaims, issuedAt: WallTime) throws(VerificationFailure)
+        -> WallTime
+    {
         switch claims.expiry {
         case .absent: return issuedAt + ClaimTime.validity
         case .malformed: throw .malformed("“exp” is not a whole number.")
@@ -93,23 +130,23 @@ extension NotificationPolicy {
 // MARK: - The event
 
 extension NotificationPolicy {
-    private static func event(_ claim: EventsClaim) throws(Objection) -> AccountEvent {
+    private static func event(_ claim: EventsClaim) throws(VerificationFailure) -> AccountEvent {
         switch claim {
         case .absent: throw .refused(.notANotification, at: .events)
         case .wrongType: throw .malformed("“events” is neither a string nor an object.")
-        case .unreadableText: throw .malformed("“events” is a string that holds no JSON object.")
-        case .notOne: throw .malformed("“events” doesn't hold exactly one event.")
+        case .unreadableText: throw .malformed("“events” is a string without a JSON object.")
+        case .notOne: throw .malformed("“events” does not have exactly one event.")
         case .one(let event): return try self.event(event)
         }
     }
 
-    private static func event(_ claims: EventClaims) throws(Objection) -> AccountEvent {
+    private static func event(_ claims: EventClaims) throws(VerificationFailure) -> AccountEvent {
         let rawType = try present(claims.type, claim: "type", type: "a string")
         let subject = try name(claims.subject, claim: "sub")
         let number = try present(claims.time, claim: "event_time", type: "a whole number")
         guard let time = ClaimTime.event(number) else { throw .malformed("“event_time” is not between 2008 and 2200.") }
         guard let kind = AccountEvent.Kind(appleType: rawType) else {
-            throw .deadLetter(.unknownEventType, "The “type” of the event is not one that is known.", at: .event)
+            throw .deadLetter(.unknownEventType, "The “type” of the event is unknown.", at: .event)
         }
         let email = kind.isAboutEmail ? try address(claims.email) : nil
         return AccountEvent(
@@ -122,21 +159,21 @@ extension NotificationPolicy {
         )
     }
 
-    /// An address of 1…320 bytes (RFC 5321 §4.5.3.1: 64 + 1 + 255) without control characters, or none.
-    private static func address(_ claim: Claim<String>) throws(Objection) -> String? {
+    /// At most 320 bytes: RFC 5321 §4.5.3.1 allows 64 + 1 + 255.
+    private static func address(_ claim: Claim<String>) throws(VerificationFailure) -> String? {
         switch claim {
         case .absent: return nil
         case .malformed: throw .malformed("“email” is not a string.")
         case .value(let email):
             guard 1...320 ~= email.utf8.count, !email.holdsControlCharacter else {
-                throw .malformed("“email” is empty, longer than 320 bytes or holds a control character.")
+                throw .malformed("“email” is empty, longer than 320 bytes or contains a control character.")
             }
             return email
         }
     }
 
     /// A name of 1…256 bytes.
-    private static func name(_ claim: Claim<String>, claim name: StaticString) throws(Objection) -> String {
+    private static func name(_ claim: Claim<String>, claim name: StaticString) throws(VerificationFailure) -> String {
         let text = try present(claim, claim: name, type: "a string")
         guard 1...256 ~= text.utf8.count else { throw .malformed("“\(name)” is empty or longer than 256 bytes.") }
         return text
@@ -146,7 +183,7 @@ extension NotificationPolicy {
         _ claim: Claim<Value>,
         claim name: StaticString,
         type: StaticString
-    ) throws(Objection) -> Value {
+    ) throws(VerificationFailure) -> Value {
         switch claim {
         case .absent: throw .malformed("“\(name)” is missing.")
         case .malformed: throw .malformed("“\(name)” is not \(type).")
@@ -155,16 +192,16 @@ extension NotificationPolicy {
     }
 }
 
-extension Objection {
-    fileprivate static func malformed(_ detail: String, at check: Check.Name = .event) -> Objection {
+extension VerificationFailure {
+    fileprivate static func malformed(_ detail: String, at check: Check.Name = .event) -> VerificationFailure {
         .deadLetter(.malformedClaims, detail, at: check)
     }
 }
 
-/// The numbers of claims as times, where they can be one. Sign in with Apple began in 2019: what claims to be from
-/// before 2008 or after 2200 is in another unit or nonsense, and must not reach a row.
+/// Converts numbers in claims to times. Sign in with Apple began in 2019, so a time before 2008 or after 2200 has a wrong unit
+/// and must not be stored.
 private enum ClaimTime {
-    /// How long Apple's tokens are valid: `exp` − `iat` in every one seen.
+    /// `exp` − `iat` in every token that Apple sent.
     static let validity = Duration.seconds(86_400)
 
     private static let year2008: Int64 = 1_199_145_600

@@ -1,26 +1,22 @@
-/// Which team and app group a notification's `aud` belongs to: what the operator configured as the apps.
+/// The configured apps: maps the `aud` of a notification to its team and app group.
 ///
 /// The text form is a comma-separated list of `TEAMID/primary.app.id`, with further client ids of the same group after
-/// `+`: `A1B2C3D4E5/com.example.app+com.example.web`. One map may hold several groups and several teams.
+/// `+`: `A1B2C3D4E5/com.example.app+com.example.web`. It may contain several groups and several teams.
 package struct AudienceMap: Sendable, Equatable {
-    /// One app group: the primary App ID, which notifications carry as `aud`, and everything grouped under it.
     package struct Group: Sendable, Equatable {
-        /// The developer team that owns the group.
         package let team: TeamID
-        /// The primary App ID.
+        /// The primary App ID, which notifications carry as `aud`.
         package let app: AppID
-        /// Every client id of the group, the primary App ID first.
+        /// The primary App ID is the first one.
         package let clients: [ClientID]
     }
 
-    /// The groups in the order in which they were written.
+    /// In the order of the text.
     package let groups: [Group]
 
     private let indexByAudience: [ClientID: Int]
 
-    /// Reads the text form. White space around entries and ids is allowed, empty entries aren't.
-    ///
-    /// - Throws: ``AudienceMapError``, which names the entry and what was expected.
+    /// Parses the text form. White space around entries and ids is allowed, empty entries are not.
     package init(parsing text: String) throws(AudienceMapError) {
         var groups: [Group] = []
         var indexByAudience: [ClientID: Int] = [:]
@@ -38,9 +34,7 @@ package struct AudienceMap: Sendable, Equatable {
         self.indexByAudience = indexByAudience
     }
 
-    /// The group that an `aud` names; nil when it is none of ours.
-    ///
-    /// Every client id of a group leads to it, though notifications have only ever carried the primary App ID.
+    /// Finds the group of an `aud`. Every client id is accepted, although notifications have only carried primary App IDs.
     package func group(audience: String) -> Group? {
         indexByAudience[ClientID(audience)].map { groups[$0] }
     }
@@ -79,7 +73,7 @@ package struct AudienceMap: Sendable, Equatable {
             }
     }
 
-    /// Bundle identifiers and Services IDs are letters, digits, `-` and `.`; `_` is in old ones.
+    /// Bundle identifiers and Services IDs have letters, digits, `-` and `.`; old ones also have `_`.
     private static func isClientID(_ text: Substring) -> Bool {
         1...255 ~= text.utf8.count
             && text.utf8.allSatisfy { byte in
@@ -90,5 +84,44 @@ package struct AudienceMap: Sendable, Equatable {
                 default: false
                 }
             }
+    }
+}
+
+/// The reason why the text of an ``AudienceMap`` is invalid.
+package struct AudienceMapError: Error, Sendable, Equatable, CustomStringConvertible {
+    package enum Code: String, Sendable, CaseIterable {
+        case empty
+        case emptyEntry
+        case missingTeamID
+        case malformedTeamID
+        case malformedClientID
+        /// One `aud` must select one group.
+        case duplicateClientID
+    }
+
+    package let code: Code
+    /// The number of the entry, from 1; 0 if there is none.
+    package let position: Int
+    /// The entry as written, or the repeated client id.
+    package let entry: String
+
+    package var description: String {
+        let example = "TEAMID/primary.app.id, such as A1B2C3D4E5/com.example.app+com.example.web"
+        let place = "entry \(position) “\(entry)”"
+        return switch code {
+        case .empty:
+            "no app is named; expected \(example)"
+        case .emptyEntry:
+            "entry \(position) is empty; expected \(example), separated by single commas"
+        case .missingTeamID:
+            "\(place) has no team id; expected \(example)"
+        case .malformedTeamID:
+            "\(place) does not begin with a team id, ten characters of A–Z and 0–9; expected \(example)"
+        case .malformedClientID:
+            "\(place) has an app or client id that is empty or contains other characters than letters, digits, “.”, “-” "
+                + "and “_”; expected \(example)"
+        case .duplicateClientID:
+            "\(place) was already used; name each app and client id once"
+        }
     }
 }

@@ -4,11 +4,11 @@ import JOSE
 /// A key set, the only tokens that its private key ever signed, and a receiver of one app.
 ///
 /// The private key was thrown away, so whatever else is verified under this set is a forgery.
-struct Scene {
+struct VerifierFixture {
     let keys: KeySet
     let verifier: NotificationVerifier
 
-    nonisolated(unsafe) static let shared = Scene()
+    nonisolated(unsafe) static let shared = VerifierFixture()
 
     static let issuer = NotificationPolicy.appleIssuer
     static let keyID = "CK8u4sKnBF"
@@ -63,7 +63,7 @@ struct Scene {
             let key = try? RSAPublicKey(modulus: n, exponent: [1, 0, 1]),
             let named = try? JSONWebKey(keyID: Self.keyID, publicKey: key),
             let audiences = try? AudienceMap(parsing: "A1B2C3D4E5/com.example.app+com.example.web")
-        else { preconditionFailure("the key and the apps of the scene are constants") }
+        else { preconditionFailure("the key and the apps of the fixture are constants") }
         keys = KeySet([named], fetchedAt: nil)
         verifier = NotificationVerifier(policy: NotificationPolicy(audiences: audiences))
     }

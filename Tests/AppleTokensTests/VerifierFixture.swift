@@ -3,12 +3,12 @@ import AppleSimulator
 import JOSE
 
 /// An Apple, another one that nobody trusts, and a receiver for one app: what most tests of verification play on.
-struct Stage {
+struct VerifierFixture {
     let apple: SimulatedApple
     let stranger: SimulatedApple
     let keys: KeySet
     let policy: NotificationPolicy
-    let now = WallTime(seconds: Stage.issuedAt + 10)
+    let now = WallTime(seconds: VerifierFixture.issuedAt + 10)
 
     static let app = "com.example.app"
     static let issuedAt: Int64 = 1_770_000_000
@@ -16,9 +16,9 @@ struct Stage {
     static let leeway: Int64 = 300
 
     /// Keys are made once for all tests: making them is the slowest thing here.
-    private static let shared = Result { try Stage(apple: .generate(), stranger: .generate()) }
+    private static let shared = Result { try VerifierFixture(apple: .generate(), stranger: .generate()) }
 
-    static func set() throws -> Stage { try shared.get() }
+    static func set() throws -> VerifierFixture { try shared.get() }
 
     private init(apple: SimulatedApple, stranger: SimulatedApple) throws {
         self.apple = apple
@@ -26,17 +26,17 @@ struct Stage {
         self.keys = KeySet(apple.keys, fetchedAt: nil)
         self.policy = NotificationPolicy(
             audiences: try AudienceMap(parsing: "A1B2C3D4E5/com.example.app+com.example.web,ZZZZZZZZZ9/org.other"),
-            leeway: .seconds(Stage.leeway)
+            leeway: .seconds(VerifierFixture.leeway)
         )
     }
 
-    func verdict(on token: String, keys: KeySet? = nil, now: WallTime? = nil) -> Verdict {
+    func decision(on token: String, keys: KeySet? = nil, now: WallTime? = nil) -> Decision {
         let verifier = NotificationVerifier(policy: policy)
         return verifier.verify(token: Array(token.utf8), keys: keys ?? self.keys, now: now ?? self.now)
     }
 
-    func verdict(on claims: ClaimText, now: WallTime? = nil) throws -> Verdict {
-        verdict(on: try apple.token(claims: claims.text), now: now)
+    func decision(on claims: ClaimText, now: WallTime? = nil) throws -> Decision {
+        decision(on: try apple.token(claims: claims.text), now: now)
     }
 
     func explanation(of token: String, keys: KeySet? = nil, now: WallTime? = nil) -> [Check] {
@@ -82,9 +82,9 @@ struct ClaimText {
     static func notification(of event: ClaimText) -> ClaimText {
         ClaimText([
             ("iss", "\"https://appleid.apple.com\""),
-            ("aud", "\"\(Stage.app)\""),
-            ("exp", "\(Stage.issuedAt + 86_400)"),
-            ("iat", "\(Stage.issuedAt)"),
+            ("aud", "\"\(VerifierFixture.app)\""),
+            ("exp", "\(VerifierFixture.issuedAt + 86_400)"),
+            ("iat", "\(VerifierFixture.issuedAt)"),
             ("jti", "\"S25cB0PbHs6y97gYYmgydQ\""),
             ("events", JSONValue.quoted(event.text)),
         ])
@@ -97,13 +97,13 @@ struct ClaimText {
             ("sub", "\"000768.6166f031167141e695698239959f591a.1521\""),
             ("email", "\"abc123@privaterelay.appleid.com\""),
             ("is_private_email", "\"true\""),
-            ("event_time", "\(Stage.eventTime)"),
+            ("event_time", "\(VerifierFixture.eventTime)"),
         ])
     }
 }
 
-extension Verdict {
-    /// The verdict in a word or two, without what it holds.
+extension Decision {
+    /// The decision in a word or two, without what it holds.
     var summary: String {
         switch self {
         case .verified: "verified"

@@ -1,15 +1,52 @@
 package import Basics
 import JOSE
 
+/// One step of a verification, as `siwad verify` explains it.
+package struct Check: Sendable, Equatable {
+    /// In the order in which the checks are performed.
+    package enum Name: String, Sendable, Hashable, CaseIterable {
+        /// Three parts of base64url with a header.
+        case token
+        /// `alg` is RS256.
+        case algorithm
+        /// The key set has the key that `kid` names.
+        case key
+        /// That key made the signature.
+        case signature
+        /// The payload is strict JSON.
+        case claims
+        /// `iss` is Apple.
+        case issuer
+        /// `events` is present, so that it is a notification and not an identity token.
+        case events
+        /// `aud` is a configured app.
+        case audience
+        /// Neither expired nor in the future.
+        case times
+        /// Every claim is present and valid, and the event type is known.
+        case event
+    }
+
+    package let name: Name
+    /// The first check that fails ends the verification.
+    package let passed: Bool
+    /// What was found. It may contain claims of the token.
+    package let detail: String
+}
+
 extension NotificationVerifier {
-    /// Takes a token through exactly the checks of ``verify(token:keys:now:)`` and says what each found, up to and
-    /// including the first that isn't passed.
+    /// Performs the checks of ``verify(token:keys:now:)`` and describes each, up to the first one that fails.
     package func explain(token: [UInt8], keys: KeySet, now: WallTime) -> [Check] {
         explain(token: token, authority: .signature(keys), clock: .live(now, leeway: policy.leeway))
     }
 
-    /// Explains one token on an authority, by a clock.
-    func explain(token: [UInt8], authority: Authority, clock: TokenClock) -> [Check] {
+    /// Explains ``verify(token:authority:receivedAt:now:)`` in the same way.
+    package func explain(token: [UInt8], authority: Authority, receivedAt: WallTime, now: WallTime) -> [Check] {
+        let clock = TokenClock.stored(receivedAt: receivedAt, now: now, leeway: policy.leeway)
+        return explain(token: token, authority: authority, clock: clock)
+    }
+
+    private func explain(token: [UInt8], authority: Authority, clock: TokenClock) -> [Check] {
         var evidence = Evidence()
         do {
             let notification = try examine(token, authority: authority, clock: clock, evidence: &evidence)
@@ -22,15 +59,14 @@ extension NotificationVerifier {
                 Check(name: name, passed: true, detail: finding(name, evidence: evidence, notification: nil))
             }
             let keys = if case .signature(let keys) = authority { keys } else { KeySet.none }
-            return checks + [Check(name: error.check, passed: false, detail: Self.mistake(error, keys: keys))]
+            return checks + [Check(name: error.check, passed: false, detail: Self.description(of: error, keys: keys))]
         }
     }
 
-    /// What a passed check found.
     private func finding(_ name: Check.Name, evidence: Evidence, notification: VerifiedNotification?) -> String {
         let claims = evidence.claims
         return switch name {
-        // The algorithm decides before payload and signature are decoded, and before a key is looked for.
+        // An unsupported algorithm ends the verification before payload and signature are decoded.
         case .token: evidence.keyID == nil ? "looks like a compact JWS" : "a compact JWS"
         case .algorithm: CompactJWS.algorithm
         case .key: key(evidence)
@@ -70,14 +106,14 @@ extension NotificationVerifier {
         return "\(event.rawType) of \(subject), jti \(JSONValue.quoted(notification.id.rawValue))"
     }
 
-    /// What a check that wasn't passed found, and what the endpoint answers to it.
-    private static func mistake(_ objection: Objection, keys: KeySet) -> String {
-        switch objection {
+    /// Begins with the reason in the endpoint's response.
+    private static func description(of failure: VerificationFailure, keys: KeySet) -> String {
+        switch failure {
         case .refused(let rejection, _):
             "\(rejection.rawValue): \(rejection.detail)"
         case .needsKey(let kid):
             keys.unusable.contains(kid)
-                ? "key \(JSONValue.quoted(kid)) of the key set can't be used; the usable ones: \(names(of: keys))"
+                ? "key \(JSONValue.quoted(kid)) of the key set cannot be used; the usable ones: \(names(of: keys))"
                 : "no key \(JSONValue.quoted(kid)) in the key set, which has \(names(of: keys))"
         case .deadLetter(let reason, let detail, _):
             "\(reason.rawValue): \(detail)"

@@ -3,28 +3,25 @@ import JOSE
 
 /// Finds the token in the body of a request.
 ///
-/// Apple's Content-Type is not documented and has not been published, so the content decides: a JSON object with the
-/// string member `payload`, a form with the field `payload`, or the bare token; white space around it is allowed.
+/// Apple does not document the Content-Type, so the content decides: a JSON object with the string member `payload`, a form
+/// with the field `payload`, or the token alone; white space around them is allowed.
 package enum NotificationBody {
-    /// The largest body that is looked at. A notification is about one kilobyte.
+    /// A notification is about one kilobyte.
     package static let maximumBytes = 65_536
 
-    /// The compact JWS in a body. That it is one is not checked here.
+    /// Returns the token without checking that it is a compact JWS.
     ///
-    /// - Throws: ``Rejection/malformedBody``, ``Rejection/bodyTooLarge``, or ``Rejection/appStoreNotification`` for a
-    ///   body with `signedPayload`, which is what App Store Server Notifications have.
+    /// - Throws: ``Rejection/malformedBody``, ``Rejection/bodyTooLarge``, or ``Rejection/appStoreNotification`` for a body with
+    ///   `signedPayload`, which App Store Server Notifications have.
     package static func token(in body: [UInt8]) throws(Rejection) -> [UInt8] {
         guard body.count <= maximumBytes else { throw .bodyTooLarge }
         let content = trimmed(body)
         guard let first = content.first else { throw .malformedBody }
         if first == UInt8(ascii: "{") { return try token(json: body) }
-        // A bare token has base64url and dots, so the characters that make up a form can't be in one.
+        // A token has only base64url and dots, which cannot make up a form.
         return isToken(content) ? Array(content) : try token(form: content)
     }
 
-    /// The compact JWS in a body that lies elsewhere. That it is one is not checked here.
-    ///
-    /// - Throws: as for an array.
     package static func token(in body: Span<UInt8>) throws(Rejection) -> [UInt8] {
         guard body.count <= maximumBytes else { throw .bodyTooLarge }
         let copy = [UInt8](capacity: body.count) { copy in
@@ -33,7 +30,7 @@ package enum NotificationBody {
         return try token(in: copy)
     }
 
-    /// Whether it is base64url and dots, at least one of these.
+    /// True for base64url with at least one dot.
     private static func isToken(_ text: ArraySlice<UInt8>) -> Bool {
         var dots = 0
         for byte in text {
@@ -65,40 +62,40 @@ package enum NotificationBody {
 // MARK: - JSON
 
 extension NotificationBody {
-    private enum Finding {
+    private enum Content {
         case token([UInt8])
         case appStore
         case nothing
     }
 
     private static func token(json: [UInt8]) throws(Rejection) -> [UInt8] {
-        let found: Finding
+        let found: Content
         do {
-            found = try finding(json: json)
+            found = try content(json: json)
         } catch {
             throw .malformedBody
         }
         return try token(from: found)
     }
 
-    private static func finding(json: [UInt8]) throws(JOSEError) -> Finding {
-        var finding = Finding.nothing
+    private static func content(json: [UInt8]) throws(JOSEError) -> Content {
+        var content = Content.nothing
         var reader = JSONReader(json)
         try reader.beginObject()
         while try reader.nextMember() {
             if reader.nameIs("payload") {
-                finding = .token(try reader.utf8())
+                content = .token(try reader.utf8())
             } else {
-                if reader.nameIs("signedPayload"), case .nothing = finding { finding = .appStore }
+                if reader.nameIs("signedPayload"), case .nothing = content { content = .appStore }
                 try reader.skipValue()
             }
         }
         try reader.end()
-        return finding
+        return content
     }
 
-    private static func token(from finding: Finding) throws(Rejection) -> [UInt8] {
-        switch finding {
+    private static func token(from content: Content) throws(Rejection) -> [UInt8] {
+        switch content {
         case .token(let token):
             guard !token.isEmpty else { throw .malformedBody }
             return token
@@ -111,33 +108,33 @@ extension NotificationBody {
 // MARK: - Forms
 
 extension NotificationBody {
-    /// A form around a token has one field. Without a limit a body of separators costs milliseconds.
+    /// A form with a token has one field. Without a limit a body of separators would take milliseconds.
     private static let maximumFields = 16
 
     private static let payload = Array("payload".utf8)
     private static let signedPayload = Array("signedPayload".utf8)
 
-    /// Reads `application/x-www-form-urlencoded` (WHATWG URL §5.1), strictly: a second payload, a malformed escape in it or
-    /// in a name, or too many fields make the form unreadable.
+    /// Parses `application/x-www-form-urlencoded` (WHATWG URL §5.1) strictly: a second payload, a malformed escape in a name or
+    /// in the payload, or too many fields make the form malformed.
     private static func token(form: ArraySlice<UInt8>) throws(Rejection) -> [UInt8] {
-        var finding = Finding.nothing
+        var content = Content.nothing
         var rest = form
         for _ in 0..<maximumFields {
             let field = rest.prefix { $0 != UInt8(ascii: "&") }
             let name = field.prefix { $0 != UInt8(ascii: "=") }
             if try spells(name, payload) {
-                if case .token = finding { throw .malformedBody }
-                finding = .token(try decoded(field[name.endIndex...].dropFirst()))
-            } else if try spells(name, signedPayload), case .nothing = finding {
-                finding = .appStore
+                if case .token = content { throw .malformedBody }
+                content = .token(try decoded(field[name.endIndex...].dropFirst()))
+            } else if try spells(name, signedPayload), case .nothing = content {
+                content = .appStore
             }
             rest = rest[field.endIndex...]
-            guard rest.popFirst() != nil else { return try token(from: finding) }
+            guard rest.popFirst() != nil else { return try token(from: content) }
         }
         throw .malformedBody
     }
 
-    /// Whether a text with escapes is `word`. It is compared while it is decoded, without an allocation for each name.
+    /// Compares while decoding, without an allocation for each name.
     private static func spells(_ text: ArraySlice<UInt8>, _ word: [UInt8]) throws(Rejection) -> Bool {
         var rest = text
         var length = 0

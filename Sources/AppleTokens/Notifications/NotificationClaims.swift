@@ -1,0 +1,204 @@
+import JOSE
+
+/// The claims of a token whose signature is valid, read in one pass and not yet checked.
+struct NotificationClaims: Sendable {
+    private(set) var issuer: Claim<String> = .absent
+    private(set) var audience: Claim<String> = .absent
+    private(set) var expiry: Claim<Int64> = .absent
+    private(set) var issuedAt: Claim<Int64> = .absent
+    private(set) var id: Claim<String> = .absent
+    private(set) var events: EventsClaim = .absent
+
+    /// The event, if there is exactly one.
+    var event: EventClaims? {
+        switch events {
+        case .absent, .wrongType, .unreadableText, .notOne: nil
+        case .one(let event): event
+        }
+    }
+
+    init() {}
+
+    /// Claims of other names are skipped, and must be strict JSON too.
+    ///
+    /// - Throws: ``JOSEError`` unless the payload is one JSON object.
+    init(parsing payload: [UInt8]) throws(JOSEError) {
+        var reader = JSONReader(payload)
+        try reader.beginObject()
+        while try reader.nextMember() {
+            if reader.nameIs("iss") {
+                issuer = try reader.stringClaim()
+            } else if reader.nameIs("aud") {
+                audience = try reader.stringClaim()
+            } else if reader.nameIs("exp") {
+                expiry = try reader.integerClaim()
+            } else if reader.nameIs("iat") {
+                issuedAt = try reader.integerClaim()
+            } else if reader.nameIs("jti") {
+                id = try reader.stringClaim()
+            } else if reader.nameIs("events") {
+                events = try EventsClaim(reading: &reader)
+            } else {
+                try reader.skipValue()
+            }
+        }
+        try reader.end()
+    }
+
+    /// Searches a payload that is not strict JSON for a member `events`: without it, it is not a notification. Text in a string
+    /// cannot match, because quotes in it are escaped.
+    static func namesEvents(_ payload: [UInt8]) -> Bool {
+        let name = Array("\"events\"".utf8)
+        var rest = payload[...]
+        while let quote = rest.firstIndex(of: UInt8(ascii: "\"")) {
+            rest = rest[quote...]
+            if rest.starts(with: name) {
+                let following = rest.dropFirst(name.count).first { ![0x20, 0x09, 0x0A, 0x0D].contains($0) }
+                if following == UInt8(ascii: ":") { return true }
+            }
+            rest = rest.dropFirst()
+        }
+        return false
+    }
+}
+
+/// One claim. Its type is recorded when it is read and checked later, because the order of the checks is not the order of
+/// the claims.
+enum Claim<Value: Sendable>: Sendable {
+    case absent
+    /// Present with a wrong type.
+    case malformed
+    case value(Value)
+
+    var value: Value? {
+        switch self {
+        case .absent, .malformed: nil
+        case .value(let value): value
+        }
+    }
+}
+
+extension JSONReader {
+    mutating func stringClaim() throws(JOSEError) -> Claim<String> {
+        guard let text = try stringOrSkip() else { return .malformed }
+        return .value(text)
+    }
+
+    mutating func integerClaim() throws(JOSEError) -> Claim<Int64> {
+        guard let number = try integerOrSkip() else { return .malformed }
+        return .value(number)
+    }
+}
+
+/// The members of one event object, not yet checked.
+struct EventClaims: Sendable {
+    private(set) var type: Claim<String> = .absent
+    private(set) var subject: Claim<String> = .absent
+    private(set) var time: Claim<Int64> = .absent
+    private(set) var email: Claim<String> = .absent
+    private(set) var emailIsPrivate: Bool?
+
+    /// Members of other names are skipped.
+    init(reading reader: inout JSONReader) throws(JOSEError) {
+        try reader.beginObject()
+        while try reader.nextMember() {
+            if reader.nameIs("type") {
+                type = try reader.stringClaim()
+            } else if reader.nameIs("sub") {
+                subject = try reader.stringClaim()
+            } else if reader.nameIs("event_time") {
+                time = try reader.integerClaim()
+            } else if reader.nameIs("email") {
+                email = try Self.email(&reader)
+            } else if reader.nameIs("is_private_email") {
+                emailIsPrivate = try Self.flag(&reader)
+            } else {
+                try reader.skipValue()
+            }
+        }
+    }
+
+    /// null counts as absent.
+    private static func email(_ reader: inout JSONReader) throws(JOSEError) -> Claim<String> {
+        guard try reader.kind() == .null else { return try reader.stringClaim() }
+        try reader.skipValue()
+        return .absent
+    }
+
+    /// Apple sends the string "true" and documents a boolean. Another value is ignored, so that the event is not lost.
+    private static func flag(_ reader: inout JSONReader) throws(JOSEError) -> Bool? {
+        switch try reader.kind() {
+        case .boolean:
+            return try reader.boolean()
+        case .string:
+            switch try reader.string() {
+            case "true": return true
+            case "false": return false
+            default: return nil
+            }
+        case .object, .array, .number, .null:
+            try reader.skipValue()
+            return nil
+        }
+    }
+}
+
+/// The `events` claim.
+enum EventsClaim: Sendable {
+    case absent
+    /// Neither an object, nor an array, nor a string.
+    case wrongType
+    /// A string without JSON, or with JSON that is neither an object nor an array.
+    case unreadableText
+    /// An array that does not have exactly one element, or whose element is not an object.
+    case notOne
+    case one(EventClaims)
+
+    /// Apple sends a string that contains JSON, and documents the JSON itself.
+    init(reading reader: inout JSONReader) throws(JOSEError) {
+        switch try reader.kind() {
+        case .string:
+            self = Self.read(text: try reader.utf8())
+        case .object, .array:
+            self = try Self.read(&reader)
+        case .number, .boolean, .null:
+            try reader.skipValue()
+            self = .wrongType
+        }
+    }
+
+    private static func read(text: [UInt8]) -> EventsClaim {
+        do {
+            var reader = JSONReader(text)
+            let claim = try read(&reader)
+            try reader.end()
+            return claim
+        } catch {
+            return .unreadableText
+        }
+    }
+
+    /// Reads one event object, or an array with one.
+    private static func read(_ reader: inout JSONReader) throws(JOSEError) -> EventsClaim {
+        switch try reader.kind() {
+        case .object:
+            return .one(try EventClaims(reading: &reader))
+        case .array:
+            var claim = EventsClaim.notOne
+            var count = 0
+            try reader.beginArray()
+            while try reader.nextElement() {
+                count += 1
+                if count == 1, try reader.kind() == .object {
+                    claim = .one(try EventClaims(reading: &reader))
+                } else {
+                    try reader.skipValue()
+                }
+            }
+            return count == 1 ? claim : .notOne
+        case .string, .number, .boolean, .null:
+            try reader.skipValue()
+            return .unreadableText
+        }
+    }
+}
