@@ -1,24 +1,16 @@
 package import JOSE
 
-/// Stands in for Apple wherever there is none: signs notifications in exactly the shape that Apple sends, with a key of
-/// its own, and publishes that key as Apple publishes its keys.
+/// Simulates Apple: signs notifications in exactly Apple's format with its own key, and publishes that key as Apple does.
 package struct SimulatedApple: Sendable {
-    /// What Apple writes into `iss`.
     package static let appleIssuer = "https://appleid.apple.com"
 
-    /// What it signs with.
     package let key: RSAPrivateKey
-    /// The name of the key: the first ten characters of its thumbprint (RFC 7638), so that the key alone is enough to
-    /// sign under the name that the key set has.
+    /// By default the first ten characters of the key's thumbprint (RFC 7638), so that the key determines its name.
     package let keyID: String
-    /// What it writes into `iss`.
     package let issuer: String
     private let jwk: JSONWebKey
 
-    /// An Apple that signs with `key`.
-    ///
-    /// - Parameter keyID: the name of the key; by default it is made from the key.
-    /// - Throws: `unusableKey` where `keyID` can't be one.
+    /// - Throws: `unusableKey` if `keyID` is not a valid `kid`.
     package init(key: RSAPrivateKey, keyID: String? = nil, issuer: String = appleIssuer) throws(JOSEError) {
         let keyID = keyID ?? String(key.publicKey.thumbprint.prefix(10))
         self.jwk = try key.publicJWK(keyID: keyID)
@@ -27,43 +19,37 @@ package struct SimulatedApple: Sendable {
         self.issuer = issuer
     }
 
-    /// An Apple with a fresh RSA key of 2048 bits.
+    /// Generates an RSA key of 2048 bits.
     ///
     /// - Throws: `cryptography`.
     package static func generate(issuer: String = appleIssuer) throws(JOSEError) -> SimulatedApple {
         try SimulatedApple(key: .generate(), issuer: issuer)
     }
 
-    /// The keys it signs with: one.
     package var keys: [JSONWebKey] { [jwk] }
 
-    /// The key set as Apple's endpoint serves it, in JSON.
+    /// The key set as Apple's endpoint serves it.
     package var keySetJSON: String { "{\"keys\":[\(jwk.json)]}" }
 
-    /// The header in Apple's shape: `kid` and `alg`, no `typ`.
+    /// The header in Apple's format: `kid` and `alg`, no `typ`.
     package var header: String {
         "{\"kid\":\(JSONValue.quoted(keyID)),\"alg\":\"\(CompactJWS.algorithm)\"}"
     }
 
-    /// A signed notification of one event, as Apple would send it.
-    ///
     /// - Throws: `cryptography`.
     package func token(for event: SimulatedEvent) throws(JOSEError) -> String {
         try token(claims: event.claims(issuer: issuer))
     }
 
-    /// A signed token with any claims and any header, for trying what a receiver does with what Apple doesn't send.
+    /// Signs any claims and any header, to test how a receiver handles what Apple does not send. Both are used as they are.
     ///
-    /// - Parameters:
-    ///   - claims: the text of the payload, used as it is.
-    ///   - header: the text of the header, used as it is; by default Apple's.
     /// - Throws: `cryptography`.
     package func token(claims: String, header: String? = nil) throws(JOSEError) -> String {
         try CompactJWS.signed(header: Array((header ?? self.header).utf8), payload: Array(claims.utf8), by: key)
     }
 
-    /// A signed identity token, which Apple gives to an app when a person signs in: the same issuer, keys and `aud` as a
-    /// notification and no `events`.
+    /// Signs an identity token, which Apple issues when a person signs in: with the same issuer, keys and `aud` as a
+    /// notification, and without `events`.
     ///
     /// - Parameter issuedAt: `iat` in seconds since 1970.
     /// - Throws: `cryptography`.
@@ -75,8 +61,79 @@ package struct SimulatedApple: Sendable {
         )
     }
 
-    /// The body of the request in which Apple sends a token.
+    /// The body of Apple's request with a token.
     package static func body(token: String) -> String {
         "{\"payload\":\(JSONValue.quoted(token))}"
+    }
+}
+
+/// The contents of a notification before it is signed. Nothing is checked, so it can also be one that Apple would not send.
+package struct SimulatedEvent: Sendable, Hashable {
+    package var type: String
+    package var sub: String
+    /// `aud`, the primary App ID.
+    package var app: String
+    /// `email`; Apple has it in events about email only.
+    package var email: String?
+    /// `is_private_email`, which Apple sends as a string.
+    package var isPrivateEmail: Bool?
+    /// `event_time` in milliseconds since 1970.
+    package var eventTime: Int64
+    /// `iat` in seconds since 1970; `exp` is a day later.
+    package var issuedAt: Int64
+    /// `jti`, random by default.
+    package var id: String
+
+    package init(
+        type: String,
+        sub: String,
+        app: String,
+        email: String? = nil,
+        isPrivateEmail: Bool? = nil,
+        eventTime: Int64,
+        issuedAt: Int64,
+        id: String = SimulatedEvent.randomID()
+    ) {
+        self.type = type
+        self.sub = sub
+        self.app = app
+        self.email = email
+        self.isPrivateEmail = isPrivateEmail
+        self.eventTime = eventTime
+        self.issuedAt = issuedAt
+        self.id = id
+    }
+
+    /// A `jti` in Apple's format: 16 random bytes as 22 characters of base64url.
+    package static func randomID() -> String {
+        Base64URL.encode((0..<16).map { _ in UInt8.random(in: .min ... .max) })
+    }
+
+    /// A `sub` in Apple's format: six digits, 32 hexadecimal digits, four digits.
+    package static func randomSubject() -> String {
+        func digits(_ count: Int, radix: Int) -> String {
+            (0..<count).map { _ in String(Int.random(in: 0..<radix), radix: radix) }.joined()
+        }
+        return "\(digits(6, radix: 10)).\(digits(32, radix: 16)).\(digits(4, radix: 10))"
+    }
+
+    /// The event object in Apple's order of members.
+    package var eventObject: String {
+        var members = ["\"type\":\(JSONValue.quoted(type))", "\"sub\":\(JSONValue.quoted(sub))"]
+        if let email { members.append("\"email\":\(JSONValue.quoted(email))") }
+        if let isPrivateEmail { members.append("\"is_private_email\":\"\(isPrivateEmail)\"") }
+        members.append("\"event_time\":\(eventTime)")
+        return "{\(members.joined(separator: ","))}"
+    }
+
+    /// The claims in Apple's order: compact, and `events` a string that contains the event object.
+    package func claims(issuer: String) -> String {
+        claims(issuer: issuer, events: JSONValue.quoted(eventObject))
+    }
+
+    /// The claims with any JSON as `events`.
+    package func claims(issuer: String, events: String) -> String {
+        "{\"iss\":\(JSONValue.quoted(issuer)),\"aud\":\(JSONValue.quoted(app)),\"exp\":\(issuedAt &+ 86_400),"
+            + "\"iat\":\(issuedAt),\"jti\":\(JSONValue.quoted(id)),\"events\":\(events)}"
     }
 }

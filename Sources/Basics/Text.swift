@@ -43,7 +43,6 @@ extension String {
         utf8.elementsEqual(other.utf8)
     }
 
-    /// True if it contains one of U+0000…U+001F and U+007F…U+009F.
     package var holdsControlCharacter: Bool {
         unicodeScalars.contains { $0.value < 0x20 || 0x7F..<0xA0 ~= $0.value }
     }

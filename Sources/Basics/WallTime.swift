@@ -68,7 +68,6 @@ extension WallTime: Comparable, CustomStringConvertible {
 }
 
 extension Duration {
-    /// Microseconds, rounded towards zero and limited to the range of the type.
     fileprivate var wholeMicroseconds: Int64 {
         let (seconds, attoseconds) = components
         return seconds.multipliedSaturating(by: 1_000_000).addingSaturating(attoseconds / 1_000_000_000_000)
