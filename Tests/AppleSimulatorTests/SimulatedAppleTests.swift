@@ -18,7 +18,7 @@ import Testing
         )
     }
 
-    @Test("Header and claims are byte for byte those of a real notification of July 2022.")
+    @Test("Header and claims have the same bytes as a real notification of July 2022.")
     func realShape() throws {
         let apple = try SimulatedApple(key: Self.made.get().key, keyID: "fh6Bs8C")
         let token = try apple.token(for: event(type: "consent-revoked")).split(separator: ".")
@@ -74,7 +74,7 @@ import Testing
         #expect(claims["exp"]?.integer == 1_657_703_492)
     }
 
-    @Test("Ids and subjects made up have Apple's shape and are different.")
+    @Test("Random ids and subjects have Apple's format and differ.")
     func madeUp() {
         let ids = Set((0..<100).map { _ in SimulatedEvent.randomID() })
         #expect(ids.count == 100)

@@ -4,7 +4,7 @@ import JOSE
 import Testing
 
 /// The checklist of RFC 8725 (JSON Web Token Best Current Practices) and of what its successor, draft-ietf-oauth-rfc8725bis,
-/// adds: one test for each item, on the whole verifier. The suites that go into each item are named beside it.
+/// adds: one test for each item, on the whole verifier. A comment at each test names the suites with the details.
 @Suite("RFC 8725 and its successor")
 struct BestCurrentPracticeTests {
     private let claims = ClaimText.notification.text

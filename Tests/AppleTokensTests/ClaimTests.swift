@@ -30,14 +30,14 @@ import Testing
         #expect(try VerifierFixture.set().decision(on: claims).summary == "malformed-claims")
     }
 
-    @Test("A claim that must be there and isn't is malformed.", arguments: ["aud", "iat", "jti"])
+    @Test("A missing required claim is malformed.", arguments: ["aud", "iat", "jti"])
     func missing(name: String) throws {
         let letter = try VerifierFixture.set().decision(on: .notification.with(name, nil)).deadLetter
         #expect(letter?.reason == .malformedClaims)
         #expect(letter?.detail.contains("“\(name)”") == true)
     }
 
-    @Test("A member of the event that must be there and isn't is malformed.", arguments: ["type", "sub", "event_time"])
+    @Test("A missing required member of the event is malformed.", arguments: ["type", "sub", "event_time"])
     func missingMember(name: String) throws {
         let letter = try VerifierFixture.set().decision(on: .notification(of: .event.with(name, nil))).deadLetter
         #expect(letter?.reason == .malformedClaims)
@@ -127,7 +127,7 @@ import Testing
 @Suite struct ClaimTimeTests {
     private let leeway = Duration.seconds(VerifierFixture.leeway)
 
-    @Test("exp counts until exactly the leeway after it.")
+    @Test("A token is valid until exactly the leeway after exp.")
     func expiry() throws {
         let fixture = try VerifierFixture.set()
         let last = WallTime(seconds: VerifierFixture.issuedAt + 86_400) + leeway
@@ -135,7 +135,7 @@ import Testing
         #expect(try fixture.decision(on: .notification, now: last + .microseconds(1)).summary == "expired")
     }
 
-    @Test("iat may lie exactly the leeway in the future.")
+    @Test("iat may be in the future by exactly the leeway.")
     func issuedAt() throws {
         let fixture = try VerifierFixture.set()
         let first = WallTime(seconds: VerifierFixture.issuedAt) - leeway
@@ -143,7 +143,7 @@ import Testing
         #expect(try fixture.decision(on: .notification, now: first - .microseconds(1)).summary == "not-yet-valid")
     }
 
-    @Test("event_time may lie exactly the leeway in the future.")
+    @Test("event_time may be in the future by exactly the leeway.")
     func eventTime() throws {
         let fixture = try VerifierFixture.set()
         let claims = ClaimText.notification(of: .event.with("event_time", "\(VerifierFixture.issuedAt * 1_000 + 500)"))
@@ -199,7 +199,7 @@ import Testing
         }
     }
 
-    @Test("The ends of time bring no arithmetic down.")
+    @Test("Arithmetic with the first and the last time does not trap.")
     func endsOfTime() throws {
         let fixture = try VerifierFixture.set()
         #expect(try fixture.decision(on: .notification, now: WallTime(microseconds: .max)).summary == "expired")

@@ -134,7 +134,7 @@ import Testing
         #expect(found.emailIsPrivate == nil)
     }
 
-    @Test("Members that nobody knows are passed over.")
+    @Test("Unknown members are skipped.")
     func unknownMembers() throws {
         let fixture = try VerifierFixture.set()
         let event = ClaimText.event.with("nonce", "{\"a\":[1,2,{}]}").with("x", "null")

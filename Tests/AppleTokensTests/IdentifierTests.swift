@@ -13,7 +13,7 @@ import Testing
         #expect(Subject("abc") != Subject("abd"))
     }
 
-    @Test("Identifiers are told apart in sets by their bytes.")
+    @Test("Sets distinguish identifiers by their bytes.")
     func sets() {
         #expect(Set([ClientID("K"), ClientID("\u{212A}"), ClientID("K")]).count == 2)
     }

@@ -36,7 +36,7 @@ import Testing
         #expect(cache.keyWanted("y", waiter: 2, at: at(160)) == .fetchAndWait)
     }
 
-    @Test("A key that the bucket turned away needs no second request: it is fetched as soon as the bucket allows it.")
+    @Test("A key that the bucket refused is fetched as soon as the bucket allows it, without a second request.")
     func owed() throws {
         var cache = try ready()
         #expect(cache.keyWanted("x", waiter: 1, at: at(100)) == .fetchAndWait)
@@ -52,7 +52,7 @@ import Testing
         #expect(cache.keyWanted("z", waiter: 4, at: at(162)) == unavailable(58))
     }
 
-    @Test("A key that the ended fetch can't settle is not forgotten where the bucket forbids the next fetch.")
+    @Test("A key that the ended fetch cannot settle is remembered if the bucket forbids the next fetch.")
     func owedAfterWaiting() throws {
         var cache = try ready()
         #expect(cache.keyWanted("x", waiter: 1, at: at(100)) == .fetchAndWait)
@@ -61,7 +61,7 @@ import Testing
         #expect(cache.refreshDueAt == at(160))
     }
 
-    @Test("Keys that no fetch confirms are not believed for longer than the maximum age, fetched or kept.")
+    @Test("Fetched and stored keys that no fetch confirms are trusted for at most the maximum age.")
     func maximumAge() throws {
         func cache() -> KeySetCache {
             KeySetCache(refresh: .seconds(10), floor: .seconds(60), maximumAge: .seconds(100), start: Self.start)
@@ -177,7 +177,7 @@ import Testing
         }
     }
 
-    @Test("A failed fetch counts for the floor like any other.")
+    @Test("A failed fetch uses the bucket too.")
     func floorAfterFailure() throws {
         var cache = try ready()
         #expect(cache.keyWanted("x", waiter: 1, at: at(100)) == .fetchAndWait)
@@ -186,7 +186,7 @@ import Testing
         #expect(cache.keyWanted("x", waiter: 3, at: at(160)) == .fetchAndWait)
     }
 
-    @Test("A refresh on schedule doesn't count for the floor.")
+    @Test("A scheduled refresh does not use the bucket.")
     func scheduleAndFloor() throws {
         var cache = try ready()
         #expect(cache.keyWanted("x", waiter: 1, at: at(0.5)) == .fetchAndWait)
@@ -239,7 +239,7 @@ import Testing
         #expect(cache.keyWanted("x", waiter: 4, at: at(160)) == .fetchAndWait)
     }
 
-    @Test("A key that was absent longer ago than the floor when a fetch on schedule begins is asked for anew.")
+    @Test("A key is requested again if it was absent longer ago than the floor when a scheduled fetch begins.")
     func absentBeforeSchedule() throws {
         var cache = try ready(refresh: .seconds(70))
         #expect(cache.keyWanted("x", waiter: 1, at: at(10)) == .fetchAndWait)
@@ -279,7 +279,7 @@ import Testing
         #expect(cache.keyWanted(String(repeating: "k", count: 256), waiter: 1, at: at(100)) == .fetchAndWait)
     }
 
-    @Test("A flood of made-up names causes one fetch a floor.")
+    @Test("A flood of invented names causes one fetch per floor.")
     func flood() throws {
         var cache = try ready()
         var fetches = 0

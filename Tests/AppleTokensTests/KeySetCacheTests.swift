@@ -97,7 +97,7 @@ import Testing
         #expect(cache.refreshDueAt == at(3_602))
     }
 
-    @Test("Idle: the end of a fetch that nobody began changes nothing.")
+    @Test("Idle: the end of a fetch that did not begin changes nothing.")
     func idleFetchEnded() throws {
         var cache = try ready()
         #expect(cache.fetchSucceeded(try set("b"), at: at(1)) == ended())
@@ -122,7 +122,7 @@ import Testing
 
     // MARK: A fetch under way
 
-    @Test("Fetching: everybody waits for the one fetch and is told what it brought.")
+    @Test("Fetching: all requests wait for the one fetch and receive its result.")
     func singleFlight() throws {
         var cache = try asking()
         #expect(cache.keyWanted("x", waiter: 2, at: at(100.1)) == .wait)
@@ -139,7 +139,7 @@ import Testing
         )
     }
 
-    @Test("Fetching: a key that came but can't be used is unavailable, never unknown, and is asked for again.")
+    @Test("Fetching: an unusable key of the set is unavailable, never unknown, and is requested again.")
     func unusableKey() throws {
         var cache = try asking()
         #expect(cache.keyWanted("x", waiter: 2, at: at(100.1)) == .wait)
@@ -167,7 +167,7 @@ import Testing
         }
     }
 
-    @Test("Fetching: persisted keys free those who wait for one of them, while there is no fetched set.")
+    @Test("Fetching: persisted keys answer requests for them while there is no fetched set.")
     func fetchingPersisted() throws {
         var cache = beginning()
         #expect(cache.refreshDue(at: at(0)) == .fetch)
@@ -182,7 +182,7 @@ import Testing
     }
 
     @Test("Fetching: a key asked for after the fetch began isn't settled by it, and causes the next one.")
-    func askedMeanwhile() throws {
+    func requestedDuringFetch() throws {
         var cache = try refreshing()
         #expect(cache.keyWanted("x", waiter: 1, at: at(3_600.1)) == .wait)
         #expect(cache.fetchSucceeded(try set("a"), at: at(3_601)) == ended(again: true))
@@ -192,21 +192,21 @@ import Testing
     }
 
     @Test("Fetching: a key asked for after the fetch began is found if the fetch brings it all the same.")
-    func foundMeanwhile() throws {
+    func foundAfterRequestDuringFetch() throws {
         var cache = try refreshing()
         #expect(cache.keyWanted("x", waiter: 1, at: at(3_600.1)) == .wait)
         #expect(cache.fetchSucceeded(try set("a", "x"), at: at(3_601)) == ended((1, .keyFound)))
     }
 
-    @Test("Fetching: where the floor forbids the next fetch, who isn't settled is turned away until it allows it.")
-    func askedMeanwhileWithinFloor() throws {
+    @Test("Fetching: an unsettled request is refused while the bucket forbids the next fetch.")
+    func requestedDuringFetchWithinFloor() throws {
         var cache = try asking()
         #expect(cache.keyWanted("y", waiter: 2, at: at(100.5)) == .wait)
         #expect(cache.fetchSucceeded(try set("a"), at: at(101)) == ended((1, .unknownKey), (2, unavailable(59))))
         #expect(cache.waiterCount == 0)
     }
 
-    @Test("Fetching: a failure turns everybody away and keeps the set.")
+    @Test("Fetching: a failure refuses all waiting requests and keeps the set.")
     func fetchingFailed() throws {
         var cache = try asking()
         #expect(cache.keyWanted("y", waiter: 2, at: at(101)) == .wait)
@@ -224,7 +224,7 @@ import Testing
         #expect(cache.refreshDueAt == at(111))
     }
 
-    @Test("Fetching: the stop turns everybody away.")
+    @Test("Fetching: the stop refuses all waiting requests.")
     func fetchingStopped() throws {
         var cache = try asking()
         #expect(cache.stopped() == [Resolved(waiter: 1, resolution: unavailable(1))])
@@ -232,7 +232,7 @@ import Testing
         #expect(cache.fetchSucceeded(try set("x"), at: at(101)) == ended())
     }
 
-    @Test("Fetching: beyond 8,192 who wait the next is turned away.")
+    @Test("Fetching: with 8,192 waiting requests the next one is refused.")
     func tooManyWaiters() throws {
         var cache = try asking()
         for waiter in 2...KeySetCache.maximumWaiters {

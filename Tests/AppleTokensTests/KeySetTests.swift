@@ -16,7 +16,7 @@ import Testing
         #expect(!set.isEmpty && KeySet.none.isEmpty)
     }
 
-    @Test("A key that is there and can't be used is neither there to verify with nor lacking.")
+    @Test("An unusable key of the set cannot verify and is not absent.")
     func unusable() throws {
         let fixture = try VerifierFixture.set()
         let usable = try #require(fixture.apple.keys.first).json

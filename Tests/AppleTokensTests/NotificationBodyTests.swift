@@ -32,7 +32,7 @@ import Testing
         #expect(try found(body.replacing("TOKEN", with: token)) == token)
     }
 
-    @Test("Escapes within JSON and forms are undone.")
+    @Test("Escapes in JSON and forms are decoded.")
     func escapes() throws {
         #expect(try found(#"{"payload":"\u0065yJ-_.e30.c2ln"}"#) == token)
         #expect(try found("payload=eyJ%2d%5F%2Ee30.c2ln") == token)
@@ -83,7 +83,7 @@ import Testing
         #expect(throws: Rejection.appStoreNotification) { try found("signed%50ayload=\(token)") }
     }
 
-    @Test("JSON nested deeper than 32 levels is refused beside a token too.")
+    @Test("JSON nested deeper than 32 levels is refused even if the body has a token.")
     func nesting() {
         let deep = String(repeating: "[", count: 40) + String(repeating: "]", count: 40)
         #expect(throws: Rejection.malformedBody) { try found(#"{"payload":"a.b.c","x":\#(deep)}"#) }
@@ -97,7 +97,7 @@ import Testing
     }
 
     @Test(
-        "The App Store's notifications are named as what they are.",
+        "App Store notifications are identified.",
         arguments: [#"{"signedPayload":"a.b.c"}"#, #" {"x":1,"signedPayload":null} "#, "signedPayload=a.b.c"]
     )
     func appStore(body: String) {
@@ -112,7 +112,7 @@ import Testing
         #expect(throws: Rejection.bodyTooLarge) { try found(largest + " ") }
     }
 
-    @Test("A body that lies elsewhere is read like an array.")
+    @Test("A body in a span is read like an array.")
     func span() throws {
         let body = Array(#"{"payload":"a.b.c"}"#.utf8)
         #expect(try NotificationBody.token(in: body.span) == Array("a.b.c".utf8))

@@ -3,7 +3,7 @@ import FoundationEssentials
 import JOSE
 import Testing
 
-/// Two notifications that Apple signed and its key set of the time. They lie beside the project, not in it.
+/// Two notifications that Apple signed and its key set of the time. They are not part of the project.
 private enum Vectors {
     static let folder = URL(filePath: #filePath)
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()

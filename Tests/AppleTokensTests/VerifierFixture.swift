@@ -2,7 +2,7 @@ import AppleTokens
 import AppleSimulator
 import JOSE
 
-/// An Apple, another one that nobody trusts, and a receiver for one app: what most tests of verification play on.
+/// A trusted simulated Apple, an untrusted one, and a policy for one app, for most tests of verification.
 struct VerifierFixture {
     let apple: SimulatedApple
     let stranger: SimulatedApple
@@ -45,7 +45,7 @@ struct VerifierFixture {
     }
 }
 
-/// A JSON object whose members can be replaced and removed as text, so that every wrong type can stand in every place.
+/// A JSON object whose members can be replaced and removed as text, to put a wrong type in any place.
 struct ClaimText {
     private var members: [(name: String, json: String)]
 

@@ -42,7 +42,7 @@ import Testing
     }
 
     @Test(
-        "What is no time is refused.",
+        "Text that is not a time is refused.",
         arguments: [
             "", "now", "-", "2026-1-2", "2026-13-01", "2026-00-01", "2026-02-29", "2100-02-29", "2026-04-31",
             "0000-01-01", "2026-01-02T03:04:05", "2026-01-02T24:00:00Z", "2026-01-02T03:60:00Z", "2026-01-02T03:04:60Z",
@@ -93,7 +93,7 @@ import Testing
     }
 
     @Test(
-        "Every time has a text, also those that no calendar reaches; the ends of the range are PostgreSQL's infinities.",
+        "Every time has a text, also outside the years 1 to 9999; the ends of the range are PostgreSQL's infinities.",
         arguments: [
             (.min, "-infinity"), (.min + 1, "-290308-12-21T19:59:05.224193Z"),
             (-62_167_219_200_000_001, "-0001-12-31T23:59:59.999999Z"),

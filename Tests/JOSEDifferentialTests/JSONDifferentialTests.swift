@@ -9,7 +9,7 @@ import Testing
 /// PostgreSQL is the laxer of the two in three ways, which are asked of it one by one: it takes duplicate member names,
 /// deeper nesting and larger objects. Its `json` leaves escapes alone, so NUL and lone surrogates are found by `jsonb`,
 /// which in turn has no number beyond 131,072 digits.
-@Suite("The JSON reader beside PostgreSQL")
+@Suite("The JSON reader compared with PostgreSQL")
 struct JSONDifferentialTests {
     private static let functions = """
         CREATE FUNCTION pg_temp.has_depth(value json, depth integer) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -95,7 +95,7 @@ struct JSONDifferentialTests {
 
     private func isRead(_ text: [UInt8]) -> Bool { (try? JSONValue(parsing: text)) != nil }
 
-    @Test("Of the texts that are known to divide parsers both take the same.")
+    @Test("Both accept the same texts from a list on which parsers disagree.")
     func handWritten() async throws {
         let texts = JSONSamples.all
         for (text, isTaken) in zip(texts, try await taken(texts)) {
@@ -103,7 +103,7 @@ struct JSONDifferentialTests {
         }
     }
 
-    @Test("Of ten thousand generated texts, half of them damaged, both take the same.")
+    @Test("Both accept the same of ten thousand generated texts, half of them damaged.")
     func generated() async throws {
         var generator = SeededGenerator(seed: 8259)
         var texts: [[UInt8]] = []
@@ -119,7 +119,7 @@ struct JSONDifferentialTests {
         #expect((2_000...9_000).contains(taken.count { $0 }), "some are taken and some aren't")
     }
 
-    @Test("What both take means the same to both.")
+    @Test("Texts that both accept have the same value for both.")
     func meaning() async throws {
         var generator = SeededGenerator(seed: 404)
         var pairs: [(one: [UInt8], other: [UInt8])] = []

@@ -83,7 +83,7 @@ enum JSONSamples {
         return [open + close, open, open + close + "]", objects].map { Array($0.utf8) }
     }
 
-    /// A valid text, but for a member that may come twice and an escape that may stand for half a character.
+    /// A valid text, except that a member may be repeated and an escape may be a lone surrogate.
     static func value(depth: Int, using generator: inout SeededGenerator) -> String {
         let space = ["", "", "", " ", "\n", "\t ", "\r\n"].randomElement(using: &generator) ?? ""
         let content =

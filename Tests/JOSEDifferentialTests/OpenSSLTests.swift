@@ -5,7 +5,7 @@ import Testing
 
 /// Verification against the command `openssl dgst -verify`, which shares libcrypto with it and nothing else: which key,
 /// padding and digest are asked for, what is signed and what is taken for a signature are decided twice.
-@Suite("Signatures beside the openssl command", .enabled(if: OpenSSLCommand.isThere))
+@Suite("Signatures compared with the openssl command", .enabled(if: OpenSSLCommand.isThere))
 struct OpenSSLTests {
     private struct Sample {
         let name: String
@@ -51,7 +51,7 @@ struct OpenSSLTests {
         return samples
     }
 
-    @Test("Genuine, changed, foreign and made-up signatures are judged alike.")
+    @Test("Both accept and refuse the same genuine, changed, foreign and invented signatures.")
     func alike() async throws {
         let key = try RSAPrivateKey.generate()
         let directory = try TemporaryDirectory()
@@ -111,7 +111,7 @@ struct OpenSSLTests {
         ]
     }
 
-    @Test("What a signature says must be the padded digest to the byte, as the command wants it.")
+    @Test("Both require that a signature encodes exactly the padded digest.")
     func encodings() async throws {
         let key = try RSAPrivateKey.generate()
         let directory = try TemporaryDirectory()

@@ -80,7 +80,7 @@ import Testing
         #expect(Fixtures.refusal(token) == .unsupportedHeader)
     }
 
-    @Test("A token of App Store Server Notifications can be told by its header after it is refused.")
+    @Test("The header of a refused token identifies App Store Server Notifications.")
     func appStoreToken() throws {
         let token = try Fixtures.token(header: #"{"alg":"ES256","x5c":["MIIB","MIIC","MIID"]}"#)
         #expect(Fixtures.refusal(token) == .unsupportedAlgorithm)

@@ -68,7 +68,7 @@ import Testing
         let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
         let token = try Fixtures.token()
         let verifier = try RSAVerifier(Fixtures.key().publicKey)
-        // 256 bytes leave two characters of which the last has four unused bits.
+        // 256 bytes end in two characters, and the last one has four unused bits.
         var taken = 0
         for character in alphabet {
             let spelled = token.dropLast() + [character]

@@ -55,7 +55,7 @@ enum Fixtures {
 enum Vectors {
     static let names = ["notification-2022-07.jws", "notification-2022-12.jws"]
 
-    /// `SIWAD_VECTORS`, or the folder `shared/vectors` beside the checkout.
+    /// `SIWAD_VECTORS`, or the folder `shared/vectors` next to the checkout.
     static let folder: String = {
         if let path = getenv("SIWAD_VECTORS") { return String(cString: path) }
         let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")

@@ -32,7 +32,7 @@ import Testing
     }
 
     @Test(
-        "A surrogate that stands alone is refused.",
+        "A lone surrogate is refused.",
         arguments: [
             #"\ud800"#, #"\udbff"#, #"\udc00"#, #"\udfff"#, #"\ud800x"#, #"\ud800\n"#, #"\ud800\u0041"#,
             #"\ud800\ud800"#,
@@ -94,7 +94,7 @@ import Testing
     }
 
     @Test(
-        "Overlong forms, encoded surrogates and what lies beyond U+10FFFF are refused.",
+        "Overlong forms, encoded surrogates and code points after U+10FFFF are refused.",
         arguments: [
             [0xC0, 0x80], [0xC0, 0xAF], [0xC1, 0xBF], [0xE0, 0x80, 0x80], [0xE0, 0x9F, 0xBF], [0xF0, 0x80, 0x80, 0x80],
             [0xF0, 0x8F, 0xBF, 0xBF], [0xED, 0xA0, 0x80], [0xED, 0xBF, 0xBF], [0xED, 0xA0, 0xBD, 0xED, 0xB8, 0x80],

@@ -36,7 +36,7 @@ package enum Authority: Sendable {
     case record(keyID: String)
 }
 
-/// Verifies notifications and gives the reason for those that it refuses.
+/// Verifies notifications and gives the reason for each refusal.
 ///
 /// Keeps the prepared keys of the current set, so it belongs to one thread: create one for each.
 package final class NotificationVerifier {
@@ -77,7 +77,7 @@ package final class NotificationVerifier {
     }
 
     /// Checks a recorded token again without its signature, under the current policy and at the time of its receipt. The
-    /// caller must have stored the record where nobody else can write.
+    /// caller must have stored the record where no other user can write.
     ///
     /// - Parameter keyID: `kid` of the key that verified it.
     /// - Returns: never ``Decision/needsKey(kid:token:)``; ``Decision/refused(_:)`` only if the configured issuer has changed

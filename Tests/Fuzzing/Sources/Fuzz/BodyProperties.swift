@@ -1,17 +1,17 @@
 import AppleTokens
 
-/// Of all bodies only those that carry one of the tokens that were signed lead to anything; the private key is gone.
+/// Only bodies with one of the signed tokens are accepted; the private key was deleted.
 enum BodyProperties {
     static func check(_ input: [UInt8]) {
         let token: [UInt8]
         do {
             token = try NotificationBody.token(in: input)
         } catch {
-            require(refusal(ofSpan: input) == error, "a body is refused wherever it lies")
+            require(refusal(ofSpan: input) == error, "a span is refused like an array")
             require([.malformedBody, .bodyTooLarge, .appStoreNotification].contains(error), "refused as a body")
             return
         }
-        require(refusal(ofSpan: input) == nil, "a body is taken wherever it lies")
+        require(refusal(ofSpan: input) == nil, "a span is accepted like an array")
         require(!token.isEmpty, "a token is not empty")
         let fixture = VerifierFixture.shared
         switch fixture.verifier.verify(token: token, keys: fixture.keys, now: VerifierFixture.now) {

@@ -1,8 +1,8 @@
 import AppleTokens
 import JOSE
 
-/// Whatever Apple signs is verified, refused or kept, within the ranges that the database relies on; the same claims
-/// under a signature that isn't Apple's are refused without a look at them.
+/// Claims that Apple signed are verified, refused or stored, within the ranges that the database requires; the same claims
+/// with an invalid signature are refused before they are read.
 enum ClaimProperties {
     static func check(_ input: [UInt8]) {
         let fixture = VerifierFixture.shared

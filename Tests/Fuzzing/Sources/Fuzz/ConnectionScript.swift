@@ -13,7 +13,7 @@ struct ConnectionScript {
         /// The peer sends nothing more.
         case peerFinishes
         case peerVanishes
-        /// All deadlines but those of silence have passed.
+        /// All deadlines except the idle ones have passed.
         case timePasses
         /// The service ends.
         case drains

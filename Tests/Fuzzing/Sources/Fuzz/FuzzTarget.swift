@@ -1,5 +1,5 @@
-/// What is fuzzed. Each target takes any bytes and ends the process where a property doesn't hold, beside what the
-/// runtime and AddressSanitizer end it for: traps, overflows, accesses out of bounds.
+/// The fuzzed parsers. Each target accepts any bytes and ends the process if a property does not hold. The runtime and
+/// AddressSanitizer also end it for traps, overflows and accesses out of bounds.
 enum FuzzTarget: String, CaseIterable {
     /// Base64url: one spelling for each byte string.
     case base64URL = "base64url"

@@ -8,7 +8,7 @@ import Telemetry
 
 @testable import HTTPConnection
 
-/// A connection as the server builds it, on an event loop that stands still, with limits that an input can reach.
+/// A connection as the server builds it, on an event loop that does not run by itself, with limits that an input can reach.
 final class FuzzedConnection {
     static let path = "/n"
     static let limits = {

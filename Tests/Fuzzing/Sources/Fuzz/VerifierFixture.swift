@@ -1,9 +1,9 @@
 import AppleTokens
 import JOSE
 
-/// A key set, the only tokens that its private key ever signed, and a receiver of one app.
+/// A key set, the only tokens that its private key signed, and a verifier for one app.
 ///
-/// The private key was thrown away, so whatever else is verified under this set is a forgery.
+/// The private key was deleted, so any other token that this set verifies is a forgery.
 struct VerifierFixture {
     let keys: KeySet
     let verifier: NotificationVerifier
@@ -15,7 +15,7 @@ struct VerifierFixture {
     static let header = "eyJraWQiOiJDSzh1NHNLbkJGIiwiYWxnIjoiUlMyNTYifQ"
     /// Ten seconds after the tokens were issued.
     static let now = WallTime(seconds: 1_770_000_010)
-    /// A revocation, an address that is off, and one for an app that nobody configured.
+    /// A revocation, a disabled address, and a notification for an app that is not configured.
     static let genuine: [[UInt8]] = [
         """
         eyJraWQiOiJDSzh1NHNLbkJGIiwiYWxnIjoiUlMyNTYifQ.eyJpc3MiOiJodHRwczovL2FwcGxlaWQuYXBwbGUuY29tIiwiYXVkI\
@@ -63,7 +63,7 @@ struct VerifierFixture {
             let key = try? RSAPublicKey(modulus: n, exponent: [1, 0, 1]),
             let named = try? JSONWebKey(keyID: Self.keyID, publicKey: key),
             let audiences = try? AudienceMap(parsing: "A1B2C3D4E5/com.example.app+com.example.web")
-        else { preconditionFailure("the key and the apps of the fixture are constants") }
+        else { preconditionFailure("the key and the apps are constants") }
         keys = KeySet([named], fetchedAt: nil)
         verifier = NotificationVerifier(policy: NotificationPolicy(audiences: audiences))
     }
