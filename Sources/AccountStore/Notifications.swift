@@ -87,15 +87,15 @@ package enum Notifications {
         durable: ([RecordedNotification]) -> Void
     ) throws(PostgresError) {
         var sent: [RecordableRows] = []
-        func execution(_ batch: Batch) -> Execution {
+        func execution(_ batch: Batch) -> BoundStatement {
             let rows = RecordableRows(batch.notifications)
             sent.append(rows)
-            return Execution(batch.mayHaveDuplicates ? record : recordNew, rows.binds(from: source))
+            return BoundStatement(batch.mayHaveDuplicates ? record : recordNew, rows.binds(from: source))
         }
         do throws(PostgresError) {
-            try session.execute(
+            try session.executePipelined(
                 [record, recordNew],
-                inTurn: execution(first),
+                first: execution(first),
                 next: { next().map(execution) },
                 committed: { (rows: borrowing Rows) throws(PostgresError) in
                     durable(try sent.removeFirst().recorded(rows))

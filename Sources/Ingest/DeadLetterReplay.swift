@@ -132,7 +132,7 @@ package struct DeadLetterReplay: Sendable {
                     guard run.isRehearsal else {
                         return try Self.perform(run, ids, 1, run.pacedBatch, judge, known, in: transaction)
                     }
-                    return try transaction.rehearsal { session throws(PostgresError) in
+                    return try transaction.dryRun { session throws(PostgresError) in
                         try Self.precede(run, ids, judge, known, in: session)
                         return try Self.perform(run, ids, Self.rehearsedTogether, run.batch, judge, known, in: session)
                     }

@@ -88,7 +88,7 @@ struct ConcurrencyTests {
             try await store.record(.sample("consent-revoked", sub: "p", at: .at(0), id: "a"))
             let event = ReceivedNotification.sample(type, sub: sub, at: .at(1), id: "b", app: app)
             // Awaited below: it takes its snapshot, waits for the other writer's row, and goes on once that commits.
-            let attempt = try await store.database.whileOpen { session throws(PostgresError) in
+            let attempt = try await store.database.withOpenTransaction { session throws(PostgresError) in
                 try session.execute(script: write)
             } _: {
                 let attempt = Task { try await store.record(event) }
@@ -141,7 +141,7 @@ struct ConcurrencyTests {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
             let (client, person) = (ClientID("com.example.one"), Subject("p"))
-            try await store.database.whileOpen { session throws(PostgresError) in
+            try await store.database.withOpenTransaction { session throws(PostgresError) in
                 try Applications.openSession(
                     client: client,
                     subject: person,
@@ -177,7 +177,7 @@ struct ConcurrencyTests {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
             for id in ["a", "z"] { try await store.openSession(id, of: "p", at: .at(0)) }
-            let attempt = try await store.database.whileOpen { session throws(PostgresError) in
+            let attempt = try await store.database.withOpenTransaction { session throws(PostgresError) in
                 try session.execute(script: "SELECT siwa.rotate_session('a', 'b')")
             } _: {
                 let attempt = Task {

@@ -173,7 +173,7 @@ struct ErasureTests {
     @Test("passes over rows that are being written, and comes back to them.")
     func passesOver() async throws {
         try await withPeople { store in
-            try await store.database.whileOpen { session throws(PostgresError) in
+            try await store.database.withOpenTransaction { session throws(PostgresError) in
                 try session.execute(script: "SELECT FROM siwa.accounts WHERE sub = 'p' FOR UPDATE")
             } _: { () async throws in
                 #expect(try await store.maintain(.erasure).accountsErased == 0)

@@ -195,7 +195,7 @@ struct MaintenanceTests {
             try await store.connection.withSession { session throws(PostgresError) in
                 _ = try Notifications.ensurePartitions(from: old, through: old, in: session)
             }
-            try await store.database.whileOpen { session throws(PostgresError) in
+            try await store.database.withOpenTransaction { session throws(PostgresError) in
                 try session.execute(script: "SELECT count(*) FROM siwa.notifications")
             } _: { () async throws in
                 let state = await Self.sqlState { try await store.maintain(.retention) }
@@ -208,7 +208,7 @@ struct MaintenanceTests {
     @Test("One daemon at a time does a task, and none again before its interval is over.")
     func turns() async throws {
         try await Store.with { store in
-            try await store.database.whileOpen { session throws(PostgresError) in
+            try await store.database.withOpenTransaction { session throws(PostgresError) in
                 let turn = try Maintenance.turn(for: .erasure, every: .zero, in: session)
                 guard case .ours(let now) = turn else { throw PostgresError(.usage, "nobody else is at it") }
                 _ = try Maintenance.step(of: .erasure, Store.policy, now: now, in: session)

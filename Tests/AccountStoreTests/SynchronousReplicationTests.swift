@@ -24,7 +24,7 @@ struct SynchronousReplicationTests {
     func planning() async throws {
         try await TestDatabase.withServer(.siwa) { database in
             let connection = try await Store.writer(database)
-            try await database.losePartner()
+            try await database.blockCommits()
             let error = await failure(on: connection) { session throws(PostgresError) in
                 try Notifications.plan(in: session)
             }
@@ -37,7 +37,7 @@ struct SynchronousReplicationTests {
     func again() async throws {
         try await TestDatabase.withServer(.siwa) { database in
             let connection = try await Store.writer(database)
-            try await database.losePartner()
+            try await database.blockCommits()
             for _ in 0..<2 {
                 let error = await failure(on: connection) { session throws(PostgresError) in
                     let batch = [ReceivedNotification.sample("email-enabled", sub: "p", at: .at(0), id: "known")]

@@ -5,7 +5,7 @@ import Testing
 
 @testable import AppleClient
 
-@Suite("Fetching a key set over TLS", .enabled(if: OpenSSL.isThere), .timeLimit(.minutes(5)))
+@Suite("Fetching a key set over TLS", .enabled(if: OpenSSL.isInstalled), .timeLimit(.minutes(5)))
 struct KeyFetchTLSTests {
     /// Why a fetch from an `openssl s_server` with these options fails, which it does at its certificate at the latest.
     private func failure(_ options: [String]) async throws -> String {
@@ -15,7 +15,7 @@ struct KeyFetchTLSTests {
             OpenSSL.path, "s_server", "-accept", "127.0.0.1:0", "-cert", directory.file("certificate.pem"), "-key",
             directory.file("key.pem"), "-www",
         ]
-        return try await Companion.with(server + options, log: directory.file("log")) {
+        return try await ChildProcess.with(server + options, log: directory.file("log")) {
             let port = try await port(in: directory)
             let fetcher = KeySetFetcher(
                 url: try KeySetURL(parsing: "https://localhost:\(port)/"),

@@ -5,7 +5,7 @@ import Testing
 
 @Suite(
     "A pooler between siwad and PostgreSQL",
-    .enabled(if: PgBouncer.isThere, "pgbouncer is not installed"),
+    .enabled(if: PgBouncer.isInstalled, "pgbouncer is not installed"),
     .timeLimit(.minutes(10))
 )
 struct PoolerTests {

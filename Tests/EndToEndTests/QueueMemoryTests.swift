@@ -57,7 +57,7 @@ struct QueueMemoryTests {
                     let process = try #require(daemon.processID)
                     let request = try request(scene, to: addresses.notifications)
                     let before = try peak(of: process)
-                    try await database.whileOpen { session throws(PostgresError) in
+                    try await database.withOpenTransaction { session throws(PostgresError) in
                         try session.execute(script: "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
                         try session.execute(script: "LOCK TABLE siwa.notifications IN ACCESS EXCLUSIVE MODE")
                     } _: {

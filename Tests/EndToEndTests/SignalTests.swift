@@ -97,7 +97,7 @@ struct SignalTests {
     func earlyInterruption() async throws {
         try await TestDatabase.with(.siwa) { database in
             try await Scene.with(database.conninfo) { scene in
-                let daemon = try await database.whileOpen { session throws(PostgresError) in
+                let daemon = try await database.withOpenTransaction { session throws(PostgresError) in
                     try session.execute(script: "LOCK TABLE siwa.clients IN ACCESS EXCLUSIVE MODE")
                 } _: {
                     let daemon = scene.start()

@@ -25,7 +25,9 @@ struct UnitFileTests {
         let unit = try String(contentsOfFile: Self.path, encoding: .utf8)
             .replacing("ExecStart=/usr/local/bin/siwad ", with: "ExecStart=\(Binary.path) ")
         try directory.write(Array(unit.utf8), to: "siwad.service")
-        let check = try await Companion.run(["systemd-analyze", "verify", "--man=no", directory.file("siwad.service")])
+        let check = try await ChildProcess.run([
+            "systemd-analyze", "verify", "--man=no", directory.file("siwad.service"),
+        ])
         #expect(check.isSuccess && !check.output.contains("siwad.service:"), "\(check.output)")
     }
 }

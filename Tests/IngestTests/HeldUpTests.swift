@@ -20,7 +20,7 @@ struct HeldUpTests {
         func with(_ fixture: IntakeFixture, _ body: () async throws -> Void) async throws {
             switch self {
             case .lock:
-                try await fixture.database.whileOpen { session throws(PostgresError) in
+                try await fixture.database.withOpenTransaction { session throws(PostgresError) in
                     // It waits for the end of the test itself, which may take longer than a lock is waited for.
                     try session.execute(script: "SET LOCAL lock_timeout = 0")
                     try session.execute(script: "SELECT FROM siwa.accounts WHERE sub LIKE 'held%' FOR UPDATE")

@@ -15,14 +15,14 @@ struct SynchronousReplicationTests {
             try await IntakeFixture.with(database, database.settings, spool: spool) { fixture in
                 await fixture.until { $0.intake.storage == .database }
                 #expect(await fixture.reception.answer(try fixture.body(id: "early")) == .acknowledged)
-                try await database.losePartner()
+                try await database.blockCommits()
                 await fixture.until { $0.intake.storage == .database }
                 #expect(await fixture.reception.answer(try fixture.body(id: "late")) == .acknowledged)
                 #expect(fixture.intake.spoolBytes ?? 0 > 0)
                 // Both are on this server, where whoever looks finds them, once the wait for the standby was given up.
                 let ids = "SELECT jti FROM siwa.notifications ORDER BY 1"
                 while try await fixture.texts(ids) != ["early", "late"] { await Task.yield() }
-                try await database.forgetPartner()
+                try await database.unblockCommits()
                 await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
                 #expect(
                     try await fixture.texts("SELECT jti FROM siwa.notifications ORDER BY 1") == ["early", "late"]

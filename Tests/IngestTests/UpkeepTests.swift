@@ -150,7 +150,7 @@ struct UpkeepTests {
             let daemon = Daemon(database)
             let (upkeep, other) = (daemon.upkeep, try await PostgresConnection.connect(database.settings))
             // The first piece waits for the table, the other daemon for that piece.
-            let (effects, between) = try await database.whileOpen { session throws(PostgresError) in
+            let (effects, between) = try await database.withOpenTransaction { session throws(PostgresError) in
                 try session.execute(script: "LOCK TABLE siwa.accounts")
             } _: { () async throws in
                 // Not before: the table isn't so large that it couldn't be through with it already.
@@ -229,7 +229,7 @@ struct UpkeepTests {
         try await TestDatabase.with(.siwa) { database in
             try await prepare(database, Self.old)
             let daemon = Daemon(database)
-            try await database.whileOpen { session throws(PostgresError) in
+            try await database.withOpenTransaction { session throws(PostgresError) in
                 try session.execute(script: "SELECT count(*) FROM siwa.notifications")
             } _: { () async throws in
                 #expect(await daemon.upkeep.once().partitionsDropped.isEmpty)

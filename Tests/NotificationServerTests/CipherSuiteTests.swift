@@ -2,7 +2,7 @@ import NotificationServer
 import TestSupport
 import Testing
 
-@Suite("TLS with openssl at the other end", .enabled(if: OpenSSL.isThere), .timeLimit(.minutes(5)))
+@Suite("TLS with openssl at the other end", .enabled(if: OpenSSL.isInstalled), .timeLimit(.minutes(5)))
 struct CipherSuiteTests {
     private let directory: TemporaryDirectory
 

@@ -14,7 +14,7 @@ struct BindsTests {
         Timestamp(microseconds: -1),
     ]
 
-    @Test("Values come back as they were bound.")
+    @Test("Bound values are returned unchanged.")
     func roundTrip() async throws {
         let statement = Statement("SELECT $1, $2, $3, $4, $5, $6, $7")
         try await withConnection { connection in
@@ -42,7 +42,7 @@ struct BindsTests {
         }
     }
 
-    @Test("Arrays come back element by element, NULLs included.")
+    @Test("Array elements are returned unchanged, including NULLs.")
     func arrays() async throws {
         let statement = Statement(
             """
@@ -58,8 +58,8 @@ struct BindsTests {
                     $0.append(array: Self.texts)
                     $0.append(array: Self.integers)
                     $0.append(array: Self.smallIntegers)
-                    $0.append(array: bools)
-                    $0.append(array: Self.times)
+                    $0.appendBools(bools.count) { bools[$0] }
+                    $0.appendTimestamps(Self.times.count) { Self.times[$0] }
                     $0.append(byteArrays: bytes)
                 }
                 let rows = try session.execute(statement, binds)
@@ -77,7 +77,7 @@ struct BindsTests {
         }
     }
 
-    @Test("An array may be empty, or hold nothing but NULLs.")
+    @Test("An array may be empty, or contain only NULLs.")
     func emptyArrays() async throws {
         let statement = Statement("SELECT cardinality($1), cardinality($2), $1 = '{}', $2 = ARRAY[NULL, NULL]::text[]")
         try await withConnection { connection in
@@ -95,7 +95,7 @@ struct BindsTests {
         }
     }
 
-    @Test("A text with a NUL is refused before it is sent, as a fault of the data.", arguments: [0, 1, 2])
+    @Test("A text with a NUL is refused before it is sent, as a data error.", arguments: [0, 1, 2])
     func nul(place: Int) async throws {
         let binds = Binds {
             $0.append(place == 0 ? "a\0b" : "fine")
@@ -115,7 +115,7 @@ struct BindsTests {
         }
     }
 
-    @Test("Bytes that are not UTF-8 are refused as a fault of the data.")
+    @Test("Bytes that are not UTF-8 are refused as a data error.")
     func invalidText() async throws {
         try await withConnection { connection in
             let error = await postgresError {
@@ -128,7 +128,7 @@ struct BindsTests {
         }
     }
 
-    @Test("Removed values leave nothing behind.")
+    @Test("After removeAll, binds can be used again.")
     func removal() async throws {
         var binds = Binds { $0.append("a\0b") }
         binds.removeAll()

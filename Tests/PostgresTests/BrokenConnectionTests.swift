@@ -6,7 +6,7 @@ import Testing
 struct BrokenConnectionTests {
     private static let end = "SELECT pg_terminate_backend(pg_backend_pid())::text"
 
-    @Test("A connection that the server ends is lost, stays so, and says whether something may have been committed.")
+    @Test("If the server ends a connection, the error reports an unknown outcome, and later uses fail.")
     func ended() async throws {
         try await withConnection { connection async throws in
             let error = await postgresError { try await connection.text(Self.end) }
@@ -19,7 +19,7 @@ struct BrokenConnectionTests {
         }
     }
 
-    @Test("A transaction that loses its connection before COMMIT is known not to be committed.")
+    @Test("If the connection is lost before COMMIT, the transaction is known not to be committed.")
     func endedInTransaction() async throws {
         try await withConnection { connection async throws in
             let error = await postgresError {
@@ -43,7 +43,7 @@ struct BrokenConnectionTests {
         }
     }
 
-    @Test("A pool replaces a connection that broke while it was used.")
+    @Test("A pool replaces a connection that broke during use.")
     func poolReplacesBroken() async throws {
         try await TestDatabase.with { database async throws in
             let pool = database.pool(maximum: 1)
@@ -54,7 +54,7 @@ struct BrokenConnectionTests {
         }
     }
 
-    @Test("A pool replaces a connection that the server ended while it was idle, and nobody notices.")
+    @Test("A pool replaces a connection that the server ended while it was idle, without an error.")
     func poolReplacesStale() async throws {
         try await TestDatabase.with { database in
             let pool = database.pool(maximum: 1)
@@ -68,7 +68,7 @@ struct BrokenConnectionTests {
 }
 
 extension ConnectionPool {
-    /// One text that a statement returns.
+    /// Executes a statement that returns one text.
     func text(_ sql: String) async throws -> String {
         try await withSession { session throws(PostgresError) in
             try session.execute(Statement(once: sql)).string(0, 0)

@@ -4,7 +4,10 @@ import Testing
 
 @Suite("An attempt to connect")
 struct ConnectionAttemptTests {
-    @Test("An attempt that ends in time gives its result, before it is awaited or after.", arguments: [true, false])
+    @Test(
+        "An attempt that ends in time returns its result, whether it ends before or after the wait starts.",
+        arguments: [true, false]
+    )
     func inTime(_ isEarly: Bool) async throws {
         let attempt = try ConnectionAttempt()
         if isEarly {
@@ -19,12 +22,12 @@ struct ConnectionAttemptTests {
         attempt.cancelled()
     }
 
-    @Test("An attempt that never ends keeps no caller beyond its deadline or its cancellation.")
+    @Test("An attempt that never ends does not block its caller after the deadline or a cancellation.")
     func hanging() async throws {
         let late = try ConnectionAttempt()
         late.timePassed()
         guard case .failure(let error) = await late.result() else {
-            Issue.record("its time was up")
+            Issue.record("the deadline had passed")
             return
         }
         #expect(error.code == .connectionFailed)
@@ -41,7 +44,7 @@ struct ConnectionAttemptTests {
         #expect(!cancelled.ended(.success(())))
     }
 
-    @Test("Attempts that hang never keep more threads than the limit; when they end, others begin.")
+    @Test("Hanging attempts never keep more threads than the limit; when they end, new ones can start.")
     func many() async throws {
         let count = ConnectionAttempt.Count(limit: 2)
         let hanging = [try ConnectionAttempt(counting: count), try ConnectionAttempt(counting: count)]
@@ -52,7 +55,7 @@ struct ConnectionAttemptTests {
         #expect(error?.code == .connectionFailed)
         #expect(!hanging[0].ended(.success(())))
         let late = try ConnectionAttempt(counting: count)
-        // Too late: its end was there before.
+        // No effect, because the attempt has ended.
         #expect(late.ended(.success(())))
         late.timePassed()
         _ = try ConnectionAttempt(counting: count)

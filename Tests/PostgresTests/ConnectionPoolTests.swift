@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Connection pool")
 struct ConnectionPoolTests {
-    @Test("There are never more connections than allowed, and all are used.")
+    @Test("A pool opens as many connections as allowed, and no more.")
     func bound() async throws {
         try await TestDatabase.with { database in
             let pool = database.pool(maximum: 3)
@@ -19,7 +19,7 @@ struct ConnectionPoolTests {
         }
     }
 
-    @Test("Whoever waits too long for a connection is told so, and the next use works.")
+    @Test("A caller that waits too long for a connection gets an error, and the next use succeeds.")
     func acquireTimeout() async throws {
         try await TestDatabase.with { database in
             let pool = ConnectionPool(database.settings, maximum: 1, acquireTimeout: .milliseconds(50))
@@ -32,7 +32,7 @@ struct ConnectionPoolTests {
         }
     }
 
-    @Test("Whoever doesn't want to wait gets nothing while all are in use.")
+    @Test("withSessionIfFree returns nil while all connections are in use.")
     func ifFree() async throws {
         try await TestDatabase.with { database in
             let pool = ConnectionPool(database.settings, maximum: 1, acquireTimeout: .seconds(600))
@@ -63,7 +63,7 @@ struct ConnectionPoolTests {
         }
     }
 
-    @Test("A closed pool refuses new uses and lets those under way end.")
+    @Test("A closed pool refuses new uses and lets running ones finish.")
     func closed() async throws {
         try await TestDatabase.with { database in
             let pool = database.pool(maximum: 1)
@@ -74,7 +74,7 @@ struct ConnectionPoolTests {
         }
     }
 
-    @Test("A failure to connect makes room for the next attempt.")
+    @Test("After a failure to connect, the next attempt may use the same place in the pool.")
     func failedConnect() async throws {
         let settings = try ConnectionSettings(conninfo: "host=/nonexistent", applicationName: "tests")
         let pool = ConnectionPool(settings, maximum: 1, acquireTimeout: .milliseconds(50))
@@ -83,7 +83,7 @@ struct ConnectionPoolTests {
         }
     }
 
-    @Test("A connection that was opened while the database was read only isn't used once it no longer is.")
+    @Test("A connection opened while the database was read only is replaced after it accepts writes again.")
     func readOnly() async throws {
         try await TestDatabase.with { database in
             let administrator = try await PostgresConnection.connect(database.settings)

@@ -4,7 +4,7 @@ import Testing
 @Suite("Connection settings")
 struct ConnectionSettingsTests {
     @Test(
-        "A conninfo that cannot be read is refused, and nothing that may be a password is quoted.",
+        "A malformed conninfo is refused, and nothing that may be a password is quoted.",
         arguments: [
             "geheim", "password=geheim host", "postgresql://me:ge%zzheim@host/db", "host='geheim",
             "postgresql://me:geheim@[host",
@@ -29,7 +29,7 @@ struct ConnectionSettingsTests {
     }
 
     @Test(
-        "A value that libpq would refuse only when it connects is refused at once, by its option, and not quoted.",
+        "A value that libpq would refuse only while connecting is refused immediately, by its option, and not quoted.",
         arguments: [
             ("postgresql://db.example:geheim/db", "port"), ("host=a,b port=5432,geheim", "port"),
             ("port=70000", "port"), ("postgresql://me:se@geheim@db.example/db", "host"), ("host=a,b@geheim", "host"),
@@ -47,7 +47,7 @@ struct ConnectionSettingsTests {
     }
 
     @Test(
-        "What libpq reads is left to it.",
+        "Values that libpq accepts are accepted.",
         arguments: [
             "host=a,b port=5432,", "port=", "host=@abstract,/tmp/a@b",
             "host=a port=' 5432 '", "sslmode=verify-full connect_timeout=3",
@@ -58,7 +58,7 @@ struct ConnectionSettingsTests {
         _ = try ConnectionSettings(conninfo: conninfo, applicationName: "tests")
     }
 
-    @Test("The description for people has no password.")
+    @Test("The redacted description contains no password.")
     func redacted() throws {
         let settings = try ConnectionSettings(
             conninfo: "postgresql://me:geheim@db.example:6432/accounts?connect_timeout=7",

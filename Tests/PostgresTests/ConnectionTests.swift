@@ -22,7 +22,7 @@ struct ConnectionTests {
     }
 
     @Test(
-        "A commit is on the server's disk when it is reported, whatever the role says of that; standbys are its business.",
+        "A reported commit is on the server's disk whatever the role's setting; the setting for standbys is kept.",
         arguments: [("off", "on"), ("on", "on"), ("local", "local"), ("remote_apply", "remote_apply")]
     )
     func durability(set: String, used: String) async throws {
@@ -30,14 +30,14 @@ struct ConnectionTests {
             let settings = try Self.settings(database.conninfo + " options='-c synchronous_commit=\(set)'")
             let connection = try await PostgresConnection.connect(settings)
             #expect(try await connection.text("SHOW synchronous_commit") == used)
-            // What the server's files say later, too, is not the connection's business.
+            // Later changes of the server's configuration do not change the connection either.
             let source = "SELECT source FROM pg_settings WHERE name = 'synchronous_commit'"
             #expect(try await connection.text(source) == "session")
             await connection.close()
         }
     }
 
-    @Test("A statement by itself is isolated as those in transactions are, whatever the role says.")
+    @Test("A single statement runs at read committed, whatever the role's default.")
     func isolation() async throws {
         try await TestDatabase.with { database in
             let settings = try Self.settings(
@@ -49,7 +49,7 @@ struct ConnectionTests {
         }
     }
 
-    @Test("A database that can't hold every text is refused, by its encoding.", arguments: ["LATIN1", "SQL_ASCII"])
+    @Test("A database with an encoding other than UTF8 is refused.", arguments: ["LATIN1", "SQL_ASCII"])
     func encoding(name: String) async throws {
         try await TestDatabase.with { database in
             let administrator = try await PostgresConnection.connect(database.settings)
@@ -65,7 +65,7 @@ struct ConnectionTests {
         }
     }
 
-    @Test("A URI is taken as well as keywords, and may name the application.")
+    @Test("A URI works as well as keywords, and keywords may set the application name.")
     func uri() async throws {
         try await TestDatabase.with { database in
             let connection = try await PostgresConnection.connect(
@@ -84,7 +84,7 @@ struct ConnectionTests {
     }
 
     @Test(
-        "A server that is not there is a connection error that may be retried.",
+        "An unreachable server is a connection error that may be retried.",
         arguments: [
             "host=/nonexistent", "host=127.0.0.1 port=1", "host=nowhere.invalid",
         ]
@@ -97,7 +97,7 @@ struct ConnectionTests {
         #expect(error?.description.isEmpty == false)
     }
 
-    @Test("A server that takes the connection but says nothing is given up in time.")
+    @Test("Connecting to a server that accepts but never answers ends in time.")
     func silent() async throws {
         let server = try SilentServer()
         var settings = try Self.settings("host=127.0.0.1 port=\(server.port)")
@@ -109,7 +109,7 @@ struct ConnectionTests {
     }
 
     @Test(
-        "Of several hosts one that says nothing is passed over for one that answers.",
+        "If the first of several hosts never answers, the next one is used.",
         arguments: ["any", "read-write", "prefer-standby"]
     )
     func severalHosts(wanted: String) async throws {
@@ -130,7 +130,7 @@ struct ConnectionTests {
         }
     }
 
-    @Test("When no host of several answers, the error says what is the matter with each.")
+    @Test("If none of several hosts answers, the error gives the cause for each.")
     func noHost() async throws {
         let settings = try Self.settings("host=127.0.0.1,127.0.0.1 port=1,2")
         let error = await postgresError { try await PostgresConnection.connect(settings) }
@@ -150,7 +150,7 @@ struct ConnectionTests {
         #expect(await postgresError { try await task.value }?.code == .cancelled)
     }
 
-    @Test("A database that does not exist is named, with its SQLSTATE, and not tried again.")
+    @Test("The error for a missing database has its name and SQLSTATE, and is not retryable.")
     func noDatabase() async throws {
         try await TestDatabase.with { database in
             let error = await postgresError {
@@ -163,7 +163,7 @@ struct ConnectionTests {
         }
     }
 
-    @Test("A wrong password is said to be wrong, and not repeated.")
+    @Test("The error for a wrong password does not contain the password.")
     func wrongPassword() async throws {
         try await TestDatabase.with { database in
             let administrator = try await PostgresConnection.connect(database.settings)
@@ -179,7 +179,7 @@ struct ConnectionTests {
                 "SELECT count(*) FROM pg_hba_file_rules WHERE auth_method = 'scram-sha-256'"
             ) == 0 {}
             let error = await postgresError {
-                // Until the server has taken the rule up, the role is trusted.
+                // Until the server has reloaded its rules, the role can connect without a password.
                 while true {
                     let connection = try await PostgresConnection.connect(
                         Self.settings(database.conninfo + " user=locked password=geheim")

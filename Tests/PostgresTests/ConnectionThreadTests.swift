@@ -7,7 +7,7 @@ import Testing
 struct ConnectionThreadTests {
     private static func thisThread() -> UInt { UInt(pthread_self()) }
 
-    @Test("A wait on the connection's thread ends there, and what uses the connection after it stays there.")
+    @Test("After a wait inside onThread, code and later uses of the connection run on the connection's thread.")
     func staysThere() async throws {
         try await withConnection { connection async throws in
             let own = try await connection.withSession { _ throws(PostgresError) in Self.thisThread() }
@@ -31,16 +31,16 @@ struct ConnectionThreadTests {
         }
     }
 
-    @Test("While something waits on the connection's thread, others use the connection.")
-    func isFreeMeanwhile() async throws {
+    @Test("While a task waits inside onThread, other tasks can use the connection.")
+    func concurrentUse() async throws {
         try await withConnection { connection async throws in
-            let begun = AsyncStream<Void>.makeStream()
+            let started = AsyncStream<Void>.makeStream()
             let used = AsyncStream<Void>.makeStream()
             async let waiting: Void = connection.onThread {
-                begun.continuation.yield()
+                started.continuation.yield()
                 for await _ in used.stream { return }
             }
-            for await _ in begun.stream { break }
+            for await _ in started.stream { break }
             #expect(try await connection.integer("SELECT 1::bigint") == 1)
             used.continuation.yield()
             await waiting

@@ -6,7 +6,7 @@ import Testing
 @Suite("Deadlines and cancellation", .timeLimit(.minutes(5)))
 struct InterruptionTests {
     private static let sleep = Statement(once: "SELECT pg_sleep(600)")
-    /// Time for everything that isn't slow on purpose, on a busy machine too.
+    /// Enough for everything that is not deliberately slow, also on a busy machine.
     private static let ample = Duration.seconds(2)
     /// A table whose rows make COMMIT take longer than that.
     private static let slowCommit = """
@@ -20,12 +20,13 @@ struct InterruptionTests {
     /// A table whose rows make COMMIT wait for an advisory lock.
     private static let heldCommit = slowCommit.replacing("pg_sleep(3)", with: "pg_advisory_xact_lock_shared(1)")
 
-    /// How many statements of this database wait for an advisory lock.
+    /// The number of statements in this database that wait for an advisory lock.
     private static let waitingCount = """
         SELECT count(*) FROM pg_stat_activity
         WHERE wait_event = 'advisory' AND datname = current_database()
         """
-    @Test("A statement is cancelled on the server when the deadline passes, and the connection goes on.")
+
+    @Test("When the deadline passes, the statement is cancelled on the server, and the connection stays usable.")
     func deadline() async throws {
         try await withConnection { connection async throws in
             let error = await postgresError {
@@ -40,13 +41,13 @@ struct InterruptionTests {
         }
     }
 
-    /// A cancel request that comes before a backend has begun with the statement is none for PostgreSQL.
-    @Test("A statement that PostgreSQL begins with only after it was asked to stop is cancelled all the same.")
-    func begunLate() async throws {
+    /// PostgreSQL ignores a cancel request that arrives before the backend has started the statement.
+    @Test("A statement that PostgreSQL starts only after the first cancel request is cancelled by a later one.")
+    func startedLate() async throws {
         try await withConnection { connection async throws in
             let backend = pid_t(try await connection.integer("SELECT pg_backend_pid()"))
             #expect(kill(backend, SIGSTOP) == 0)
-            // Whatever happens, so that the database can be dropped.
+            // In every case, so that the database can be dropped.
             defer { kill(backend, SIGCONT) }
             async let error = postgresError {
                 try await connection.withSession(deadline: .seconds(1)) { session throws(PostgresError) in
@@ -60,7 +61,7 @@ struct InterruptionTests {
         }
     }
 
-    /// Whether a signal waits for a process that is stopped (`proc(5)`, `SigPnd` of a thread and `ShdPnd` of all).
+    /// True if a signal is pending for a stopped process (`proc(5)`: `SigPnd` for a thread, `ShdPnd` for the process).
     private static func hasPending(_ signal: Int32, _ process: pid_t) throws -> Bool {
         let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
         return status.split(separator: "\n").contains { line in
@@ -70,7 +71,7 @@ struct InterruptionTests {
         }
     }
 
-    @Test("A transaction is undone when the deadline passes.")
+    @Test("A transaction is rolled back when the deadline passes.")
     func deadlineInTransaction() async throws {
         try await withConnection { connection in
             try await connection.script("CREATE TABLE public.t (n integer)")
@@ -85,7 +86,7 @@ struct InterruptionTests {
         }
     }
 
-    @Test("No statement begins after the deadline, not even COMMIT.")
+    @Test("No statement starts after the deadline, not even COMMIT.")
     func deadlineBetween() async throws {
         try await withConnection { connection in
             try await connection.script("CREATE TABLE public.t (n integer)")
@@ -101,7 +102,7 @@ struct InterruptionTests {
         }
     }
 
-    @Test("COMMIT is waited for beyond the deadline.")
+    @Test("A COMMIT that was sent may take longer than the deadline.")
     func slowCommit() async throws {
         try await withConnection { connection in
             try await connection.script(Self.slowCommit)
@@ -112,7 +113,7 @@ struct InterruptionTests {
         }
     }
 
-    @Test("A COMMIT without an answer leaves the outcome open, and says so.")
+    @Test("A COMMIT without an answer is reported as an unknown outcome.")
     func unansweredCommit() async throws {
         try await TestDatabase.with { database in
             var settings = database.settings
@@ -130,7 +131,7 @@ struct InterruptionTests {
         }
     }
 
-    @Test("Cancelling the task cancels the statement under way, and the connection goes on.")
+    @Test("Cancelling the task cancels the running statement, and the connection stays usable.")
     func cancellation() async throws {
         try await TestDatabase.with { database in
             let holder = try await PostgresConnection.connect(database.settings)
@@ -146,7 +147,7 @@ struct InterruptionTests {
         }
     }
 
-    @Test("A cancelled task begins no statement.")
+    @Test("A cancelled task starts no statement.")
     func cancelledBefore() async throws {
         try await withConnection { connection async throws in
             let task = Task {
@@ -178,7 +179,7 @@ struct InterruptionTests {
         }
     }
 
-    @Test("Waiting for PostgreSQL holds up no other task.")
+    @Test("Waiting for PostgreSQL blocks no other task.")
     func otherTasksGoOn() async throws {
         try await TestDatabase.with { database in
             let gate = try await PostgresConnection.connect(database.settings)

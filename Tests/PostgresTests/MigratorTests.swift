@@ -30,7 +30,7 @@ struct MigratorTests {
         }
     }
 
-    @Test("What is added later is applied later.")
+    @Test("A migration that is added later is applied later.")
     func later() async throws {
         try await withConnection { connection in
             try await Self.migrator(Array(Self.migrations.prefix(2))).up(on: connection)
@@ -38,7 +38,7 @@ struct MigratorTests {
         }
     }
 
-    @Test("Any number of migrators at once apply each migration once.")
+    @Test("Concurrent migrators apply each migration once.")
     func concurrent() async throws {
         try await TestDatabase.with { database in
             let migrator = try Self.migrator()
@@ -52,7 +52,7 @@ struct MigratorTests {
         }
     }
 
-    @Test("A migration whose text was changed after it was applied is refused.")
+    @Test("A migration whose text changed after it was applied is refused.")
     func changed() async throws {
         try await withConnection { connection in
             try await Self.migrator(Array(Self.migrations.prefix(2))).up(on: connection)
@@ -79,7 +79,7 @@ struct MigratorTests {
         }
     }
 
-    @Test("A migration that fails leaves nothing of itself, keeps those before it, and is named.")
+    @Test("A failed migration is rolled back and named, and earlier migrations stay applied.")
     func failing() async throws {
         try await withConnection { connection in
             var migrations = Self.migrations
@@ -112,14 +112,14 @@ struct MigratorTests {
         }
     }
 
-    @Test("A migration that waits for a lock holds no query back for more than three seconds, and is tried again.")
+    @Test("A migration that waits for a lock delays no query for more than three seconds, and is retried.")
     func lockWait() async throws {
         try await TestDatabase.with { database in
             let connection = try await PostgresConnection.connect(database.settings)
             try await Self.migrator(Array(Self.migrations.prefix(2))).up(on: connection)
             let (waits, reported) = AsyncStream<Migrator.LockWait>.makeStream()
             // A transaction that has read the table and does not end: `third` wants to alter that table.
-            let applied = try await database.whileOpen { session throws(PostgresError) in
+            let applied = try await database.withOpenTransaction { session throws(PostgresError) in
                 try session.execute(script: "SELECT FROM app.a")
             } _: {
                 let migrating = Task {
@@ -143,7 +143,7 @@ struct MigratorTests {
                 }
                 await done
                 #expect(longest < .seconds(3))
-                #expect(longest > .milliseconds(500), "the queries did meet the waiting migration")
+                #expect(longest > .milliseconds(500), "at least one query waited behind the migration")
                 await application.close()
                 return migrating
             }
@@ -152,12 +152,12 @@ struct MigratorTests {
         }
     }
 
-    @Test("A migration that never gets its lock gives up in the end, with its name, and leaves nothing.")
+    @Test("A migration that never gets its lock fails with its name and is rolled back.")
     func noLock() async throws {
         try await TestDatabase.with { database in
             let connection = try await PostgresConnection.connect(database.settings)
             try await Self.migrator(Array(Self.migrations.prefix(2))).up(on: connection)
-            let error = try await database.whileOpen { session throws(PostgresError) in
+            let error = try await database.withOpenTransaction { session throws(PostgresError) in
                 try session.execute(script: "SELECT FROM app.a")
             } _: {
                 await postgresError { try await Self.migrator().up(on: connection, patience: .zero) }
@@ -169,7 +169,7 @@ struct MigratorTests {
         }
     }
 
-    @Test("The script for psql limits its waits for locks too, and searches no schema of others.")
+    @Test("The script for psql limits lock waits and sets the search path.")
     func scriptSettings() throws {
         let script = try Self.migrator().script(checksum: { _ in "" })
         let transactions = script.split(separator: "BEGIN;\n").dropFirst()
@@ -180,7 +180,7 @@ struct MigratorTests {
         }
     }
 
-    @Test("No migrations are none to apply.")
+    @Test("An empty list of migrations applies none.")
     func none() async throws {
         try await withConnection { connection async throws in
             #expect(try await Self.migrator([]).up(on: connection) == [])

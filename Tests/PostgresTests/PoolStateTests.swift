@@ -6,7 +6,7 @@ import Testing
 struct PoolStateTests {
     private typealias State = PoolState<String, Int>
 
-    @Test("Connections are opened one by one up to the bound, and then callers wait.")
+    @Test("Connections are opened one by one up to the limit, and then callers wait.")
     func wanting() {
         var state = State(maximum: 2)
         #expect(state.connectionWanted().isPermission)
@@ -14,7 +14,7 @@ struct PoolStateTests {
         #expect(state.connectionWanted().isWait)
     }
 
-    @Test("A connection given back goes to who has waited longest, else it stays for the next.")
+    @Test("A returned connection goes to the longest waiting caller, or else becomes idle.")
     func returning() {
         var state = State(maximum: 1)
         _ = state.connectionWanted()
@@ -36,7 +36,7 @@ struct PoolStateTests {
         guard case .grant(.connection("b")) = state.connectionWanted() else { return fail() }
     }
 
-    @Test("In place of a lost connection another may be opened, first by who waits.")
+    @Test("After a connection is lost, another may be opened, first by a waiting caller.")
     func losing() {
         var state = State(maximum: 1)
         _ = state.connectionWanted()
@@ -46,7 +46,7 @@ struct PoolStateTests {
         #expect(state.connectionWanted().isPermission)
     }
 
-    @Test("Who gave up waiting is not served.")
+    @Test("A caller that stopped waiting gets no connection.")
     func leaving() {
         var state = State(maximum: 1)
         _ = state.connectionWanted()
@@ -56,7 +56,7 @@ struct PoolStateTests {
         guard case .nothing = state.connectionReturned("a") else { return fail() }
     }
 
-    @Test("A closed pool gives up what it has and refuses everything.")
+    @Test("A closed pool returns its idle connections and refuses callers.")
     func closing() {
         var state = State(maximum: 2)
         _ = state.connectionWanted()
@@ -72,7 +72,7 @@ struct PoolStateTests {
     }
 
     private func fail() {
-        Issue.record("another action was decided on")
+        Issue.record("unexpected action")
     }
 }
 

@@ -2,13 +2,13 @@ import Postgres
 import TestSupport
 import Testing
 
-@Suite("A pooler", .enabled(if: PgBouncer.isThere, "pgbouncer is not installed"), .timeLimit(.minutes(5)))
+@Suite("A pooler", .enabled(if: PgBouncer.isInstalled, "pgbouncer is not installed"), .timeLimit(.minutes(5)))
 struct PoolerTests {
     private func connect(_ pooler: PgBouncer) async throws -> PostgresConnection {
         try await PostgresConnection.connect(ConnectionSettings(conninfo: pooler.conninfo, applicationName: "tests"))
     }
 
-    /// One integer that a prepared statement returns.
+    /// Prepares and executes a statement that returns one integer.
     private func prepared(_ sql: String, on connection: PostgresConnection) async throws -> Int32 {
         let statement = Statement(sql)
         return try await connection.withSession { session throws(PostgresError) in
@@ -16,7 +16,7 @@ struct PoolerTests {
         }
     }
 
-    /// The words with which connecting is refused; nil if it is not.
+    /// The message with which connecting is refused; nil if it succeeds.
     private func refusal(_ pooler: PgBouncer) async throws -> String? {
         do {
             await (try await connect(pooler)).close()
@@ -27,8 +27,8 @@ struct PoolerTests {
         }
     }
 
-    /// Runs `body` while four others make transactions through the pooler.
-    private func disturbed<R: Sendable>(_ pooler: PgBouncer, _ body: () async throws -> R) async throws -> R {
+    /// Runs `body` while four clients run transactions through the pooler.
+    private func underLoad<R: Sendable>(_ pooler: PgBouncer, _ body: () async throws -> R) async throws -> R {
         try await withThrowingTaskGroup(of: Void.self) { group in
             for _ in 0..<4 {
                 group.addTask {
@@ -61,8 +61,8 @@ struct PoolerTests {
         try await TestDatabase.with { database in
             try await PgBouncer.with(database, mode, settings) { pooler in
                 for _ in 0..<3 {
-                    let words = try #require(try await refusal(pooler))
-                    #expect(words.contains("pool_mode = session") && words.contains("directly"), "\(words)")
+                    let message = try #require(try await refusal(pooler))
+                    #expect(message.contains("pool_mode = session") && message.contains("directly"), "\(message)")
                 }
             }
         }
@@ -81,12 +81,12 @@ struct PoolerTests {
         }
     }
 
-    @Test("A connection that shares server sessions is not accepted while others keep all of them moving.")
+    @Test("A connection that shares server sessions is not accepted while other clients use all of them.")
     func busy() async throws {
         try await TestDatabase.with { database in
             for settings in [["default_pool_size": "8"], ["default_pool_size": "8", "server_round_robin": "1"]] {
                 try await PgBouncer.with(database, .transaction, settings) { pooler in
-                    let refusals = try await disturbed(pooler) {
+                    let refusals = try await underLoad(pooler) {
                         var refusals = 0
                         while refusals < 40, try await refusal(pooler) != nil { refusals += 1 }
                         return refusals
@@ -97,7 +97,7 @@ struct PoolerTests {
         }
     }
 
-    @Test("A refused connection leaves nothing of its own in the sessions of others.")
+    @Test("A refused connection leaves no settings or prepared statements in shared sessions.")
     func nothingLeft() async throws {
         try await TestDatabase.with { database in
             try await PgBouncer.with(database, .transaction, ["default_pool_size": "2"]) { pooler in
@@ -115,7 +115,7 @@ struct PoolerTests {
         }
     }
 
-    @Test("A pooler in session mode is as good as PostgreSQL itself, one connection after another.")
+    @Test("A pooler in session mode is accepted, for one connection after another.")
     func session() async throws {
         try await TestDatabase.with { database in
             for settings in [[:], ["default_pool_size": "2"], ["server_round_robin": "1"]] {
@@ -131,7 +131,7 @@ struct PoolerTests {
         }
     }
 
-    @Test("A pooler that has no second connection to give is not waited for longer than connecting may take.")
+    @Test("If the pooler has no second connection, connecting fails within its timeout.")
     func exhausted() async throws {
         try await TestDatabase.with { database in
             try await PgBouncer.with(database, .session, ["default_pool_size": "1"]) { pooler in
@@ -146,7 +146,7 @@ struct PoolerTests {
         }
     }
 
-    @Test("No two connections give a prepared statement the same name.")
+    @Test("No two connections use the same name for a prepared statement.")
     func names() async throws {
         try await TestDatabase.with { database in
             var all: Set<String> = []

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Errors")
 struct PostgresErrorTests {
-    @Test("What a server says of values is not in the description; what it says of names is.")
+    @Test("The description contains names from the server's report, but no values.")
     func redaction() async throws {
         try await withConnection { connection in
             try await connection.script("CREATE TABLE public.people (name text CONSTRAINT people_name_key UNIQUE)")
@@ -35,7 +35,7 @@ struct PostgresErrorTests {
     }
 
     @Test(
-        "Which errors are worth another try is known by their codes.",
+        "The SQLSTATE decides whether an error is retryable.",
         arguments: [
             ("40001", true), ("40P01", true), ("53300", true), ("57P03", true), ("55P03", true), ("08006", true),
             ("23505", false), ("22P02", false), ("42601", false), ("55006", false), ("P0001", false),

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Rows")
 struct RowsTests {
-    @Test("Integers of every width, and texts of every kind, are read.")
+    @Test("Integers of every width and texts of every type can be read.")
     func kinds() async throws {
         let statement = Statement(
             """
@@ -51,7 +51,7 @@ struct RowsTests {
         }
     }
 
-    @Test("A command tells how many rows it touched.")
+    @Test("A command returns the number of affected rows.")
     func affectedRows() async throws {
         try await withConnection { connection in
             try await connection.script("CREATE TABLE public.t (n integer)")
@@ -65,7 +65,7 @@ struct RowsTests {
         }
     }
 
-    @Test("Times are the server's, whatever its time zone.")
+    @Test("Timestamps are read correctly whatever their time zone, and the session uses UTC.")
     func times() async throws {
         try await withConnection { connection in
             try await connection.withSession { session throws(PostgresError) in

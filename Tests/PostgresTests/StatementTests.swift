@@ -6,7 +6,7 @@ import Testing
 struct StatementTests {
     private static let preparedCount = "SELECT count(*) FROM pg_prepared_statements"
 
-    @Test("A statement is prepared once for a connection, and found again.")
+    @Test("A statement is prepared once on each connection.")
     func reuse() async throws {
         let statement = Statement("SELECT $1")
         try await withConnection { connection in
@@ -20,7 +20,7 @@ struct StatementTests {
         }
     }
 
-    @Test("A statement for once leaves nothing on the server.")
+    @Test("A statement made by init(once:) leaves no prepared statement.")
     func once() async throws {
         try await withConnection { connection in
             _ = try await connection.integer("SELECT 1")
@@ -44,7 +44,7 @@ struct StatementTests {
         }
     }
 
-    @Test("After its table has changed, a statement is prepared anew.")
+    @Test("After its table has changed, a statement is prepared again.")
     func changedTable() async throws {
         let statement = Statement("SELECT * FROM public.t")
         let execute: @Sendable (borrowing Session) throws(PostgresError) -> Int = { session throws(PostgresError) in
@@ -60,7 +60,7 @@ struct StatementTests {
         }
     }
 
-    @Test("A statement that the server has forgotten is prepared anew, and may be tried again.")
+    @Test("A statement that the server has deallocated fails as retryable, and is prepared again.")
     func forgotten() async throws {
         let statement = Statement("SELECT 1")
         let execute: @Sendable (borrowing Session) throws(PostgresError) -> Int64 = { session throws(PostgresError) in
@@ -75,7 +75,7 @@ struct StatementTests {
         }
     }
 
-    @Test("A script is several statements, all or nothing.")
+    @Test("A script is one transaction.")
     func script() async throws {
         try await withConnection { connection async throws in
             let error = await postgresError {
@@ -88,7 +88,7 @@ struct StatementTests {
         }
     }
 
-    @Test("COPY is refused rather than waited for.")
+    @Test("COPY is refused.")
     func copy() async throws {
         try await withConnection { connection in
             let error = await postgresError { try await connection.script("COPY pg_class TO STDOUT") }

@@ -2,7 +2,7 @@ import Postgres
 import TestSupport
 import Testing
 
-/// Runs a test with one connection to a database of its own.
+/// Runs a test with one connection to a new database.
 func withConnection<R>(_ body: (PostgresConnection) async throws -> R) async throws -> R {
     try await TestDatabase.with { database in
         let connection = try await PostgresConnection.connect(database.settings)
@@ -26,38 +26,38 @@ func postgresError<R>(_ body: () async throws -> R) async -> PostgresError? {
 }
 
 extension PostgresConnection {
-    /// One integer that a statement returns.
+    /// Executes a statement that returns one integer.
     func integer(_ sql: String, deadline: Duration? = nil) async throws -> Int64 {
         try await withSession(deadline: deadline) { session throws(PostgresError) in
             try session.execute(Statement(once: sql)).int64(0, 0)
         }
     }
 
-    /// One text that a statement returns.
+    /// Executes a statement that returns one text.
     func text(_ sql: String) async throws -> String {
         try await withSession { session throws(PostgresError) in
             try session.execute(Statement(once: sql)).string(0, 0)
         }
     }
 
-    /// Executes statements whose results do not matter.
+    /// Executes statements and ignores their results.
     func script(_ sql: String) async throws {
         try await withSession { session throws(PostgresError) in try session.execute(script: sql) }
     }
 }
 
 extension Session {
-    /// Executes the same statement with one set of values after another.
-    func execute(
+    /// Executes the same statement with several sets of values, pipelined.
+    func executePipelined(
         _ statement: Statement,
-        inTurn first: Binds,
+        first: Binds,
         next: () -> Binds?,
         committed: (borrowing Rows) throws(PostgresError) -> Void
     ) throws(PostgresError) {
-        try execute(
+        try executePipelined(
             [statement],
-            inTurn: Execution(statement, first),
-            next: { next().map { Execution(statement, $0) } },
+            first: BoundStatement(statement, first),
+            next: { next().map { BoundStatement(statement, $0) } },
             committed: committed
         )
     }

@@ -6,12 +6,12 @@ import Testing
 struct SynchronousReplicationTests {
     private static let insert = Statement("INSERT INTO public.t VALUES ($1) RETURNING n")
 
-    /// Runs a test with a connection whose commits wait for ever, in a database with a table.
+    /// Runs a test with a table and a connection whose commits never end.
     private func withoutStandby(_ body: (TestDatabase, PostgresConnection) async throws -> Void) async throws {
         try await TestDatabase.withServer { database in
             let connection = try await PostgresConnection.connect(database.settings)
             try await connection.script("CREATE TABLE public.t (n bigint); SET synchronous_commit = on")
-            try await database.losePartner()
+            try await database.blockCommits()
             try await body(database, connection)
             await connection.close()
         }
@@ -23,7 +23,7 @@ struct SynchronousReplicationTests {
         #expect(error?.isRetryable == true, sourceLocation: sourceLocation)
     }
 
-    @Test("The outcome is unknown when the deadline passes; the connection goes on, also for one after another.")
+    @Test("When the deadline passes, the outcome is unknown, also in a pipeline, and the connection stays usable.")
     func deadline() async throws {
         try await withoutStandby { _, connection in
             expectUnknown(
@@ -45,9 +45,9 @@ struct SynchronousReplicationTests {
                 var committed = 0
                 var next: [Int64] = [4]
                 do throws(PostgresError) {
-                    try session.execute(
+                    try session.executePipelined(
                         Self.insert,
-                        inTurn: Binds { $0.append(Int64(3)) },
+                        first: Binds { $0.append(Int64(3)) },
                         next: { next.popLast().map { value in Binds { $0.append(value) } } },
                         committed: { _ in committed += 1 }
                     )
@@ -57,12 +57,12 @@ struct SynchronousReplicationTests {
                 return committed
             }
             #expect(committed == 0)
-            // All of them are on this server, and reading waits for nobody.
+            // All rows are on this server, and reading does not wait for a standby.
             #expect(try await connection.integer("SELECT count(*) FROM public.t") == 4)
         }
     }
 
-    @Test("The outcome of a COMMIT is unknown when an administrator has it stop waiting.")
+    @Test("When an administrator cancels the wait of a COMMIT, its outcome is unknown.")
     func administrator() async throws {
         try await withoutStandby { database, connection in
             let administrator = try await PostgresConnection.connect(database.settings)
@@ -79,7 +79,7 @@ struct SynchronousReplicationTests {
         }
     }
 
-    @Test("A commit that is confirmed in time is one, also after one that wasn't.")
+    @Test("A confirmed commit succeeds, also after one that was not confirmed.")
     func confirmed() async throws {
         try await withoutStandby { database, connection in
             _ = await postgresError {
@@ -87,7 +87,7 @@ struct SynchronousReplicationTests {
                     try session.execute(script: "INSERT INTO public.t VALUES (1)")
                 }
             }
-            try await database.forgetPartner()
+            try await database.unblockCommits()
             try await connection.script("INSERT INTO public.t VALUES (2)")
             #expect(try await connection.integer("SELECT count(*) FROM public.t") == 2)
         }

@@ -5,7 +5,8 @@ import Testing
 @Suite("Transactions")
 struct TransactionTests {
     private struct Table {
-        static let make = "CREATE TABLE public.t (n integer UNIQUE DEFERRABLE INITIALLY DEFERRED, CHECK (n < 100))"
+        static let definition =
+            "CREATE TABLE public.t (n integer UNIQUE DEFERRABLE INITIALLY DEFERRED, CHECK (n < 100))"
         static let insert = Statement("INSERT INTO public.t VALUES ($1)")
         static let count = "SELECT count(*) FROM public.t"
     }
@@ -14,10 +15,10 @@ struct TransactionTests {
         _ = try session.execute(Table.insert, Binds { $0.append(n) })
     }
 
-    @Test("What a transaction did is kept when its closure returns.")
+    @Test("A transaction is committed when its closure returns.")
     func commit() async throws {
         try await withConnection { connection in
-            try await connection.script(Table.make)
+            try await connection.script(Table.definition)
             let value = try await connection.transaction { session throws(PostgresError) in
                 try Self.insert(1, session)
                 return "returned"
@@ -27,10 +28,10 @@ struct TransactionTests {
         }
     }
 
-    @Test("What a transaction did is undone when its closure throws.")
+    @Test("A transaction is rolled back when its closure throws.")
     func rollback() async throws {
         try await withConnection { connection in
-            try await connection.script(Table.make)
+            try await connection.script(Table.definition)
             let error = await postgresError {
                 try await connection.transaction { session throws(PostgresError) in
                     try Self.insert(1, session)
@@ -42,10 +43,10 @@ struct TransactionTests {
         }
     }
 
-    @Test("A statement that fails undoes the transaction, and the connection goes on.")
+    @Test("A failed statement rolls the transaction back, and the connection stays usable.")
     func failure() async throws {
         try await withConnection { connection in
-            try await connection.script(Table.make)
+            try await connection.script(Table.definition)
             let error = await postgresError {
                 try await connection.transaction { session throws(PostgresError) in
                     try Self.insert(1, session)
@@ -59,10 +60,10 @@ struct TransactionTests {
         }
     }
 
-    @Test("An error that the closure keeps back still undoes the transaction.")
-    func keptBack() async throws {
+    @Test("The transaction is rolled back even if the closure catches the error.")
+    func caughtError() async throws {
         try await withConnection { connection in
-            try await connection.script(Table.make)
+            try await connection.script(Table.definition)
             let error = await postgresError {
                 try await connection.transaction { session throws(PostgresError) in
                     try Self.insert(1, session)
@@ -74,10 +75,10 @@ struct TransactionTests {
         }
     }
 
-    @Test("What fails only at COMMIT is thrown.")
+    @Test("An error at COMMIT is thrown.")
     func deferredFailure() async throws {
         try await withConnection { connection in
-            try await connection.script(Table.make)
+            try await connection.script(Table.definition)
             let error = await postgresError {
                 try await connection.transaction { session throws(PostgresError) in
                     try Self.insert(1, session)
@@ -102,10 +103,10 @@ struct TransactionTests {
         }
     }
 
-    @Test("A session leaves no transaction behind.")
+    @Test("A transaction that a session leaves open is rolled back.")
     func leftOpen() async throws {
         try await withConnection { connection in
-            try await connection.script(Table.make)
+            try await connection.script(Table.definition)
             let error = await postgresError {
                 try await connection.withSession { session throws(PostgresError) in
                     try session.execute(script: "BEGIN")
@@ -117,7 +118,7 @@ struct TransactionTests {
         }
     }
 
-    @Test("A transaction runs at the level asked for.", arguments: IsolationLevel.allCases)
+    @Test("A transaction runs at the requested level.", arguments: IsolationLevel.allCases)
     func isolation(level: IsolationLevel) async throws {
         try await withConnection { connection in
             let name = try await connection.transaction(level) { session throws(PostgresError) in

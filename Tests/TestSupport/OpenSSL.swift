@@ -1,21 +1,19 @@
 import Glibc
 import Testing
 
-/// The command `openssl`, where it is installed, as the other end of TLS.
+/// The command `openssl`, as a TLS peer.
 package enum OpenSSL {
-    /// Whether there is one.
-    package static let isThere = access(path, X_OK) == 0
-    /// Where it is.
+    package static let isInstalled = access(path, X_OK) == 0
     package static let path = "/usr/bin/openssl"
 
-    /// Runs it with these arguments and an empty input, and returns what it printed.
+    /// Runs it with an empty input, and returns its output.
     package static func run(_ arguments: [String]) async throws -> (isSuccess: Bool, output: String) {
-        try await Companion.run([path] + arguments)
+        try await ChildProcess.run([path] + arguments)
     }
 
-    /// Makes `certificate.pem` and `key.pem` in a directory: a self-signed certificate for `localhost`.
+    /// Creates `certificate.pem` and `key.pem` in a directory: a self-signed certificate for `localhost`.
     ///
-    /// - Parameter kind: of the key: `rsa:2048`, or `ec`.
+    /// - Parameter kind: the key's: `rsa:2048` or `ec`.
     package static func makeCertificate(_ kind: String, in directory: TemporaryDirectory) async throws {
         let parameters = kind == "ec" ? ["-pkeyopt", "ec_paramgen_curve:prime256v1"] : []
         let made = try await run(
@@ -26,4 +24,30 @@ package enum OpenSSL {
         )
         try #require(made.isSuccess, "\(made.output)")
     }
+}
+
+/// A self-signed certificate for `localhost`.
+package enum LocalhostCertificate {
+    package static let pem = """
+        -----BEGIN CERTIFICATE-----
+        MIIBfjCCASWgAwIBAgIUCuD7LLMM+J4B0nl/9QBwquUkTekwCgYIKoZIzj0EAwIw
+        FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTAyNDYxNloYDzIxMjYxMDI4
+        MDI0NjE2WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+        PQMBBwNCAAQonx6LN8cQ/bGdW1XouXavGXIq27cTi3SQt8x197P6X3Rk/vCLOWcd
+        lGg6wzv5oj0tyWmklY0Nc+zBS5PgkZ8To1MwUTAdBgNVHQ4EFgQUXw91nlnMCb49
+        k/6YVPULpAiELuMwHwYDVR0jBBgwFoAUXw91nlnMCb49k/6YVPULpAiELuMwDwYD
+        VR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNHADBEAiANmS4ksbAUjUNmKGnysF+n
+        EDJ3xgLDexjaloGsP36r3AIgPaBAntseUg7Wu3+lFrooD13PtCRlDnR89FqO///z
+        nTI=
+        -----END CERTIFICATE-----
+        """
+
+    /// The private key.
+    package static let key = """
+        -----BEGIN PRIVATE KEY-----
+        MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgUE7yJBm/+PxVYwoK
+        +B6/i7UEb8Gc2SptThWEw3LK8cWhRANCAAQonx6LN8cQ/bGdW1XouXavGXIq27cT
+        i3SQt8x197P6X3Rk/vCLOWcdlGg6wzv5oj0tyWmklY0Nc+zBS5PgkZ8T
+        -----END PRIVATE KEY-----
+        """
 }

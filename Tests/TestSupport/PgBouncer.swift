@@ -2,7 +2,7 @@ import Glibc
 import Postgres
 import Testing
 
-/// A PgBouncer in front of a test database, on a unix socket of its own.
+/// A PgBouncer in front of a test database, on its own unix socket.
 package struct PgBouncer: Sendable {
     /// Its `pool_mode`.
     package enum PoolMode: String, Sendable {
@@ -14,16 +14,14 @@ package struct PgBouncer: Sendable {
         case statement
     }
 
-    /// What psql failed with.
+    /// An error of psql, with its output.
     package struct Failure: Error, CustomStringConvertible {
-        /// What it printed.
         package let description: String
     }
 
-    /// Where Debian's package has it.
+    /// The path in Debian's package.
     static let path = "/usr/sbin/pgbouncer"
-    /// Whether it is installed.
-    package static let isThere = access(path, X_OK) == 0
+    package static let isInstalled = access(path, X_OK) == 0
 
     /// How to connect to the database through it.
     package let conninfo: String
@@ -32,7 +30,7 @@ package struct PgBouncer: Sendable {
 
     /// Runs a test with a pooler in front of a database.
     ///
-    /// - Parameter settings: further ones, in the words of `pgbouncer.ini`.
+    /// - Parameter settings: further settings for `pgbouncer.ini`.
     package static func with<R: Sendable>(
         _ database: TestDatabase,
         _ mode: PoolMode,
@@ -55,7 +53,7 @@ package struct PgBouncer: Sendable {
             + all.map { "\($0.key) = \($0.value)\n" }.sorted().joined()
         try directory.write(Array(text.utf8), to: "pgbouncer.ini")
         let command = [path, directory.file("pgbouncer.ini")]
-        return try await Companion.with(
+        return try await ChildProcess.with(
             try unprivileged(command, asOwnerOf: sockets, in: directory),
             log: directory.file("log")
         ) {
@@ -65,10 +63,10 @@ package struct PgBouncer: Sendable {
         }
     }
 
-    /// What psql prints for some statements, each a transaction of its own, over one connection to the pooler.
+    /// Runs statements in psql over one connection to the pooler, each in its own transaction, and returns the output.
     package func psql(_ statements: String...) async throws -> [String] {
         let commands = statements.flatMap { ["-c", $0] }
-        let run = try await Companion.run(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", conninfo] + commands)
+        let run = try await ChildProcess.run(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", conninfo] + commands)
         guard run.isSuccess else { throw Failure(description: "psql: \(run.output)") }
         return run.output.split(separator: "\n").map(String.init)
     }
@@ -101,7 +99,7 @@ package struct PgBouncer: Sendable {
         }
     }
 
-    /// PgBouncer, as PostgreSQL, does not run as root: the command for the user whose socket it connects to.
+    /// Lets PgBouncer, which refuses to run as root, run as the user whose socket it connects to.
     private static func unprivileged(
         _ command: [String],
         asOwnerOf path: String,
@@ -114,7 +112,6 @@ package struct PgBouncer: Sendable {
         return ["setpriv", "--reuid=\(status.st_uid)", "--regid=\(status.st_gid)", "--clear-groups", "--"] + command
     }
 
-    /// Waits until something listens there.
     private static func waitForSocket(_ path: String) async throws {
         let deadline = ContinuousClock.now + .seconds(30)
         while !isListening(path) {

@@ -1,17 +1,15 @@
 import Glibc
 import Testing
 
-/// A TCP port on every address that takes connections, as the kernel does for any listener, and never says a word; free
-/// for others once this is gone.
+/// A TCP port on every address that accepts connections and never answers. The port is free again after `deinit`.
 package final class SilentServer: Sendable {
     /// Chosen by the kernel.
     package let port: UInt16
     private let descriptor: Int32
 
-    /// Starts to listen.
     package init() throws {
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-        // Unbound, it gets a free port.
+        // The kernel chooses a free port for an unbound socket.
         try #require(listen(descriptor, 8) == 0)
         var address = sockaddr_in()
         var length = socklen_t(MemoryLayout<sockaddr_in>.size)

@@ -1,22 +1,21 @@
 import LocalPostgres
-import Postgres
+package import Postgres
 
-/// The one cluster of a test process: started when the first test wants a database, gone with the process.
+/// The cluster of a test process, started for the first test that needs a database. It ends with the process.
 actor TestCluster {
     static let shared = TestCluster()
 
-    // Kept as tasks so that whoever asks while one is under way waits for the same; each is awaited by those who ask.
+    // Tasks, so that concurrent callers wait for the same one. Every caller awaits its task.
     private var starting: Task<LocalCluster, any Error>?
     private var templates: [String: Task<Void, any Error>] = [:]
     private var administration: ConnectionPool?
     private var databaseCount = 0
 
-    /// How to connect to a database of the cluster.
     func conninfo(database: String) async throws -> String {
         try await cluster().conninfo(database: database)
     }
 
-    /// Makes a database that begins as the template.
+    /// Creates a database from the template.
     func createDatabase(_ template: DatabaseTemplate) async throws -> String {
         try await prepare(template)
         databaseCount += 1
@@ -27,7 +26,7 @@ actor TestCluster {
 
     /// Drops a database and ends its connections.
     func drop(_ name: String) async {
-        // The cluster goes with the process, so a database that cannot be dropped costs some room at most.
+        // The cluster ends with the process, so a database that cannot be dropped only takes space until then.
         try? await administer("DROP DATABASE IF EXISTS \(name) WITH (FORCE)")
     }
 
@@ -63,4 +62,18 @@ actor TestCluster {
     }
 
     private static func name(of template: DatabaseTemplate) -> String { "template_\(template.name)" }
+}
+
+/// The initial content of a test database. Each process prepares it once and then copies it.
+package struct DatabaseTemplate: Sendable {
+    /// Identifies the template: letters, digits and underscores.
+    package let name: String
+    let prepare: @Sendable (ConnectionSettings) async throws -> Void
+
+    package init(_ name: String, prepare: @escaping @Sendable (ConnectionSettings) async throws -> Void) {
+        self.name = name
+        self.prepare = prepare
+    }
+
+    package static let empty = DatabaseTemplate("empty") { _ in }
 }

@@ -34,7 +34,7 @@ struct FindingTests {
     @Test("No route to another machine counts as safe but one with verify-full.")
     func databaseTLS() {
         func judged(_ address: String?, _ sslMode: String) -> Finding.Status {
-            Finding.databaseTLS(Route(address: address, sslMode: sslMode)).status
+            Finding.databaseTLS(ServerEndpoint(address: address, sslMode: sslMode)).status
         }
         for address in ["192.0.2.1", "10.0.0.1", "2001:db8::1", "128.0.0.1", "::2", "::ffff:192.0.2.1"] {
             for mode in ["", "disable", "allow", "prefer", "require", "verify-ca"] {
@@ -43,7 +43,7 @@ struct FindingTests {
             #expect(judged(address, "verify-full") == .pass)
         }
         for address in [nil, "127.0.0.1", "127.1.2.3", "::1"] { #expect(judged(address, "prefer") == .pass) }
-        let finding = Finding.databaseTLS(Route(address: "192.0.2.1", sslMode: "require"))
+        let finding = Finding.databaseTLS(ServerEndpoint(address: "192.0.2.1", sslMode: "require"))
         #expect(finding.detail.contains("192.0.2.1") && finding.detail.contains("sslmode=require"))
         #expect(finding.remedy?.contains("verify-full") == true)
     }

@@ -27,7 +27,7 @@ extension Checkup {
                 let latency = now().duration(since: before)
                 let ahead = (before + latency / 2).duration(since: server.clock)
                 return [
-                    .database(server, latency: latency), .databaseTLS(session.route),
+                    .database(server, latency: latency), .databaseTLS(session.endpoint),
                     .databaseClock(ahead: ahead, leeway: configuration.clockLeeway),
                 ]
             }

@@ -24,7 +24,7 @@ extension Finding {
     }
 
     /// The way to the database.
-    static func databaseTLS(_ route: Route) -> Finding {
+    static func databaseTLS(_ route: ServerEndpoint) -> Finding {
         if route.isLocal { return .pass(.databaseTLS, "PostgreSQL is on this machine") }
         if route.sslMode == "verify-full" {
             return .pass(.databaseTLS, "sslmode=verify-full: another server can't pass for PostgreSQL")

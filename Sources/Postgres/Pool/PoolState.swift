@@ -1,0 +1,110 @@
+/// What a pool gives a caller.
+enum PoolGrant<Connection: Sendable>: Sendable {
+    /// The caller owns this connection until it gives it back.
+    case connection(Connection)
+    /// The caller may open one connection, and gives back either that or the permission.
+    case permission
+}
+
+/// The connections of a pool, their users and the waiting callers. Decides only; the pool connects and waits.
+struct PoolState<Connection: Sendable, Waiter: Sendable>: Sendable {
+    /// What to do for a caller that wants a connection.
+    enum WantAction: Sendable {
+        case grant(PoolGrant<Connection>)
+        case wait
+        case refuse
+    }
+
+    /// What to do after a connection or permission was given back.
+    enum ReturnAction: Sendable {
+        case resume(Waiter, PoolGrant<Connection>)
+        case close(Connection)
+        case nothing
+    }
+
+    private enum Phase {
+        case open
+        case closed
+    }
+
+    private let maximum: Int
+    private var phase = Phase.open
+    private var idle: [Connection] = []
+    /// Open connections, plus permissions to open one.
+    private var taken = 0
+    private var waiters: [(id: Int, waiter: Waiter)] = []
+    private var lastWaiterID = 0
+
+    init(maximum: Int) {
+        self.maximum = maximum
+    }
+
+    /// A caller wants a connection. It gets the one used last, whose caches are the warmest.
+    mutating func connectionWanted() -> WantAction {
+        switch phase {
+        case .closed:
+            return .refuse
+        case .open:
+            if let connection = idle.popLast() { return .grant(.connection(connection)) }
+            guard taken < maximum else { return .wait }
+            taken += 1
+            return .grant(.permission)
+        }
+    }
+
+    /// A number for a caller that may have to wait.
+    mutating func nextWaiterID() -> Int {
+        lastWaiterID += 1
+        return lastWaiterID
+    }
+
+    mutating func waiterArrived(_ id: Int, _ waiter: Waiter) {
+        waiters.append((id, waiter))
+    }
+
+    /// A caller stopped waiting; nil if it was served before.
+    mutating func waiterLeft(_ id: Int) -> Waiter? {
+        guard let index = waiters.firstIndex(where: { $0.id == id }) else { return nil }
+        return waiters.remove(at: index).waiter
+    }
+
+    /// A working connection was given back.
+    mutating func connectionReturned(_ connection: Connection) -> ReturnAction {
+        switch phase {
+        case .closed:
+            taken -= 1
+            return .close(connection)
+        case .open:
+            guard let next = nextWaiter() else {
+                idle.append(connection)
+                return .nothing
+            }
+            return .resume(next, .connection(connection))
+        }
+    }
+
+    /// A connection broke, or could not be opened, so another may be opened in its place.
+    mutating func connectionLost() -> ReturnAction {
+        // A closed pool has no waiters.
+        guard let next = nextWaiter() else {
+            taken -= 1
+            return .nothing
+        }
+        return .resume(next, .permission)
+    }
+
+    /// The pool was closed. The caller closes the idle connections and refuses the waiters.
+    mutating func poolClosed() -> (idle: [Connection], waiters: [Waiter]) {
+        phase = .closed
+        taken -= idle.count
+        defer {
+            idle = []
+            waiters = []
+        }
+        return (idle, waiters.map(\.waiter))
+    }
+
+    private mutating func nextWaiter() -> Waiter? {
+        waiters.isEmpty ? nil : waiters.removeFirst().waiter
+    }
+}
