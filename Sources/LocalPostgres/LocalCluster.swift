@@ -1,73 +1,67 @@
-/// A private PostgreSQL server: a child of this process, on a unix socket in its own directory, that ends when this
-/// process does, however that ends.
+/// A private PostgreSQL server: a child of this process, on a unix socket in its own directory. It stops when this process
+/// ends, even by SIGKILL.
 ///
-/// Its superuser is `postgres`; whoever may enter the directory may connect. As root, PostgreSQL runs as the user
-/// `postgres` or else `nobody`, because it refuses to run as root.
+/// Its superuser is `postgres`, and every user that may enter the directory may connect. If this process runs as root, the
+/// server runs as the user `postgres` or `nobody`.
 package final class LocalCluster: Sendable {
-    /// How much the cluster does for its data.
     package enum Durability: Sendable {
-        /// What PostgreSQL promises: commits survive a crash of the machine.
+        /// Commits survive a crash of the machine.
         case durable
-        /// For tests: fast, lost with the machine, and stopped without a checkpoint.
+        /// For tests: fast, lost if the machine crashes, and stopped without a checkpoint.
         case volatile
     }
 
-    /// What may differ between clusters.
     package struct Options: Sendable {
-        /// How much the cluster does for its data.
         package var durability = Durability.durable
-        /// A port on 127.0.0.1, open to every local user; nil: no TCP at all.
+        /// A port on 127.0.0.1, open to every local user; nil for no TCP.
         package var port: UInt16?
-        /// How many connections the server takes at most.
         package var maximumConnections = 100
         /// Further settings of the server, by their names in `postgresql.conf`.
         package var settings: [String: String] = [:]
 
-        /// A durable cluster without TCP.
         package init() {}
     }
 
-    /// Where data, log and socket are: the directory asked for, or one that the server's user can reach instead.
+    /// The directory of data, log and socket: the requested one, or its replacement that the server's user can reach.
     package let directory: String
-    /// What libpq takes as `host`.
+    /// The `host` for libpq.
     package let socketDirectory: String
     private let port: UInt16
     private let supervisor: Supervisor
 
-    private init(_ place: ClusterPlace, port: UInt16, _ supervisor: Supervisor) {
-        self.directory = place.directory
-        self.socketDirectory = place.socketDirectory
+    private init(_ cluster: ClusterDirectory, port: UInt16, _ supervisor: Supervisor) {
+        self.directory = cluster.path
+        self.socketDirectory = cluster.socketDirectory
         self.port = port
         self.supervisor = supervisor
     }
 
-    /// Starts the cluster in `directory`, made and initialized when it is not there, and waits until it takes
+    /// Starts the cluster in `directory`, which is created and initialized if necessary, and waits until it accepts
     /// connections.
     ///
     /// - Throws: `LocalPostgresError`, `CancellationError`.
     package static func start(at directory: String, _ options: Options = Options()) async throws -> LocalCluster {
         try await start(options) { user throws(LocalPostgresError) in
-            try await ClusterPlace.prepare(directory, for: user)
+            try await ClusterDirectory.prepare(directory, for: user)
         }
     }
 
-    /// Starts a volatile cluster in a directory of its own that goes when the cluster stops or this process ends.
+    /// Starts a volatile cluster in a temporary directory, which is removed when the cluster stops or this process ends.
     ///
     /// - Throws: as `start(at:_:)`.
     package static func startTemporary(_ options: Options = Options()) async throws -> LocalCluster {
         var options = options
         options.durability = .volatile
         return try await start(options) { user throws(LocalPostgresError) in
-            try ClusterPlace.makeTemporary(for: user)
+            try ClusterDirectory.makeTemporary(for: user)
         }
     }
 
-    /// How to connect to a database of the cluster.
     package func conninfo(database: String = "postgres") -> String {
         "host=\(Self.quoted(socketDirectory)) port=\(port) user=postgres dbname=\(Self.quoted(database))"
     }
 
-    /// Stops the server, ending what connections do, and waits until it is gone.
+    /// Stops the server without waiting for its clients, and returns when it has ended.
     package func stop() async {
         await supervisor.stop()
     }
@@ -76,21 +70,21 @@ package final class LocalCluster: Sendable {
 
     private static func start(
         _ options: Options,
-        _ place: (ServerUser?) async throws(LocalPostgresError) -> ClusterPlace
+        _ prepare: (ServerUser?) async throws(LocalPostgresError) -> ClusterDirectory
     ) async throws -> LocalCluster {
         let programs = try await Installation.find()
         let user = try await ServerUser.ifNeeded()
-        let place = try await place(user)
+        let directory = try await prepare(user)
         let supervisor = Supervisor(
             arguments: [
-                programs.directory, place.directory, place.socketDirectory,
-                place.isTemporary ? "remove" : "keep",
+                programs.directory, directory.path, directory.socketDirectory,
+                directory.isTemporary ? "remove" : "keep",
                 options.durability == .volatile ? "QUIT" : "INT",
             ] + settings(options),
             user: user
         )
         try await supervisor.waitUntilReady()
-        return LocalCluster(place, port: options.port ?? defaultPort, supervisor)
+        return LocalCluster(directory, port: options.port ?? defaultPort, supervisor)
     }
 
     private static let defaultPort: UInt16 = 5432
@@ -112,8 +106,30 @@ package final class LocalCluster: Sendable {
         return settings.flatMap { ["-c", $0] }
     }
 
-    /// A value of a conninfo string.
     private static func quoted(_ value: String) -> String {
         "'" + value.flatMap { $0 == "'" || $0 == "\\" ? ["\\", $0] : [$0] } + "'"
     }
+}
+
+/// Why a private cluster could not be started.
+package struct LocalPostgresError: Error, Sendable, CustomStringConvertible {
+    package enum Code: String, Sendable, CaseIterable {
+        /// PostgreSQL's programs are not installed.
+        case notInstalled = "not-installed"
+        /// The directory cannot be created or used.
+        case unusableDirectory = "unusable-directory"
+        /// The server ended before it accepted connections.
+        case notStarted = "not-started"
+    }
+
+    package let code: Code
+    /// The cause and the next step, in one line.
+    package let message: String
+
+    init(_ code: Code, _ message: String) {
+        self.code = code
+        self.message = message
+    }
+
+    package var description: String { message }
 }

@@ -1,6 +1,6 @@
 import Subprocess
 
-/// Keeps one server running for as long as this process lives.
+/// Runs one server until this process stops it or ends.
 ///
 /// The server is the child of a shell that reads its standard input: the kernel closes that pipe when this process ends,
 /// even by SIGKILL, and then the shell stops the server.
@@ -10,7 +10,6 @@ final class Supervisor: Sendable {
     /// Runs until the server has ended; ``stop()`` awaits it.
     private let running: Task<Void, Never>
 
-    /// Starts the shell.
     init(arguments: [String], user: ServerUser?) {
         let (reports, report) = AsyncStream.makeStream(of: String.self)
         let (stopRequests, stopRequest) = AsyncStream.makeStream(of: Never.self)
@@ -26,9 +25,9 @@ final class Supervisor: Sendable {
         }
     }
 
-    /// Waits until the server takes connections.
+    /// Waits until the server accepts connections.
     ///
-    /// - Throws: `LocalPostgresError` with the server's last words; `CancellationError`, when the server is stopped again.
+    /// - Throws: `LocalPostgresError` with the server's last error; `CancellationError` after stopping the server again.
     func waitUntilReady() async throws {
         for await line in reports {
             if line == "ready" { return }
@@ -36,10 +35,10 @@ final class Supervisor: Sendable {
         }
         await stop()
         try Task.checkCancellation()
-        throw LocalPostgresError(.notStarted, "PostgreSQL did not start, and said nothing; see its log")
+        throw LocalPostgresError(.notStarted, "PostgreSQL did not start and reported no cause; see its log")
     }
 
-    /// Stops the server and waits until it is gone.
+    /// Stops the server and waits until it has ended.
     func stop() async {
         stopRequest.finish()
         await running.value
@@ -54,12 +53,12 @@ final class Supervisor: Sendable {
     ) async throws {
         let command = ServerUser.shell(user, script, arguments)
         var options = PlatformOptions()
-        // Of its own, so that Ctrl-C on a terminal reaches this process, not the server.
+        // So that Ctrl-C on a terminal reaches this process, but not the server.
         options.createSession = true
         _ = try await run(
             .name(command[0]),
             arguments: Arguments(Array(command.dropFirst())),
-            // Nothing of ours: PGDATA, PGOPTIONS and the like would change what is started.
+            // Without PGDATA, PGOPTIONS and similar variables, which would affect the server.
             environment: .custom(["PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"]),
             platformOptions: options,
             input: .inputWriter,
@@ -78,8 +77,8 @@ final class Supervisor: Sendable {
         }
     }
 
-    /// Parameters: directory of programs, of the cluster, of the socket, `remove` or `keep`, signal that stops the
-    /// server, then what the server gets. Prints `ready`, or the cause and ends.
+    /// Parameters: directories of the programs, the cluster and the socket, `remove` or `keep`, the signal that stops the
+    /// server, then the server's arguments. Prints `ready`, or the cause of the failure.
     static let script = """
         bin=$1 dir=$2 sockets=$3 afterwards=$4 signal=$5
         shift 5
@@ -87,27 +86,27 @@ final class Supervisor: Sendable {
         umask 077
         exec 3<&0 </dev/null
         log=$dir/log
-        begun=$(wc -c <"$log" 2>/dev/null || echo 0)
-        last_words() {
-            tail -c "+$((begun + 1))" "$log" | sed -n 's/^.*\\(FATAL\\|error\\): *//p' | tail -n 1
+        log_start=$(wc -c <"$log" 2>/dev/null || echo 0)
+        last_error() {
+            tail -c "+$((log_start + 1))" "$log" | sed -n 's/^.*\\(FATAL\\|error\\): *//p' | tail -n 1
         }
 
         # The rename makes initialization all or nothing.
         if [ ! -f "$dir/data/PG_VERSION" ]; then
             rm -rf "$dir/data.new"
             "$bin/initdb" -D "$dir/data.new" --username=postgres --auth=trust --encoding=UTF8 --locale=C.UTF-8 \\
-                --no-sync --no-instructions >>"$log" 2>&1 3<&- || { echo "initdb failed: $(last_words)"; exit 1; }
+                --no-sync --no-instructions >>"$log" 2>&1 3<&- || { echo "initdb failed: $(last_error)"; exit 1; }
             mv "$dir/data.new" "$dir/data"
         fi
 
-        # Data made by another version need that version's programs.
+        # Data of another version needs that version's programs.
         made_by=/usr/lib/postgresql/$(cat "$dir/data/PG_VERSION")/bin
         if [ -x "$made_by/postgres" ]; then bin=$made_by; fi
 
         "$bin/postgres" -D "$dir/data" -k "$sockets" "$@" >>"$log" 2>&1 3<&- &
         server=$!
 
-        # Stops the server at the end of our input. Again and again: a signal may come before the server listens to it.
+        # Stops the server at the end of this shell's input. Repeats the signal, which may arrive before it is handled.
         (
             while read -r _; do :; done
             while kill -s "$signal" "$server" 2>/dev/null; do sleep 0.2; done
@@ -124,7 +123,7 @@ final class Supervisor: Sendable {
 
         wait "$server"
         kill "$watcher" 2>/dev/null
-        if [ "$state" != "${server}ready" ]; then echo "$(last_words)"; fi
+        if [ "$state" != "${server}ready" ]; then echo "$(last_error)"; fi
         rmdir "$sockets" 2>/dev/null
         if [ "$afterwards" = remove ]; then rm -rf "$dir"; fi
         exit 0

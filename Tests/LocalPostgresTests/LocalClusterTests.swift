@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Local cluster")
 struct LocalClusterTests {
-    @Test("A durable cluster keeps its data over a restart, and is closed to others.")
+    @Test("A durable cluster keeps its data over a restart, and other users cannot enter it.")
     func restart() async throws {
         try await withDirectory { directory in
             let first = try await LocalCluster.start(at: directory + "/deep/inside")
@@ -39,7 +39,7 @@ struct LocalClusterTests {
         }
     }
 
-    @Test("A second cluster in the same directory is refused, and the first goes on.")
+    @Test("A second cluster in the same directory is refused, and the first keeps running.")
     func twice() async throws {
         try await withDirectory { directory in
             let first = try await LocalCluster.start(at: directory + "/cluster")
@@ -49,7 +49,7 @@ struct LocalClusterTests {
         }
     }
 
-    @Test("A port opens the cluster to this machine.")
+    @Test("With a port, the cluster accepts TCP connections from this machine.")
     func port() async throws {
         try await withDirectory { directory in
             let (cluster, port) = try await startOnFreePort(at: directory + "/cluster")
@@ -58,7 +58,7 @@ struct LocalClusterTests {
         }
     }
 
-    /// Somebody else may take a port before the server does: then it is another one's turn.
+    /// Tries another port if a process took the first one before the server.
     private func startOnFreePort(at directory: String) async throws -> (LocalCluster, UInt16) {
         var options = LocalCluster.Options()
         options.durability = .volatile
@@ -76,7 +76,7 @@ struct LocalClusterTests {
 
     private struct PortsTaken: Error {}
 
-    @Test("A temporary cluster leaves nothing behind.")
+    @Test("A temporary cluster removes its directory.")
     func temporary() async throws {
         let cluster = try await LocalCluster.startTemporary()
         try await execute("SELECT 1", cluster)
@@ -85,7 +85,7 @@ struct LocalClusterTests {
         #expect(access(cluster.directory, F_OK) != 0)
     }
 
-    @Test("A directory whose path is too long for a socket, or holds quotes and spaces, works.")
+    @Test("The directory's path may be too long for a socket, or contain quotes and spaces.")
     func awkwardPath() async throws {
         try await withDirectory { directory in
             let long = String(repeating: "long-name-", count: 12)
@@ -98,7 +98,7 @@ struct LocalClusterTests {
     }
 
     @Test(
-        "A path that the server's user cannot reach is replaced by one that it can, the same until the path is removed.",
+        "A path that the server's user cannot reach is replaced by another, the same one until the path is removed.",
         .enabled(if: geteuid() == 0)
     )
     func unreachable() async throws {
@@ -113,19 +113,19 @@ struct LocalClusterTests {
             await second.stop()
             #expect(second.directory == first.directory)
             _ = try await run(.name("rm"), arguments: ["-rf", directory + "/private/cluster"], output: .discarded)
-            let anew = try await LocalCluster.start(at: directory + "/private/cluster")
-            #expect(await postgresError(anew.conninfo()) == nil)
-            await #expect(throws: PostgresError.self) { try await execute("SELECT * FROM public.kept", anew) }
-            await anew.stop()
+            let third = try await LocalCluster.start(at: directory + "/private/cluster")
+            #expect(await postgresError(third.conninfo()) == nil)
+            await #expect(throws: PostgresError.self) { try await execute("SELECT * FROM public.kept", third) }
+            await third.stop()
             _ = try await run(
                 .name("rm"),
-                arguments: ["-rf", second.directory, anew.directory],
+                arguments: ["-rf", second.directory, third.directory],
                 output: .discarded
             )
         }
     }
 
-    @Test("A directory that cannot be made is named.")
+    @Test("The error for a directory that cannot be created names it.")
     func unusable() async throws {
         let error = await #expect(throws: LocalPostgresError.self) {
             try await LocalCluster.start(at: "/dev/null/cluster")

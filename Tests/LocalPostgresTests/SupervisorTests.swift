@@ -7,19 +7,19 @@ import Testing
 @Suite("Supervisor")
 struct SupervisorTests {
     @Test(
-        "The server ends, and its directory goes, when the process that started it is killed.",
+        "When the process that started the server is killed, the server ends and its directory is removed.",
         .timeLimit(.minutes(5))
     )
     func killed() async throws {
         try await withDirectory { directory in
             let user = try await ServerUser.ifNeeded()
-            let place = try await ClusterPlace.prepare(directory + "/cluster", for: user)
+            let cluster = try await ClusterDirectory.prepare(directory + "/cluster", for: user)
             try #require(chmod(directory, 0o777) == 0)
             let parameters = [
-                try await Installation.find().directory, place.directory, place.socketDirectory, "remove", "QUIT",
+                try await Installation.find().directory, cluster.path, cluster.socketDirectory, "remove", "QUIT",
                 "-c", "listen_addresses=",
             ]
-            // Who sleeps stands for the process that holds the other end of the supervisor's input.
+            // The `sleep` replaces the process that holds the other end of the supervisor's input.
             let starter = #"sh -c 'echo $$ >"$0"; exec sleep 600' "$0" | "$@""#
             let processFile = directory + "/process"
             _ = try await run(
@@ -33,11 +33,11 @@ struct SupervisorTests {
             ) { execution in
                 for try await report in execution.standardOutput.strings() {
                     #expect(report == "ready")
-                    #expect(access(place.directory + "/data/postmaster.pid", F_OK) == 0)
+                    #expect(access(cluster.path + "/data/postmaster.pid", F_OK) == 0)
                     kill(try #require(await line(1, of: processFile).flatMap { pid_t($0) }), SIGKILL)
                 }
             }
-            #expect(access(place.directory, F_OK) != 0)
+            #expect(access(cluster.path, F_OK) != 0)
         }
     }
 }

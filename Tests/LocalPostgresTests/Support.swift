@@ -4,7 +4,7 @@ import Postgres
 import Subprocess
 import Testing
 
-/// Runs a test with a directory of its own, removed afterwards.
+/// Runs a test with a new directory, which is removed afterwards.
 func withDirectory(_ body: (String) async throws -> Void) async throws {
     let directory = "/tmp/siwad-tests-\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
     try #require(mkdir(directory, 0o755) == 0)
@@ -21,7 +21,6 @@ func execute(_ sql: String, _ cluster: LocalCluster) async throws {
     try await execute(sql, conninfo: cluster.conninfo())
 }
 
-/// Executes statements where a conninfo leads.
 func execute(_ sql: String, conninfo: String) async throws {
     let settings = try ConnectionSettings(conninfo: conninfo, applicationName: "tests")
     let connection = try await PostgresConnection.connect(settings)
@@ -29,7 +28,7 @@ func execute(_ sql: String, conninfo: String) async throws {
     await connection.close()
 }
 
-/// Why connecting fails; nil if it does not.
+/// The code of the error when connecting; nil if it succeeds.
 func postgresError(_ conninfo: String) async -> PostgresError.Code? {
     do {
         try await execute("SELECT 1", conninfo: conninfo)
@@ -48,7 +47,6 @@ func line(_ number: Int, of file: String) async throws -> String? {
     return output.standardOutput.split(separator: "\n").first.map(String.init)
 }
 
-/// The permission bits of a file.
 func permissions(_ path: String) throws -> mode_t {
     var status = stat()
     try #require(stat(path, &status) == 0)

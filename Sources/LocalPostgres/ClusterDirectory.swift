@@ -1,42 +1,42 @@
 import Glibc
 import Subprocess
 
-/// The directories of one cluster, owned by the user that the server runs as and closed to all others.
-struct ClusterPlace {
-    let directory: String
+/// The directories of one cluster. The user that the server runs as owns them, and no other user can enter them.
+struct ClusterDirectory {
+    let path: String
     let isTemporary: Bool
 
-    /// The longest directory for a socket: the kernel's 108 bytes for its address less `/.s.PGSQL.65535` and the end.
+    /// The longest directory for a socket: the kernel's 108 bytes for its address less `/.s.PGSQL.65535` and the NUL.
     private static let longestSocketDirectory = 107 - 15
 
-    /// Where the socket is: a place outside when the directory's own name is too long for one.
+    /// Inside the directory unless its path is too long for a socket.
     var socketDirectory: String {
-        let inside = "\(directory)/socket"
-        return inside.utf8.count <= Self.longestSocketDirectory ? inside : Self.outside(directory, in: "/tmp")
+        let inside = "\(path)/socket"
+        return inside.utf8.count <= Self.longestSocketDirectory ? inside : Self.shortPath(for: path)
     }
 
-    /// Makes and hands over `directory`. If the server's user cannot get there, because it lies in root's home say, the
-    /// cluster lives under `/var/tmp` instead, in a directory that the link `elsewhere` in `directory` leads to: whoever
-    /// removes `directory` begins anew.
-    static func prepare(_ directory: String, for user: ServerUser?) async throws(LocalPostgresError) -> ClusterPlace {
-        let directory = try absolute(directory)
-        try makeParents(of: directory)
-        try own(directory, user)
-        var place = ClusterPlace(directory: directory, isTemporary: false)
-        if let user, await !isReachable(directory, by: user) {
-            place = ClusterPlace(directory: try elsewhere(directory), isTemporary: false)
-            try own(place.directory, user)
+    /// Creates `path` for the server's user. If that user cannot reach it, for example in root's home, the cluster is
+    /// stored under `/var/tmp` instead, where the link `elsewhere` in `path` points: removing `path` removes the link too,
+    /// and the next cluster starts empty.
+    static func prepare(_ path: String, for user: ServerUser?) async throws(LocalPostgresError) -> ClusterDirectory {
+        let path = try absolute(path)
+        try makeParents(of: path)
+        try makePrivate(path, user)
+        var directory = ClusterDirectory(path: path, isTemporary: false)
+        if let user, await !isReachable(path, by: user) {
+            directory = ClusterDirectory(path: try linkTarget(in: path), isTemporary: false)
+            try makePrivate(directory.path, user)
         }
-        try own(place.socketDirectory, user)
-        return place
+        try makePrivate(directory.socketDirectory, user)
+        return directory
     }
 
-    /// Makes a directory of a name that nobody can foresee.
-    static func makeTemporary(for user: ServerUser?) throws(LocalPostgresError) -> ClusterPlace {
-        let place = ClusterPlace(directory: unforeseeable(in: "/tmp"), isTemporary: true)
-        try own(place.directory, user)
-        try own(place.socketDirectory, user)
-        return place
+    /// Creates a directory with a random name.
+    static func makeTemporary(for user: ServerUser?) throws(LocalPostgresError) -> ClusterDirectory {
+        let directory = ClusterDirectory(path: randomPath(in: "/tmp"), isTemporary: true)
+        try makePrivate(directory.path, user)
+        try makePrivate(directory.socketDirectory, user)
+        return directory
     }
 
     // MARK: - Private parts
@@ -49,7 +49,7 @@ struct ClusterPlace {
         guard getcwd(&buffer, buffer.count) != nil else {
             throw LocalPostgresError(
                 .unusableDirectory,
-                "the working directory is gone; give the cluster's directory from the root"
+                "the working directory was removed; give the cluster's directory as an absolute path"
             )
         }
         let bytes = buffer.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }
@@ -64,8 +64,8 @@ struct ClusterPlace {
         }
     }
 
-    /// Makes a directory if it is not there, and sees to it that it is a real one, the server's user's, and closed.
-    private static func own(_ path: String, _ user: ServerUser?) throws(LocalPostgresError) {
+    /// Creates a directory unless it exists, checks that it is one and that the server's user owns it, and sets its mode.
+    private static func makePrivate(_ path: String, _ user: ServerUser?) throws(LocalPostgresError) {
         let owner = user?.userID ?? geteuid()
         let isNew = mkdir(path, 0o700) == 0
         guard isNew || errno == EEXIST else { throw unusable(path) }
@@ -83,7 +83,7 @@ struct ClusterPlace {
 
     private static func isReachable(_ path: String, by user: ServerUser) async -> Bool {
         let command = ServerUser.shell(user, "cd \"$1\" && test -w .", [path])
-        // A shell that cannot be started as that user tells the same as one that cannot enter.
+        // If no shell can be started as that user, the directory is not reachable either.
         let result = try? await run(
             .name(command[0]),
             arguments: Arguments(Array(command.dropFirst())),
@@ -92,10 +92,10 @@ struct ClusterPlace {
         return result?.terminationStatus.isSuccess ?? false
     }
 
-    /// Where the link in a directory leads; it is made where there is none.
-    private static func elsewhere(_ path: String) throws(LocalPostgresError) -> String {
+    /// The target of the link in a directory, which is created if it does not exist.
+    private static func linkTarget(in path: String) throws(LocalPostgresError) -> String {
         let link = path + "/elsewhere"
-        let target = unforeseeable(in: "/var/tmp")
+        let target = randomPath(in: "/var/tmp")
         if symlink(target, link) == 0 { return target }
         guard errno == EEXIST else { throw unusable(link) }
         var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
@@ -104,22 +104,19 @@ struct ClusterPlace {
         return String(decoding: buffer.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 
-    /// A name that nobody else can have taken or can guess.
-    private static func unforeseeable(in parent: String) -> String {
+    private static func randomPath(in parent: String) -> String {
         "\(parent)/local-postgres-\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
     }
 
-    /// A directory elsewhere that is always the same for the same path (FNV-1a).
-    private static func outside(_ path: String, in parent: String) -> String {
+    /// A short path that is always the same for the same long one (FNV-1a).
+    private static func shortPath(for path: String) -> String {
         var hash: UInt64 = 0xcbf2_9ce4_8422_2325
         for byte in path.utf8 { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01b3 }
-        return "\(parent)/local-postgres-\(String(hash, radix: 36))"
+        return "/tmp/local-postgres-\(String(hash, radix: 36))"
     }
 
     private static func unusable(_ path: String) -> LocalPostgresError {
-        LocalPostgresError(
-            .unusableDirectory,
-            "\(path) cannot be used (error \(errno)); give a directory that this user may make"
-        )
+        let message = "\(path) cannot be used (error \(errno)); give a directory that this user may create"
+        return LocalPostgresError(.unusableDirectory, message)
     }
 }
