@@ -31,7 +31,7 @@ struct CipherSuiteTests {
     }
 
     @Test(
-        "No cipher suite without ECDHE and AEAD is agreed on under TLS 1.2, whatever the client offers.",
+        "TLS 1.2 uses only cipher suites with ECDHE and AEAD, although the client offers others.",
         arguments: ["rsa:2048", "ec"]
     )
     func suites(_ kind: String) async throws {

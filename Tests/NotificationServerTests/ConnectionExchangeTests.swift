@@ -18,7 +18,7 @@ struct ConnectionExchangeTests {
         .accepted(.init(contentLength: 1, expectsContinue: expects, isLast: isLast))
     }
 
-    /// A request has come in whole; the result is its number.
+    /// Receives a whole request and returns its number.
     private func receive(_ exchange: inout ConnectionExchange, isLast: Bool = false) throws -> UInt64 {
         exchange.bytesArrived(now: start)
         #expect(exchange.headArrived(accepted(isLast: isLast), isHEAD: false, now: start) == .collect)
@@ -33,7 +33,7 @@ struct ConnectionExchangeTests {
         .answer(outcome, since: start, omitsBody: omitsBody, isLast: isLast)
     }
 
-    @Test("Answers leave in the order of the requests.")
+    @Test("Responses leave in the order of the requests.")
     func order() throws {
         var exchange = exchange()
         let first = try receive(&exchange)
@@ -49,7 +49,7 @@ struct ConnectionExchangeTests {
         #expect(!exchange.isFinished)
     }
 
-    @Test("A number that isn't outstanding is ignored.")
+    @Test("An outcome for a request that is not pending is ignored.")
     func unknownNumbers() throws {
         var exchange = exchange()
         let first = try receive(&exchange)
@@ -60,7 +60,7 @@ struct ConnectionExchangeTests {
         #expect(exchange.nextWritable(now: start) == nil)
     }
 
-    @Test("After the last request nothing is read, and its answer says so.")
+    @Test("After the last request nothing is read, and its response is marked as the last.")
     func lastRequest() throws {
         var exchange = exchange()
         let only = try receive(&exchange, isLast: true)
@@ -72,7 +72,7 @@ struct ConnectionExchangeTests {
         #expect(exchange.isFinished)
     }
 
-    @Test("A refused request is answered before its body has gone by, and doesn't end the connection.")
+    @Test("A refused request is answered before its body has arrived, and does not end the connection.")
     func refusedRequest() throws {
         var exchange = exchange()
         #expect(exchange.headArrived(.refused(.notFound, isLast: false), isHEAD: true, now: start) == .answer)
@@ -92,7 +92,7 @@ struct ConnectionExchangeTests {
         #expect(exchange.bodyArrived(11, limit: 10) == .close)
     }
 
-    @Test("A body that grows above the limit is answered at once.")
+    @Test("A body above the limit is answered immediately.")
     func tooLarge() {
         var exchange = exchange()
         _ = exchange.headArrived(accepted(), isHEAD: false, now: start)
@@ -103,7 +103,7 @@ struct ConnectionExchangeTests {
         #expect(exchange.endArrived(now: start) == nil)
     }
 
-    @Test("A broken request is answered after those before it.")
+    @Test("A malformed request is answered after the requests before it.")
     func brokenBehindOthers() throws {
         var exchange = exchange()
         let first = try receive(&exchange)
@@ -115,7 +115,7 @@ struct ConnectionExchangeTests {
         #expect(exchange.nextWritable(now: start) == answer(.protocolError(.malformedRequest), isLast: true))
     }
 
-    @Test("100-continue goes out once, when the turn of its request has come.")
+    @Test("100 Continue is sent once, after the responses to earlier requests.")
     func interim() throws {
         var exchange = exchange()
         let first = try receive(&exchange)
@@ -128,7 +128,7 @@ struct ConnectionExchangeTests {
         #expect(exchange.nextWritable(now: start) == nil)
     }
 
-    @Test("Draining answers what is in flight and refuses what begins.")
+    @Test("Draining answers pending requests and refuses later ones.")
     func draining() throws {
         var idle = exchange()
         #expect(idle.drainingBegan() == .finish)
@@ -155,7 +155,7 @@ struct ConnectionExchangeTests {
         #expect(single.isFinished)
     }
 
-    @Test("A shutdown doesn't wait for whoever only sent the rest of a request that was answered already.")
+    @Test("A shutdown does not wait for a client that only sent the rest of a refused request.")
     func drainingWhileSkipping() {
         var exchange = exchange()
         #expect(exchange.headArrived(.refused(.notFound, isLast: false), isHEAD: false, now: start) == .answer)
@@ -166,7 +166,7 @@ struct ConnectionExchangeTests {
         #expect(exchange.isFinished)
     }
 
-    @Test("What the peer hasn't sent isn't held against it while nothing is read because so many wait.")
+    @Test("Deadlines for the peer do not run while reading is paused because many requests are pending.")
     func pausedReading() throws {
         var exchange = exchange()
         for ticket in 0..<limits.pipelined {
@@ -182,7 +182,7 @@ struct ConnectionExchangeTests {
         #expect(exchange.timePassed(now: paused + limits.headDeadline, limits: limits).answers)
     }
 
-    @Test("Of more requests at once than anybody needs, only so many are taken, and the last of them says so.")
+    @Test("Requests above the maximum are ignored, and the last response before them is marked as the last.")
     func tooManyAtOnce() throws {
         var exchange = exchange()
         for _ in 0..<ConnectionExchange.maximumPending {
@@ -196,7 +196,7 @@ struct ConnectionExchangeTests {
         #expect(last == answer(.protocolError(.notFound), isLast: true))
     }
 
-    @Test("Each deadline counts from its own moment.")
+    @Test("Each deadline counts from its own event.")
     func deadlines() throws {
         func passes(_ exchange: ConnectionExchange, _ time: TimeAmount) -> ConnectionExchange.Overdue {
             var exchange = exchange
@@ -228,8 +228,8 @@ struct ConnectionExchangeTests {
         #expect(passes(lingering, limits.lingerDeadline).closes)
     }
 
-    @Test("Long silence is worth least, activity more, waiting most, and the older the less.")
-    func worth() throws {
+    @Test("Silent connections are closed before active ones, waiting ones last, and older ones first.")
+    func evictionPriority() throws {
         let later = start + .milliseconds(1)
         let now = later + ConnectionExchange.grace
         let silent = exchange()
@@ -241,14 +241,16 @@ struct ConnectionExchangeTests {
         let newcomer = ConnectionExchange(isSecure: true, now: now)
         var waiting = exchange()
         waiting.submitted(try receive(&waiting), ticket: 1, now: start)
-        let ranked = [silent, youngSilent, sending, youngSending, newcomer, waiting].map { $0.worth(now: now) }
+        let ranked = [silent, youngSilent, sending, youngSending, newcomer, waiting].map {
+            $0.evictionPriority(now: now)
+        }
         for (less, more) in zip(ranked, ranked.dropFirst()) {
             #expect(less < more)
         }
-        #expect(waiting.worth(now: now) == .waiting)
+        #expect(waiting.evictionPriority(now: now) == .waiting)
     }
 
-    @Test("A peer that has finished sending gets what is outstanding.")
+    @Test("A peer that has closed its sending side receives the pending responses.")
     func peerFinished() throws {
         var idle = exchange()
         #expect(idle.peerFinished(now: start) == .close)
@@ -270,7 +272,7 @@ struct ConnectionExchangeTests {
         #expect(lingering.peerFinished(now: start) == .close)
     }
 
-    @Test("A connection that is gone gives its tickets back and takes nothing more.")
+    @Test("A closed connection returns its tickets and accepts nothing more.")
     func closed() throws {
         var exchange = exchange()
         for ticket in [7, 8] as [UInt64] {

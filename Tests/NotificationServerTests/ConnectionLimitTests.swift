@@ -6,7 +6,7 @@ import Testing
 
 @Suite("The connection limit", .timeLimit(.minutes(5)))
 struct ConnectionLimitTests {
-    @Test("At the limit the connection that has been silent for the longest time makes room.")
+    @Test("At the limit, the connection that was silent for the longest time is closed.")
     func silentGoFirst() async throws {
         var limits = ServerLimits()
         limits.connections = 3
@@ -18,7 +18,7 @@ struct ConnectionLimitTests {
                 #expect(try await client.answer().status == 200)
                 clients.append(client)
             }
-            // The first has spoken last.
+            // The first connection is the last one to send a request.
             try await clients[0].send(post("again"))
             #expect(try await clients[0].answer().status == 200)
             let newcomer = try await server.connect()
@@ -31,7 +31,7 @@ struct ConnectionLimitTests {
         }
     }
 
-    @Test("Those who have been sending for the longest time make room too, and those who wait for an answer never.")
+    @Test("The oldest incomplete request is closed next, and a request that waits for its response never.")
     func waitingStay() async throws {
         var limits = ServerLimits()
         limits.connections = 2
@@ -51,7 +51,7 @@ struct ConnectionLimitTests {
         }
     }
 
-    @Test("When everyone waits for an answer the newcomer is turned away.")
+    @Test("If every connection waits for a response, a new connection is closed.")
     func everyoneWaits() async throws {
         var limits = ServerLimits()
         limits.connections = 1

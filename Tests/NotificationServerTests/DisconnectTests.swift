@@ -1,9 +1,9 @@
 import Ingest
 import Testing
 
-@Suite("Clients that go early, and servers that end", .timeLimit(.minutes(5)))
+@Suite("Clients that disconnect early, and servers that shut down", .timeLimit(.minutes(5)))
 struct DisconnectTests {
-    @Test("A client that goes before its answer harms nobody.")
+    @Test("A client that disconnects before its response does not affect other clients.")
     func earlyDisconnect() async throws {
         try await TestServer.with(StubIntake { _ in nil }) { server in
             let client = try await server.connect()
@@ -20,7 +20,7 @@ struct DisconnectTests {
         }
     }
 
-    @Test("A client that goes in the midst of a body leaves nothing behind.")
+    @Test("The incomplete body of a client that disconnects is discarded.")
     func halfABody() async throws {
         try await TestServer.with { server in
             let client = try await server.connect()
@@ -33,7 +33,7 @@ struct DisconnectTests {
         }
     }
 
-    @Test("A client that has finished sending still gets its answers.")
+    @Test("A client that has closed its sending side still receives its responses.")
     func halfClosed() async throws {
         try await TestServer.with(StubIntake { _ in nil }) { server in
             let client = try await server.connect()
@@ -49,7 +49,7 @@ struct DisconnectTests {
         }
     }
 
-    @Test("A client that finishes in the midst of a request is told so.")
+    @Test("A client that closes its sending side within a request receives 400.")
     func cutShort() async throws {
         try await TestServer.with { server in
             let client = try await server.connect()
@@ -61,7 +61,7 @@ struct DisconnectTests {
         }
     }
 
-    @Test("A shutdown closes idle connections and answers what is in flight, saying that it is the last.")
+    @Test("A shutdown closes idle connections and answers pending requests with Connection: close.")
     func drain() async throws {
         try await TestServer.with(StubIntake { _ in nil }) { server in
             let idle = try await server.connect()
@@ -80,7 +80,7 @@ struct DisconnectTests {
         }
     }
 
-    @Test("During a shutdown a request whose body is still arriving is finished.")
+    @Test("During a shutdown a request whose body is still arriving is completed.")
     func drainUnfinishedBody() async throws {
         try await TestServer.with(StubIntake { _ in nil }) { server in
             let idle = try await server.connect()
@@ -105,7 +105,7 @@ struct DisconnectTests {
         }
     }
 
-    @Test("A server that has ended holds nothing any more.")
+    @Test("A server that has ended releases its receiver.")
     func nothingIsHeld() async throws {
         weak var intake: StubIntake?
         func run() async throws {
@@ -114,7 +114,7 @@ struct DisconnectTests {
             try await TestServer.with(stub) { _ in }
         }
         try await run()
-        // What runs a server is given back a moment after it has ended.
+        // The task of a server is released shortly after it has ended.
         let deadline = ContinuousClock.now + .seconds(60)
         while intake != nil, .now < deadline { await Task.yield() }
         #expect(intake == nil)

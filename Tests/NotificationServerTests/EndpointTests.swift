@@ -25,7 +25,10 @@ struct EndpointTests {
         }
     }
 
-    @Test("Each rejection is a problem whose type ends in the reason, and is counted.", arguments: Rejection.allCases)
+    @Test(
+        "Each rejection is a problem document whose type ends in the reason, and is counted.",
+        arguments: Rejection.allCases
+    )
     func rejected(_ rejection: Rejection) async throws {
         try await TestServer.with(StubIntake { _ in .refused(rejection) }) { server in
             let client = try await server.connect()
@@ -41,7 +44,7 @@ struct EndpointTests {
         }
     }
 
-    @Test("What can't be taken at present is answered 503 with Retry-After.", arguments: Unavailability.allCases)
+    @Test("A notification that cannot be stored is answered 503 with Retry-After.", arguments: Unavailability.allCases)
     func unavailable(_ reason: Unavailability) async throws {
         let intake = StubIntake { _ in .unavailable(reason, retryAfterSeconds: 17) }
         try await TestServer.with(intake) { server in
@@ -56,7 +59,7 @@ struct EndpointTests {
         }
     }
 
-    @Test("Another path is 404, another method 405 with Allow, and the connection goes on after the body.")
+    @Test("Another path is 404, another method 405 with Allow, and the connection continues after the body.")
     func otherRequests() async throws {
         try await TestServer.with { server in
             let client = try await server.connect()
@@ -74,7 +77,7 @@ struct EndpointTests {
         }
     }
 
-    @Test("Nothing of the operations endpoint is here.", arguments: ["/metrics", "/livez", "/readyz", "/"])
+    @Test("The paths of the operations endpoint are 404.", arguments: ["/metrics", "/livez", "/readyz", "/"])
     func operations(_ path: String) async throws {
         try await TestServer.with { server in
             let client = try await server.connect()
@@ -83,13 +86,13 @@ struct EndpointTests {
         }
     }
 
-    @Test("White space behind a field's value changes nothing.", arguments: [" ", "\t", " \t"])
+    @Test("White space after a field's value changes nothing.", arguments: [" ", "\t", " \t"])
     func whitespace(_ blank: String) async throws {
         try await TestServer.with { server in
             let client = try await server.connect()
             let line = "POST \(TestServer.path) HTTP/1.1\r\nHost: a\(blank)\r\n"
             let identity = "Content-Encoding: identity\(blank)\r\n"
-            // NIO's decoder takes blanks but no tabs behind what frames the body.
+            // NIO's decoder accepts spaces but no tabs after the fields that frame the body.
             try await client.send(line + identity + "Content-Length: 3 \r\n\r\none")
             #expect(try await client.answer().status == 200)
             try await client.send(line + "Transfer-Encoding: chunked \r\n\r\n3\r\ntwo\r\n0\r\n\r\n")
@@ -112,7 +115,7 @@ struct EndpointTests {
         }
     }
 
-    @Test("A body in chunks reaches the intake whole.")
+    @Test("A body in chunks reaches the receiver whole.")
     func chunks() async throws {
         try await TestServer.with { server in
             let client = try await server.connect()
@@ -125,7 +128,7 @@ struct EndpointTests {
         }
     }
 
-    @Test("A body that arrives byte by byte reaches the intake whole.")
+    @Test("A body that arrives byte by byte reaches the receiver whole.")
     func pieces() async throws {
         try await TestServer.with { server in
             let client = try await server.connect()
@@ -137,7 +140,7 @@ struct EndpointTests {
         }
     }
 
-    @Test("Pipelined requests are answered in their order, whatever the order in which the answers come.")
+    @Test("Pipelined requests are answered in their order, whatever the order of the decisions.")
     func pipelining() async throws {
         try await TestServer.with(StubIntake { $0 == "now" ? .refused(.malformedBody) : nil }) { server in
             let client = try await server.connect()
@@ -158,7 +161,7 @@ struct EndpointTests {
         }
     }
 
-    @Test("More pipelined requests than may wait are read as answers go out, and none is lost.")
+    @Test("Pipelined requests above the limit are read as responses are sent, and none is lost.")
     func deepPipelining() async throws {
         var limits = ServerLimits()
         limits.pipelined = 4
@@ -176,7 +179,7 @@ struct EndpointTests {
         }
     }
 
-    @Test("A client that says Connection: close gets its answer, and then the end of the connection.")
+    @Test("A client that sends Connection: close gets its response, and then the connection ends.")
     func close() async throws {
         try await TestServer.with { server in
             let client = try await server.connect()
@@ -188,7 +191,7 @@ struct EndpointTests {
         }
     }
 
-    @Test("HTTP/1.0 is served, one request a connection.")
+    @Test("HTTP/1.0 is served, one request per connection.")
     func oldVersion() async throws {
         try await TestServer.with { server in
             let client = try await server.connect()
@@ -200,7 +203,7 @@ struct EndpointTests {
         }
     }
 
-    @Test("A client that expects 100-continue is told to go on, unless its body isn't wanted.")
+    @Test("A client that expects 100-continue receives it, unless its request is refused.")
     func expectation() async throws {
         try await TestServer.with { server in
             let head = "POST \(TestServer.path) HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n"

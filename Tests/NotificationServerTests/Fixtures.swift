@@ -1,4 +1,4 @@
-/// Another self-signed certificate of the name `localhost` than everybody's, with its key.
+/// A second self-signed certificate for `localhost`, with its key.
 enum Fixtures {
     static let otherCertificate = """
         -----BEGIN CERTIFICATE-----

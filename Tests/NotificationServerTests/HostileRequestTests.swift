@@ -5,11 +5,11 @@ import Testing
 
 @testable import NotificationServer
 
-@Suite("Requests that no honest sender sends", .timeLimit(.minutes(5)))
+@Suite("Hostile requests", .timeLimit(.minutes(5)))
 struct HostileRequestTests {
     private static let line = "POST \(TestServer.path) HTTP/1.1\r\nHost: a\r\n"
 
-    /// Shapes by which one request can be made to look like two, or two like one.
+    /// Requests that two parsers can read as a different number of requests.
     static let smuggled: [(name: String, request: String)] = [
         ("both lengths", line + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
         (
@@ -57,7 +57,10 @@ struct HostileRequestTests {
         ("HTTP/0.9", "POST \(TestServer.path)\r\n\r\n"),
     ]
 
-    @Test("An ambiguous or malformed request is refused, ends the connection and reaches nothing.", arguments: smuggled)
+    @Test(
+        "An ambiguous or malformed request is refused, ends the connection and does not reach the receiver.",
+        arguments: smuggled
+    )
     func smuggling(_ shape: (name: String, request: String)) async throws {
         try await TestServer.with { server in
             let client = try await server.connect()
@@ -70,7 +73,7 @@ struct HostileRequestTests {
         }
     }
 
-    @Test("An announced body above the limit is refused before it is read.")
+    @Test("A Content-Length above the limit is refused before the body is read.")
     func announcedBody() async throws {
         try await TestServer.with { server in
             let client = try await server.connect()
@@ -82,7 +85,7 @@ struct HostileRequestTests {
         }
     }
 
-    @Test("A body of exactly the limit is taken.")
+    @Test("A body of exactly the limit is accepted.")
     func largestBody() async throws {
         try await TestServer.with { server in
             let client = try await server.connect()
@@ -92,7 +95,7 @@ struct HostileRequestTests {
         }
     }
 
-    @Test("Endless chunks are refused at the limit, and the answer reaches even who goes on sending.")
+    @Test("Endless chunks are refused at the limit, and the response reaches a client that continues to send.")
     func endlessBody() async throws {
         try await TestServer.with { server in
             let client = try await server.connect()
@@ -106,7 +109,7 @@ struct HostileRequestTests {
         }
     }
 
-    @Test("A head with too many fields, or with too long ones, is refused.")
+    @Test("A head with too many or too long fields is refused.")
     func largeHead() async throws {
         try await TestServer.with { server in
             let many = try await server.connect()
@@ -135,7 +138,7 @@ struct HostileRequestTests {
         }
     }
 
-    @Test("What follows an upgrade or CONNECT is dropped.")
+    @Test("Bytes after an upgrade or CONNECT are discarded.")
     func upgrade() async throws {
         try await TestServer.with { server in
             let client = try await server.connect()
@@ -154,7 +157,7 @@ struct HostileRequestTests {
         }
     }
 
-    @Test("A head that doesn't end is answered 408 at its deadline.")
+    @Test("An incomplete head is answered 408 at its deadline.")
     func slowHead() async throws {
         var limits = ServerLimits()
         limits.headDeadline = .milliseconds(500)
@@ -166,7 +169,7 @@ struct HostileRequestTests {
         }
     }
 
-    @Test("A body that doesn't end is answered 408 at its deadline, however busy it is.")
+    @Test("An incomplete body is answered 408 at its deadline.")
     func slowBody() async throws {
         var limits = ServerLimits()
         limits.bodyDeadline = .milliseconds(500)
@@ -180,7 +183,7 @@ struct HostileRequestTests {
         }
     }
 
-    @Test("A connection that stays silent is closed without a word.")
+    @Test("A silent connection is closed without a response.")
     func silence() async throws {
         var limits = ServerLimits()
         // Long enough for an honest request on a busy machine.
@@ -195,7 +198,7 @@ struct HostileRequestTests {
         }
     }
 
-    @Test("A request that the intake doesn't answer in time is answered 503, and the late answer goes nowhere.")
+    @Test("A request without a decision in time is answered 503, and the late decision is dropped.")
     func lateAnswer() async throws {
         var limits = ServerLimits()
         // Long enough for the second answer to come in time on a busy machine.
@@ -218,7 +221,7 @@ struct HostileRequestTests {
         }
     }
 
-    @Test("A request whose time is up takes nothing from the one behind it.")
+    @Test("A request that times out does not affect the next one.")
     func lateAnswerBeforeAnUnfinishedBody() async throws {
         var limits = ServerLimits()
         limits.answerDeadline = .milliseconds(500)
@@ -232,7 +235,7 @@ struct HostileRequestTests {
         }
     }
 
-    @Test("Unfinished heads share a budget; above it the oldest go.")
+    @Test("Incomplete heads share a budget; above it the oldest are closed.")
     func unfinishedHeads() async throws {
         var limits = ServerLimits()
         limits.unfinishedBytes = 10_000
@@ -240,7 +243,7 @@ struct HostileRequestTests {
             let head = Self.line + "X: " + String(repeating: "a", count: 6000)
             let oldest = try await server.connect()
             try await oldest.send(head)
-            // An answer on another connection shows that the first was read.
+            // A response on another connection shows that the first was read.
             let other = try await server.connect()
             try await other.send(post("x"))
             #expect(try await other.answer().status == 200)
@@ -252,7 +255,7 @@ struct HostileRequestTests {
         }
     }
 
-    @Test("Unfinished bodies share a budget; above it the oldest go.")
+    @Test("Incomplete bodies share a budget; above it the oldest are closed.")
     func unfinishedBodies() async throws {
         var limits = ServerLimits()
         limits.unfinishedBytes = 30_000
@@ -260,7 +263,7 @@ struct HostileRequestTests {
             let head = Self.line + "Content-Length: 20000\r\n\r\n"
             let oldest = try await server.connect()
             try await oldest.send(head + String(repeating: "a", count: 16_000))
-            // An answer on another connection shows that the first was read.
+            // A response on another connection shows that the first was read.
             let other = try await server.connect()
             try await other.send(post("x"))
             #expect(try await other.answer().status == 200)

@@ -6,7 +6,7 @@ import Testing
 @Suite("Addresses to listen on")
 struct ListenAddressTests {
     @Test(
-        "Host and port are read, and written as they were.",
+        "Host and port are parsed, and written in the same form.",
         arguments: [
             ("127.0.0.1:8080", "127.0.0.1", 8080), ("[::1]:0", "::1", 0), ("localhost:65535", "localhost", 65_535),
         ]
@@ -33,7 +33,7 @@ struct ListenAddressTests {
         #expect(error.message.hasPrefix("SIWAD_LISTEN "))
     }
 
-    @Test("A port that is taken is reported with its address and its setting.", .timeLimit(.minutes(5)))
+    @Test("A port in use is reported with its address and its setting.", .timeLimit(.minutes(5)))
     func portTaken() async throws {
         try await TestServer.with { server in
             let second = NotificationServer(
@@ -42,7 +42,7 @@ struct ListenAddressTests {
                 metrics: server.metrics,
                 eventLoops: TestServer.eventLoops,
                 log: TestServer.log,
-                lane: server.intake.lane
+                receiver: server.intake.receiver
             )
             let error = await #expect(throws: ServerError.self) { try await second.run() }
             #expect(error?.code == .addressInUse)
@@ -51,7 +51,7 @@ struct ListenAddressTests {
         }
     }
 
-    @Test("An address that this machine doesn't have is reported as such.")
+    @Test("An address of another machine is reported as unavailable.")
     func unavailable() async throws {
         let server = OperationsServer(
             address: ListenAddress(host: "192.0.2.1", port: 0, setting: "SIWAD_OPERATIONS_LISTEN"),

@@ -8,7 +8,6 @@ import Testing
 
 @Suite("The operations endpoint and the published key set", .timeLimit(.minutes(5)))
 struct OperationsServerTests {
-    /// Who asks the server on a port.
     private struct Client {
         struct Answer {
             let status: Int
@@ -30,7 +29,7 @@ struct OperationsServerTests {
         }
     }
 
-    /// Asks a server that runs on a port of its own.
+    /// Runs a server on its own port while `questions` sends requests to it.
     private func ask(
         _ run: @escaping @Sendable (_ onRunning: @escaping @Sendable (Int) async -> Void) async throws -> Void,
         _ questions: (_ get: Client) async throws -> Void
@@ -43,13 +42,13 @@ struct OperationsServerTests {
             let port = try #require(await iterator.next())
             try await questions(Client(client: client, port: port))
             group.cancelAll()
-            // Cancelled: how it ends doesn't matter.
+            // The task was cancelled, so its result does not matter.
             while let _ = await group.nextResult() {}
         }
         try await client.shutdown()
     }
 
-    @Test("It tells liveness, readiness check by check, and metrics.")
+    @Test("It reports liveness, each readiness check, and metrics.")
     func operations() async throws {
         let metrics = SiwadMetrics(version: "1.2.3", appIDs: [])
         let state = Readiness()
@@ -85,7 +84,7 @@ struct OperationsServerTests {
         }
     }
 
-    @Test("HEAD is answered like GET, without the body; other methods are refused with those that are allowed.")
+    @Test("HEAD is answered like GET without the body, and other methods with 405 and Allow.")
     func methods() async throws {
         let metrics = SiwadMetrics(version: "1.2.3", appIDs: [])
         try await ask { onRunning in

@@ -2,9 +2,8 @@ import NIOCore
 import NIOPosix
 import NIOSSL
 
-/// A TCP client that sends exactly the bytes that it is told to, and reads answers as they come.
+/// A TCP client that sends exactly the given bytes and parses responses as they arrive.
 final class RawClient {
-    /// One answer.
     struct Answer: Equatable {
         var status: Int
         /// By lower-case name.
@@ -50,27 +49,24 @@ final class RawClient {
         return RawClient(channel, stream)
     }
 
-    /// Sends these bytes.
     func send(_ text: String) async throws {
         try await channel.writeAndFlush(ByteBuffer(string: text)).get()
     }
 
-    /// Sends these bytes, and doesn't mind that nobody takes them.
+    /// Sends these bytes and ignores a failure.
     func push(_ text: String) {
         channel.writeAndFlush(ByteBuffer(string: text), promise: nil)
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending side.
     func finishSending() async throws {
         try await channel.close(mode: .output).get()
     }
 
-    /// Breaks the connection.
     func disconnect() async throws {
         try await channel.close().get()
     }
 
-    /// The next answer.
     func answer(toHEAD: Bool = false) async throws -> Answer {
         while true {
             if let answer = parse(toHEAD: toHEAD) { return answer }
@@ -79,7 +75,7 @@ final class RawClient {
         }
     }
 
-    /// What comes until the server closes the connection.
+    /// The bytes that arrive until the server closes the connection.
     func rest() async -> String {
         while let more = await incoming.next(isolation: #isolation) {
             received.writeImmutableBuffer(more)

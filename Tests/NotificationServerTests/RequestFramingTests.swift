@@ -67,7 +67,7 @@ struct RequestFramingTests {
         #expect(try Received(Self.line + fields + "body") == Received(bodies: bodies, statuses: statuses))
     }
 
-    @Test("A request without a length has no body: what follows it is the next request.")
+    @Test("A request without a length has no body: the bytes after it are the next request.")
     func noLength() throws {
         let received = try Received(Self.line + "Host: a\r\n\r\nbody")
         #expect(received.bodies == [""])
@@ -118,9 +118,63 @@ struct RequestFramingTests {
         }
         #expect(accepted > 1_000, "most changes leave no request that is accepted, so the test proves little")
     }
+
+    @Test("A body in one piece is not counted as unfinished, and pieces are counted until they are used.")
+    func countedBytes() throws {
+        final class Counts {
+            weak var connection: NotificationConnection?
+            var received: [Int] = []
+        }
+        let channel = EmbeddedChannel()
+        let counts = Counts()
+        let (loop, connection) = try makeConnection(on: channel) { _, _ in
+            counts.received.append(counts.connection?.unfinishedBytes ?? -1)
+            return .acknowledged
+        }
+        counts.connection = connection
+        func send(_ text: String) throws -> Int {
+            try channel.writeInbound(ByteBuffer(string: text))
+            #expect(loop.unfinishedBytes == connection.unfinishedBytes)
+            return connection.unfinishedBytes
+        }
+        let head = Self.line + "Host: a\r\nContent-Length: 4\r\n\r\n"
+        #expect(try send(head + "body") == 0)
+        #expect(try send(head) == 0)
+        #expect(try send("body") == 0)
+        #expect(try send(Self.line) == Self.line.utf8.count)
+        #expect(try send("Host: a\r\nContent-Length: 4\r\n\r\nbo") == 2)
+        #expect(try send("d") == 3)
+        #expect(try send("y") == 0)
+        #expect(counts.received == [0, 0, 4])
+        #expect(try send(head + "bo") == 2)
+        _ = try channel.finish(acceptAlreadyClosed: true)
+        #expect(loop.unfinishedBytes == 0)
+    }
 }
 
-/// The result of a stream of bytes on a connection that the server builds, with limits that a short text reaches.
+/// Builds a connection as the server does, with limits that a short text reaches.
+private func makeConnection(
+    on channel: EmbeddedChannel,
+    receive: @escaping RequestReceiver
+) throws -> (NotificationLoop, NotificationConnection) {
+    var limits = ServerLimits()
+    limits.bodyBytes = 64
+    limits.headBytes = 256
+    limits.headerFields = 6
+    let loop = NotificationLoop(
+        eventLoop: channel.embeddedEventLoop,
+        path: "/n",
+        limits: limits,
+        connectionLimit: 10,
+        metrics: SiwadMetrics(version: "test", appIDs: []),
+        receive: receive
+    )
+    let connection = try NotificationConnection.add(to: channel.pipeline.syncOperations, loop: loop)
+    channel.connect(to: try SocketAddress(unixDomainSocketPath: "peer"), promise: nil)
+    return (loop, connection)
+}
+
+/// The result of a stream of bytes on a connection.
 private struct Received: Equatable {
     var bodies: [String]
     var statuses: [Int]
@@ -137,25 +191,12 @@ extension Received {
 
     /// Sends each element as one read.
     init(_ reads: [[UInt8]]) throws {
-        var limits = ServerLimits()
-        limits.bodyBytes = 64
-        limits.headBytes = 256
-        limits.headerFields = 6
         let channel = EmbeddedChannel()
         let bodies = Bodies()
-        let loop = NotificationLoop(
-            eventLoop: channel.embeddedEventLoop,
-            path: "/n",
-            limits: limits,
-            connectionLimit: 10,
-            metrics: SiwadMetrics(version: "test", appIDs: []),
-            lane: LaneInterface { body, _ in
-                bodies.texts.append(String(decoding: body.indices.map { body[$0] }, as: UTF8.self))
-                return .acknowledged
-            }
-        )
-        try NotificationConnection(loop: loop, isSecure: false).join(channel.pipeline.syncOperations)
-        channel.connect(to: try SocketAddress(unixDomainSocketPath: "peer"), promise: nil)
+        _ = try makeConnection(on: channel) { body, _ in
+            bodies.texts.append(String(decoding: body.indices.map { body[$0] }, as: UTF8.self))
+            return .acknowledged
+        }
         for read in reads where channel.isActive {
             try channel.writeInbound(ByteBuffer(bytes: read))
         }

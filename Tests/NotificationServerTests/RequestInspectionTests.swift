@@ -3,7 +3,7 @@ import Testing
 
 @testable import NotificationServer
 
-@Suite("The judgement of a head")
+@Suite("The inspection of a head")
 struct RequestInspectionTests {
     private let inspection = RequestInspection(path: "/apple/notifications", bodyLimit: 100)
 
@@ -54,7 +54,7 @@ struct RequestInspectionTests {
         #expect(judge(.POST, target) == (isFound ? accepted(0) : .refused(.notFound, isLast: false)))
     }
 
-    @Test("A path isn't found under another spelling of its characters.")
+    @Test("A canonically equivalent path is not found.")
     func unicode() {
         let kelvin = RequestInspection(path: "/K", bodyLimit: 1)
         let head = HTTPRequestHead(version: .http1_1, method: .POST, uri: "/\u{212A}", headers: ["Host": "a"])
@@ -66,7 +66,7 @@ struct RequestInspectionTests {
         #expect(judge(method) == .refused(.methodNotAllowed, isLast: false))
     }
 
-    @Test("A framing that two readers could read differently is broken.")
+    @Test("A framing that two parsers can read differently is refused.")
     func framing() {
         let broken = RequestInspection.Judgement.broken(.malformedRequest)
         #expect(judge(fields: ("Content-Length", "1"), ("Content-Length", "1")) == broken)
@@ -90,7 +90,7 @@ struct RequestInspectionTests {
     }
 
     @Test(
-        "Blanks and tabs around a value are no part of it.",
+        "Spaces and tabs around a value are not part of it.",
         arguments: ["", " ", "\t", " \t "],
         ["", " ", "\t", " \t "]
     )
@@ -107,7 +107,7 @@ struct RequestInspectionTests {
         #expect(gzip == .refused(.unsupportedEncoding, isLast: false))
     }
 
-    @Test("A body that isn't wanted ends the connection when it is large, or waits to be asked for.")
+    @Test("An unwanted body ends the connection if it is large or waits for 100 Continue.")
     func unwantedBodies() {
         #expect(judge(fields: ("Content-Length", "101")) == .tooLarge)
         #expect(judge(.POST, "/", fields: ("Content-Length", "100")) == .refused(.notFound, isLast: false))

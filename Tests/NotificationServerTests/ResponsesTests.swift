@@ -6,7 +6,7 @@ import Testing
 
 @testable import NotificationServer
 
-@Suite("The bytes of answers")
+@Suite("The bytes of responses")
 struct ResponsesTests {
     private static let outcomes: [Outcome] =
         [.acknowledged, .answerTimedOut]
@@ -14,7 +14,7 @@ struct ResponsesTests {
         + Unavailability.allCases.map { .unavailable($0, retryAfterSeconds: 3) }
         + ProtocolError.allCases.map { .protocolError($0) }
 
-    @Test("Every answer is framed by its own length, and HEAD gets the head alone.", arguments: outcomes)
+    @Test("Every response is framed by its length, and HEAD gets only the head.", arguments: outcomes)
     func framing(_ outcome: Outcome) throws {
         var responses = Responses()
         for isClosing in [false, true] {
@@ -30,7 +30,7 @@ struct ResponsesTests {
         }
     }
 
-    @Test("Every refusal is counted under a reason that the metrics list.", arguments: outcomes)
+    @Test("Every refusal is counted with a reason from the closed set of the metric.", arguments: outcomes)
     func counted(_ outcome: Outcome) {
         let metrics = SiwadMetrics(version: "test", appIDs: [])
         outcome.count(in: metrics)
@@ -45,7 +45,7 @@ struct ResponsesTests {
         #expect(text.contains("\r\nRetry-After: \(sent)\r\n"))
     }
 
-    @Test("Dates are written as HTTP writes them.")
+    @Test("Dates have the format of HTTP.")
     func date() {
         #expect(Responses.date(784_111_777) == "Sun, 06 Nov 1994 08:49:37 GMT")
         #expect(Responses.date(0) == "Thu, 01 Jan 1970 00:00:00 GMT")

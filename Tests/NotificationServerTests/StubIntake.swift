@@ -2,33 +2,32 @@ import Ingest
 import NotificationServer
 import Synchronization
 
-/// Stands where the intake stands: remembers the bodies, and answers at once or when told.
+/// Replaces the ingest part of the daemon: stores the bodies, and answers immediately or on demand.
 final class StubIntake: Sendable {
     private struct State {
         var bodies: [String] = []
         var delivers: [UInt64: @Sendable ([Reply]) -> Void] = [:]
     }
 
-    /// The tickets of the requests that wait, in the order in which they came.
+    /// The tickets of the waiting requests in their order.
     let tickets: AsyncStream<UInt64>
 
     private let state = Mutex(State())
     private let arrived: AsyncStream<UInt64>.Continuation
     private let decide: @Sendable (String) -> Answer?
 
-    /// Answers each body with what `decide` says; `nil`: later.
+    /// - Parameter decide: returns the answer to a body; `nil` for later.
     init(_ decide: @escaping @Sendable (String) -> Answer? = { _ in .acknowledged }) {
         self.decide = decide
         (tickets, arrived) = AsyncStream.makeStream()
     }
 
-    /// The bodies that came so far.
     var bodies: [String] { state.withLock { $0.bodies } }
 
-    /// The lane of any event loop.
-    var lane: LaneFactory {
+    /// The receiver of any event loop.
+    var receiver: RequestReceiverFactory {
         { deliver in
-            LaneInterface { [self] body, ticket in
+            { [self] body, ticket in
                 var bytes: [UInt8] = []
                 for index in body.indices {
                     bytes.append(body[index])
@@ -45,7 +44,7 @@ final class StubIntake: Sendable {
         }
     }
 
-    /// Answers requests that wait, from a thread of the test's, as one batch.
+    /// Answers waiting requests in one batch from the thread of the test.
     func answer(_ replies: [Reply]) {
         guard let first = replies.first else { return }
         state.withLock { $0.delivers[first.ticket] }?(replies)

@@ -17,7 +17,7 @@ struct TLSTests {
         return try NIOSSLContext(configuration: configuration)
     }
 
-    @Test("Notifications come in over TLS 1.2 and 1.3.", arguments: [TLSVersion.tlsv12, .tlsv13])
+    @Test("Notifications are accepted over TLS 1.2 and 1.3.", arguments: [TLSVersion.tlsv12, .tlsv13])
     func versions(_ version: TLSVersion) async throws {
         let files = try CertificateFiles(LocalhostCertificate.pem, LocalhostCertificate.key)
         try await TestServer.with(certificates: try files.certificates()) { server in
@@ -45,7 +45,7 @@ struct TLSTests {
         }
     }
 
-    @Test("A handshake that doesn't end is cut off at the deadline of a head.")
+    @Test("An incomplete handshake is closed at the deadline for a head.")
     func slowHandshake() async throws {
         var limits = ServerLimits()
         limits.headDeadline = .milliseconds(500)
@@ -56,7 +56,7 @@ struct TLSTests {
         }
     }
 
-    @Test("Changed files are taken up without a restart, and open connections go on.")
+    @Test("Changed files are loaded without a restart, and open connections continue.")
     func reload() async throws {
         let files = try CertificateFiles(LocalhostCertificate.pem, LocalhostCertificate.key)
         let certificates = try files.certificates()
@@ -77,7 +77,7 @@ struct TLSTests {
         }
     }
 
-    @Test("A bad pair of files keeps the old certificate in use, and is reported once.")
+    @Test("An invalid pair of files is reported once, and the old certificate stays in use.")
     func badReload() throws {
         let files = try CertificateFiles(LocalhostCertificate.pem, LocalhostCertificate.key)
         let certificates = try files.certificates()
@@ -96,7 +96,7 @@ struct TLSTests {
         #expect(certificates.expiry != expiry)
     }
 
-    @Test("A key that doesn't fit its certificate is refused by name.")
+    @Test("A key that does not match its certificate is reported with its setting.")
     func mismatch() throws {
         let files = try CertificateFiles(LocalhostCertificate.pem, Fixtures.otherKey)
         let error = try #require(throws: ServerError.self) { try files.certificates() }
@@ -104,7 +104,7 @@ struct TLSTests {
         #expect(error.message.contains("SIWAD_TLS_KEY"))
     }
 
-    @Test("Files that aren't there, or hold something else, are refused by name.")
+    @Test("Missing and invalid files are reported with their setting.")
     func unreadable() throws {
         let missing = try #require(throws: ServerError.self) {
             try ServerCertificates(certificateFile: "/nowhere/cert.pem", keyFile: "/nowhere/key.pem")
@@ -119,7 +119,7 @@ struct TLSTests {
     }
 }
 
-/// A certificate and its key in a folder of their own.
+/// A certificate and its key in a temporary directory.
 private final class CertificateFiles {
     private let folder: String
 
@@ -142,7 +142,7 @@ private final class CertificateFiles {
     }
 
     func write(_ certificate: String, _ key: String) throws {
-        // The key first: a look in between sees a pair that doesn't fit, and looks again.
+        // The key first: a check between the two finds a mismatch and reads the files again later.
         for (name, text) in [("key.pem", key), ("cert.pem", certificate)] {
             let path = "\(folder)/\(name)"
             let descriptor = open("\(path).new", O_WRONLY | O_CREAT | O_TRUNC, 0o600)

@@ -6,15 +6,13 @@ import NotificationServer
 import ServiceLifecycle
 import Telemetry
 
-/// A notification server on a port of its own, for as long as a test needs it.
+/// A notification server on its own port for the duration of a test.
 struct TestServer {
-    /// The path that tests are told to use.
     static let path = "/apple/notifications"
 
-    /// The event loop of every server and client of the tests: one, so that limits by event loop are exact.
+    /// A single event loop for all servers and clients, so that limits by event loop are exact.
     static let eventLoops = EventLoops.start(count: 1)
 
-    /// Says nothing.
     static let log = Log(label: "test", level: .critical, format: .text) { _ in }
 
     let port: Int
@@ -23,7 +21,6 @@ struct TestServer {
     /// Begins a graceful shutdown.
     let beginShutdown: @Sendable () async -> Void
 
-    /// A client of this server.
     func connect(tls: NIOSSLContext? = nil) async throws -> RawClient {
         try await RawClient.connect(to: port, on: Self.eventLoops.group, tls: tls)
     }
@@ -48,7 +45,7 @@ struct TestServer {
             eventLoops: eventLoops,
             log: log,
             onRunning: { running.yield($0) },
-            lane: intake.lane
+            receiver: intake.receiver
         )
         let services = ServiceGroup(
             configuration: ServiceGroupConfiguration(services: [Running(work: server.run)], logger: log.logger)

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("The table of tickets")
 struct TicketTableTests {
-    @Test("A ticket leads back to its request, once.")
+    @Test("A ticket finds its request once.")
     func once() {
         var table = TicketTable<String>()
         let first = table.issue(to: "a", sequence: 1)
@@ -20,7 +20,7 @@ struct TicketTableTests {
         #expect(table.count == 0)
     }
 
-    @Test("A ticket that was taken back doesn't lead to the next request in its place.")
+    @Test("A redeemed ticket does not find a later request.")
     func reuse() {
         var table = TicketTable<String>()
         let old = table.issue(to: "old", sequence: 1)
@@ -33,7 +33,7 @@ struct TicketTableTests {
         #expect(found?.sequence == 7)
     }
 
-    @Test("A number that never was a ticket leads nowhere.", arguments: [0, 1, UInt64.max, 1 << 32])
+    @Test("A number that was never issued finds nothing.", arguments: [0, 1, UInt64.max, 1 << 32])
     func unknown(_ ticket: UInt64) {
         var table = TicketTable<String>()
         let found = table.redeem(ticket)

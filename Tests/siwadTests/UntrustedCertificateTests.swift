@@ -33,7 +33,7 @@ struct UntrustedCertificateTests {
             log: daemon.log,
             onRunning: { running.yield($0) }
         ) { _ in
-            LaneInterface { _, _ in .acknowledged }
+            { _, _ in .acknowledged }
         }
         do {
             try await withThrowingTaskGroup(of: Void.self) { group in

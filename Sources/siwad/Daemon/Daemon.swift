@@ -262,7 +262,7 @@ struct Daemon: Sendable {
             onRunning: { state.notificationsOpened(port: $0) }
         ) { deliver in
             let lane = IntakeLane(intake: intake, deliver: deliver)
-            return LaneInterface { body, ticket in lane.receive(body, ticket: ticket) }
+            return { body, ticket in lane.receive(body, ticket: ticket) }
         }
     }
 }

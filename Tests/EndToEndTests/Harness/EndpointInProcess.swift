@@ -50,7 +50,7 @@ struct EndpointInProcess {
             onRunning: { running.yield($0) }
         ) { deliver in
             let lane = IntakeLane(intake: intake, deliver: deliver)
-            return LaneInterface { body, ticket in lane.receive(body, ticket: ticket) }
+            return { body, ticket in lane.receive(body, ticket: ticket) }
         }
         let services = ServiceGroup(
             configuration: ServiceGroupConfiguration(services: [Part(work: server.run)], logger: log.logger)

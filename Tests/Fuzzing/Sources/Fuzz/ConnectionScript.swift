@@ -1,31 +1,28 @@
-/// What happens to a connection: its bytes, cut into reads, with everything else that may happen in between.
+/// The events of a connection: its bytes, cut into reads, with other events in between.
 ///
-/// An input is the bytes themselves. 0xFF, which is in no well-formed head, ends a read; the byte after it says what
-/// happens then, nothing by default.
+/// An input consists of the bytes themselves. 0xFF, which no well-formed head contains, ends a read; the byte after it
+/// selects an event, by default none.
 struct ConnectionScript {
-    /// Something that happens.
     enum Step: Equatable {
         case read(ArraySlice<UInt8>)
-        /// The intake answers.
+        /// A response is delivered.
         case answerOldest
         case answerYoungest
         case unavailable
-        /// The peer sends nothing more.
+        /// The peer closes its sending side.
         case peerFinishes
         case peerVanishes
-        /// All deadlines except the idle ones have passed.
+        /// All deadlines except the idle deadline have passed.
         case timePasses
-        /// The service ends.
+        /// The server shuts down.
         case drains
-        /// The peer takes no answers, and takes them again.
+        /// The peer stops reading, and reads again.
         case stalls
         case resumes
     }
 
-    /// In this order.
     private(set) var steps: [Step] = []
 
-    /// Reads a script.
     init(_ input: [UInt8]) {
         var rest = input[...]
         while let mark = rest.firstIndex(of: 0xFF) {
@@ -37,12 +34,11 @@ struct ConnectionScript {
         read(rest)
     }
 
-    /// Nothing happens but reads, so that it can't matter how the bytes are cut.
+    /// True if all steps are reads, so that the cuts must not matter.
     var isPlain: Bool {
         steps.allSatisfy { if case .read = $0 { true } else { false } }
     }
 
-    /// All bytes that may arrive.
     var bytes: [UInt8] {
         steps.flatMap { step -> ArraySlice<UInt8> in if case .read(let bytes) = step { bytes } else { [] } }
     }

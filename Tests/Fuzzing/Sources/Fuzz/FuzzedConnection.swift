@@ -8,7 +8,7 @@ import Telemetry
 
 @testable import HTTPConnection
 
-/// A connection as the server builds it, on an event loop that does not run by itself, with limits that an input can reach.
+/// A connection that the server builds, on an embedded event loop, with limits that an input can reach.
 final class FuzzedConnection {
     static let path = "/n"
     static let limits = {
@@ -28,28 +28,26 @@ final class FuzzedConnection {
         limits: limits,
         connectionLimit: 10,
         metrics: SiwadMetrics(version: "0", appIDs: []),
-        lane: LaneInterface { body, ticket in current?.receive(body, ticket) }
+        receive: { body, ticket in current?.receive(body, ticket) }
     )
 
     let socket = FuzzedSocket()
     let decoded = DecodedRequests()
-    /// What the intake got, each with the number of its head.
+    /// The received bodies, each with the number of its head.
     private(set) var bodies: [(head: Int, body: [UInt8])] = []
     private(set) var timesPassed = 0
-    /// The service is ending.
     private(set) var isDraining = false
     private let channel = EmbeddedChannel(loop: FuzzedConnection.eventLoop)
-    private let connection = NotificationConnection(loop: FuzzedConnection.loop, isSecure: false)
+    private let connection: NotificationConnection
     private var tickets: [UInt64] = []
-    /// What the peer has sent and the connection hasn't read yet. Like a socket's buffer it keeps its order and loses
-    /// nothing.
+    /// Bytes that the peer has sent and the connection has not read yet, in order, as in a socket's buffer.
     private var unread: [ArraySlice<UInt8>] = []
     private var peerHasFinished = false
 
     init() throws {
         let pipeline = channel.pipeline.syncOperations
         try pipeline.addHandler(socket)
-        try connection.join(pipeline)
+        connection = try NotificationConnection.add(to: pipeline, loop: Self.loop)
         try pipeline.addHandler(decoded, position: .before(connection))
         channel.connect(to: try SocketAddress(unixDomainSocketPath: "peer"), promise: nil)
         Self.current = self
@@ -82,25 +80,26 @@ final class FuzzedConnection {
         checkMemory()
     }
 
-    /// Answers all that waits, so that everything that will be sent is sent.
+    /// Answers all waiting requests, so that all responses are sent.
     func settle() {
         follow(.resumes)
         while !tickets.isEmpty { follow(.answerOldest) }
-        require(connection.exchange.pendingCount <= 1, "what the intake answered is answered")
-        require(Self.loop.tickets.count == 0, "no ticket is out without a request that waits")
+        require(connection.exchange.pendingCount <= 1, "every delivered response is written")
+        require(Self.loop.tickets.count == 0, "no ticket is valid without a waiting request")
     }
 
-    /// Ends it, whatever its state, and looks whether anything is left of it.
+    /// Closes the connection in any state and checks that it holds nothing.
     func end() {
         channel.close(promise: nil)
         Self.eventLoop.run()
-        require(connection.position == nil, "a connection that has ended isn't among the others")
-        require(connection.unfinishedBytes == 0, "a connection that has ended holds nothing")
-        require(Self.loop.tickets.count == 0, "a connection that has ended waits for nothing")
+        require(connection.position == nil, "a closed connection is removed from the loop")
+        require(connection.unfinishedBytes == 0, "a closed connection holds no bytes")
+        require(Self.loop.unfinishedBytes == 0, "the bytes of a closed connection are not counted")
+        require(Self.loop.tickets.count == 0, "a closed connection has no tickets")
         Self.current = nil
     }
 
-    /// A socket is read when more is wanted. Where the connection wants no more, the answers make it want more.
+    /// Delivers a read whenever the connection requests one. While reading is paused, it answers requests first.
     private func deliverUnread() {
         while isOpen, !unread.isEmpty {
             if socket.wantsRead {
@@ -117,7 +116,7 @@ final class FuzzedConnection {
         }
     }
 
-    /// The end comes after all bytes. What is never read is lost with the connection.
+    /// Closes the peer's sending side. Bytes that the connection has not read yet are lost.
     private func finish() {
         peerHasFinished = true
         unread = []
@@ -135,12 +134,12 @@ final class FuzzedConnection {
         Self.loop.deliver([Reply(ticket: ticket, answer: answer)])
     }
 
-    /// The intake: what begins with `w` has to wait.
+    /// Bodies that begin with `w` wait for a delivered response.
     private func receive(_ body: Span<UInt8>, _ ticket: UInt64) -> Answer? {
-        require(!decoded.failed, "nothing is handed on after what isn't HTTP")
-        require(!socket.isOutputClosed, "nothing is handed on that can't be answered")
+        require(!decoded.failed, "no body is received after bytes that are not HTTP")
+        require(!socket.isOutputClosed, "no body is received after the sending side is closed")
         let head = decoded.heads.count - 1
-        require(head >= 0 && bodies.last?.head != head, "a request is handed on once")
+        require(head >= 0 && bodies.last?.head != head, "a request is received once")
         bodies.append((head, body.indices.map { body[$0] }))
         guard body.count > 0, body[0] == UInt8(ascii: "w") else { return .acknowledged }
         tickets.append(ticket)
@@ -149,10 +148,11 @@ final class FuzzedConnection {
 
     private func checkMemory() {
         let most = Self.limits.bodyBytes
-        require(connection.body.readableBytes <= most, "no more of a body is kept than its limit")
-        require(tickets.count <= 1_000_000, "no more requests wait than came")
-        if !connection.exchange.awaitsHead {
-            require(connection.unfinishedBytes <= most, "no more is counted as unfinished than a body may be")
+        require(connection.body.readableBytes <= most, "a held body is within its limit")
+        require(tickets.count <= 1_000_000, "the number of waiting requests is bounded")
+        require(Self.loop.unfinishedBytes == connection.unfinishedBytes, "the loop counts the bytes of its connections")
+        if !connection.exchange.awaitsHead, !connection.exchange.ignoresInput {
+            require(connection.unfinishedBytes == connection.body.readableBytes, "exactly the held body is counted")
         }
     }
 }

@@ -1,22 +1,21 @@
 import NIOCore
 import NIOHTTP1
 
-/// Where a connection's socket would be: takes what is written, and can be closed by half.
+/// Replaces the socket of a connection: records writes and supports closing only the sending side.
 final class FuzzedSocket: ChannelOutboundHandler {
     typealias OutboundIn = ByteBuffer
 
-    /// What was sent.
     private(set) var sent: [UInt8] = []
-    /// More bytes are wanted.
+    /// The connection has requested a read.
     var wantsRead = false
-    /// Nothing can be sent any more.
+    /// The sending side is closed.
     private(set) var isOutputClosed = false
     private var written: [UInt8] = []
     private var promises: [EventLoopPromise<Void>] = []
 
     func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
         let bytes = Self.unwrapOutboundIn(data).readableBytesView
-        require(!isOutputClosed || bytes.isEmpty, "nothing is written after the last answer")
+        require(!isOutputClosed || bytes.isEmpty, "nothing is written after the last response")
         written += bytes
         if let promise { promises.append(promise) }
     }
@@ -46,19 +45,18 @@ final class FuzzedSocket: ChannelOutboundHandler {
     }
 }
 
-/// Sees what the decoder makes of the bytes before the connection does.
+/// Records the parts that the decoder passes to the connection.
 final class DecodedRequests: ChannelInboundHandler {
     typealias InboundIn = HTTPServerRequestPart
     typealias InboundOut = HTTPServerRequestPart
 
-    /// Every head, in the order of their arrival.
     private(set) var heads: [HTTPRequestHead] = []
-    /// The bytes weren't HTTP.
+    /// The decoder reported an error.
     private(set) var failed = false
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         if case .head(let head) = Self.unwrapInboundIn(data) {
-            require(!failed, "nothing is decoded after what isn't HTTP")
+            require(!failed, "nothing is decoded after an error")
             heads.append(head)
         }
         context.fireChannelRead(data)

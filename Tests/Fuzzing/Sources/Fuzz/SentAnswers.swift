@@ -1,34 +1,34 @@
-/// What a connection sent, read as a client reads it.
+/// The responses that a connection sent, parsed as by a client.
 struct SentAnswers {
-    /// Of the final answers, in their order.
+    /// The statuses of the final responses in their order.
     private(set) var statuses: [Int] = []
-    /// How often a client was asked for a body.
+    /// The number of 100 Continue responses.
     private(set) var interims = 0
-    /// The last answer said that it is the last.
+    /// The last response has Connection: close.
     private(set) var saysClose = false
 
-    /// Reads answers to requests of these methods; what is answered without a method is no HEAD.
+    /// - Parameter methods: of the requests; a response without a known method is not to HEAD.
     init(_ sent: [UInt8], methods: [String]) {
         var rest = sent[...]
         while !rest.isEmpty {
-            require(!saysClose, "nothing follows an answer that says it is the last")
+            require(!saysClose, "nothing follows a response with Connection: close")
             guard let end = rest.firstEnd(of: [13, 10, 13, 10]) else {
-                refuse("an answer has a head")
+                refuse("a response has a head")
             }
             let lines = String(decoding: rest[..<end], as: UTF8.self).split(separator: "\r\n")
             rest = rest[end...]
             guard let line = lines.first, line.hasPrefix("HTTP/1.1 "), let status = Int(line.dropFirst(9).prefix(3))
             else {
-                refuse("an answer has a status")
+                refuse("a response has a status")
             }
             if status == 100 {
                 interims += 1
                 continue
             }
             let length = lines.first { $0.hasPrefix("Content-Length: ") }.flatMap { Int($0.dropFirst(16)) }
-            guard let length else { refuse("an answer has a length") }
+            guard let length else { refuse("a response has a length") }
             let isHEAD = statuses.count < methods.count && methods[statuses.count] == "HEAD"
-            require(isHEAD || rest.count >= length, "an answer is sent whole")
+            require(isHEAD || rest.count >= length, "a response is sent whole")
             rest = rest.dropFirst(isHEAD ? 0 : length)
             statuses.append(status)
             saysClose = lines.contains("Connection: close")

@@ -1,5 +1,5 @@
-/// Requests as RFC 9112 defines them: a second opinion about where requests begin and end. Of the liberties that it allows
-/// a recipient, these are taken: line ends of any kind before a request, and several spaces in its first line.
+/// A request parsed strictly by RFC 9112, as an independent check of where requests begin and end. Of the exceptions that it
+/// allows a recipient, two are implemented: line ends before a request, and several spaces in its first line.
 struct StrictRequest {
     /// As in the request line.
     var method: [UInt8]
@@ -8,7 +8,7 @@ struct StrictRequest {
     var fields: [(name: String, value: String)]
     var body: [UInt8]
 
-    /// The requests at the beginning of a stream, up to the first that isn't whole or isn't well-formed.
+    /// The requests at the beginning of a stream, up to the first incomplete or malformed one.
     static func all(in stream: [UInt8]) -> [StrictRequest] {
         var requests: [StrictRequest] = []
         var reader = Reader(rest: stream[...])
@@ -17,7 +17,7 @@ struct StrictRequest {
     }
 }
 
-/// Each function takes what it returns, or returns `nil`.
+/// Each function consumes the bytes of its result, or returns `nil`.
 private struct Reader {
     var rest: ArraySlice<UInt8>
 

@@ -1,11 +1,13 @@
 import HummingbirdCore
+import Logging
 import NIOCore
+import NIOSSL
 package import Telemetry
 
 /// The notification endpoint: HTTP/1.1, with TLS if there are certificates.
 ///
-/// Hummingbird's server listens, keeps track of the connections and drains them; the requests are handled by one plain
-/// channel handler per connection, which costs half of what a task per request costs.
+/// Hummingbird's server listens, tracks the connections and drains them. The requests are handled by one channel handler
+/// per connection, which costs half of a task per request.
 package struct NotificationServer: Sendable {
     private let address: ListenAddress
     private let path: String
@@ -16,15 +18,13 @@ package struct NotificationServer: Sendable {
     private let eventLoops: EventLoops
     private let log: Log
     private let onRunning: @Sendable (Int) async -> Void
-    private let lane: LaneFactory
+    private let receiver: RequestReceiverFactory
 
-    /// A server that listens once it runs.
-    ///
     /// - Parameters:
     ///   - path: of the endpoint; every other path is 404.
-    ///   - certificatePoll: how often the certificate files are looked at.
-    ///   - onRunning: called with the port as soon as connections are accepted.
-    ///   - lane: makes the intake of an event loop.
+    ///   - certificatePoll: the interval of checks for changed certificate files.
+    ///   - onRunning: called with the port once connections are accepted.
+    ///   - receiver: makes the receiver of each event loop.
     package init(
         address: ListenAddress,
         path: String,
@@ -35,7 +35,7 @@ package struct NotificationServer: Sendable {
         eventLoops: EventLoops,
         log: Log,
         onRunning: @escaping @Sendable (_ port: Int) async -> Void = { _ in },
-        lane: @escaping LaneFactory
+        receiver: @escaping RequestReceiverFactory
     ) {
         self.address = address
         self.path = path
@@ -46,31 +46,28 @@ package struct NotificationServer: Sendable {
         self.eventLoops = eventLoops
         self.log = log
         self.onRunning = onRunning
-        self.lane = lane
+        self.receiver = receiver
     }
 
     /// Serves until a graceful shutdown has answered the last request, or until it is cancelled.
     ///
-    /// - Throws: `ServerError` when it can't listen.
+    /// - Throws: `ServerError` if it cannot listen.
     package func run() async throws {
         let loops = try await makeLoops()
+        let result: Result<Void, any Error>
         do {
-            try await serve(loops)
+            result = .success(try await serve(loops))
         } catch {
-            await loops.end()
-            throw error
+            result = .failure(error)
         }
         await loops.end()
+        try result.get()
     }
 
     private func serve(_ loops: NotificationLoops) async throws {
-        let channel = NotificationChannel(loops: loops, certificates: certificates)
         let server = Server(
-            childChannelSetup: channel,
-            configuration: ServerConfiguration(
-                address: .hostname(address.host, port: address.port),
-                backlog: 1024
-            ),
+            childChannelSetup: NotificationChannel(loops: loops, certificates: certificates),
+            configuration: ServerConfiguration(address: .hostname(address.host, port: address.port), backlog: 1024),
             onServerRunning: running,
             eventLoopGroup: eventLoops.group,
             logger: log.quieter(than: .warning).logger
@@ -105,14 +102,14 @@ package struct NotificationServer: Sendable {
         }
         let loopCount = eventLoops.group.makeIterator().reduce(0) { count, _ in count + 1 }
         let perLoop = max(1, min(allowed, limits.connections) / max(1, loopCount))
-        return try await NotificationLoops(group: eventLoops.group) { [path, limits, metrics, lane] loop, deliver in
+        return try await NotificationLoops(group: eventLoops.group) { [path, limits, metrics, receiver] loop, deliver in
             NotificationLoop(
                 eventLoop: loop,
                 path: path,
                 limits: limits,
                 connectionLimit: perLoop,
                 metrics: metrics,
-                lane: lane(deliver)
+                receive: receiver(deliver)
             )
         }
     }
@@ -123,22 +120,20 @@ package struct NotificationServer: Sendable {
                 try channel.pipeline.syncOperations.addHandler(AcceptErrors(log: log), position: .first)
             }.get()
         } catch {
-            // Closed already: nothing will be accepted.
+            // The channel is already closed and accepts nothing.
             return
         }
         let port = channel.localAddress?.port ?? address.port
+        let place = ListenAddress(host: address.host, port: port)
         log.info(
             "notification endpoint is open",
-            [
-                "address": "\(ListenAddress(host: address.host, port: port))", "path": path,
-                "tls": certificates == nil ? "no" : "yes",
-            ]
+            ["address": "\(place)", "path": path, "tls": certificates == nil ? "no" : "yes"]
         )
         await onRunning(port)
     }
 
     private func watch(_ certificates: ServerCertificates) async {
-        // Sleeping ends early only when the server has ended.
+        // The sleep throws only when the server has ended.
         while (try? await Task.sleep(for: certificatePoll)) != nil {
             switch certificates.reloadIfChanged() {
             case .none:
@@ -150,5 +145,62 @@ package struct NotificationServer: Sendable {
                 log.error("certificate not re-read, the old one stays in use", ["error": error.message])
             }
         }
+    }
+}
+
+/// Sets up the connections that Hummingbird's server accepts.
+private struct NotificationChannel: ServerChildChannel {
+    struct Value: ServerChildChannelValue {
+        let channel: any Channel
+    }
+
+    let loops: NotificationLoops
+    let certificates: ServerCertificates?
+
+    func setup(channel: any Channel, logger: Logger) -> EventLoopFuture<Value> {
+        channel.eventLoop.makeCompletedFuture {
+            // Small reads share the event loop fairly among connections, and a small write buffer soon pauses reading from
+            // a client that does not read its responses.
+            if let options = channel.syncOptions {
+                try options.setOption(.maxMessagesPerRead, value: 1)
+                let allocator = AdaptiveRecvByteBufferAllocator(minimum: 512, initial: 2048, maximum: 4096)
+                try options.setOption(.recvAllocator, value: allocator)
+                try options.setOption(.writeBufferWaterMark, value: .init(low: 4096, high: 16_384))
+            }
+            let loop = try loops.state(on: channel.eventLoop)
+            let tls = certificates.map { NIOSSLServerHandler(context: $0.context) }
+            try NotificationConnection.add(to: channel.pipeline.syncOperations, loop: loop, tls: tls)
+            return Value(channel: channel)
+        }
+    }
+
+    /// Waits for the end of the connection, and closes it when the server no longer waits.
+    func handle(value: Value, logger: Logger) async {
+        await withTaskCancellationHandler {
+            // Fails only if the event loop has stopped, which ends every connection.
+            try? await value.channel.closeFuture.get()
+        } onCancel: {
+            value.channel.close(promise: nil)
+        }
+    }
+}
+
+/// Logs failures to accept a connection, for example because too many files are open. If they reached the stream of
+/// accepted connections, they would end the server.
+private final class AcceptErrors: ChannelInboundHandler {
+    typealias InboundIn = any Channel
+
+    private let log: Log
+    private var lastLogged: NIODeadline?
+
+    init(log: Log) {
+        self.log = log
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        let now = NIODeadline.now()
+        if let lastLogged, now - lastLogged < .seconds(10) { return }
+        lastLogged = now
+        log.error("accepting a connection failed; check the limit of open files", ["error": "\(error)"])
     }
 }

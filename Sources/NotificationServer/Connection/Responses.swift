@@ -3,13 +3,12 @@ import Glibc
 import Ingest
 import NIOCore
 
-/// The bytes of every answer, ready but for the date. One per event loop.
+/// Renders responses and caches everything in them but the date. One per event loop.
 struct Responses {
-    /// What a client that sent `Expect: 100-continue` waits for.
     let interim = ByteBuffer(string: "HTTP/1.1 100 Continue\r\n\r\n")
 
     private struct Template {
-        /// Status line and fields.
+        /// Status line and header fields.
         let head: String
         let body: String
     }
@@ -19,24 +18,20 @@ struct Responses {
     private var acknowledged = ByteBuffer()
     private var templates: [Outcome: Template] = [:]
 
-    /// A whole answer.
-    ///
     /// - Parameters:
-    ///   - closing: says that no other request will be answered on the connection.
-    ///   - withoutBody: for HEAD: the fields of the answer and nothing of its body.
+    ///   - closing: true if the connection ends with this response.
+    ///   - withoutBody: true for the response to HEAD.
     mutating func bytes(_ outcome: Outcome, closing: Bool, withoutBody: Bool) -> ByteBuffer {
-        bringDateUpToTime()
+        updateDate()
         if case .acknowledged = outcome, !closing {
             return acknowledged
         }
         let template = template(outcome)
         let connection = closing ? "Connection: close\r\n" : ""
-        return ByteBuffer(
-            string: "\(template.head)\(dateField)\(connection)\r\n\(withoutBody ? "" : template.body)"
-        )
+        return ByteBuffer(string: "\(template.head)\(dateField)\(connection)\r\n\(withoutBody ? "" : template.body)")
     }
 
-    private mutating func bringDateUpToTime() {
+    private mutating func updateDate() {
         let current = time(nil)
         guard current != second else { return }
         second = current
@@ -45,14 +40,9 @@ struct Responses {
     }
 
     private mutating func template(_ outcome: Outcome) -> Template {
-        if let template = templates[outcome] {
-            return template
-        }
-        let template = Self.render(outcome)
-        if case .unavailable = outcome {
-            // Its seconds vary: remembered, they would grow.
-            return template
-        }
+        // Not cached: its seconds vary, so the cache would grow.
+        if case .unavailable = outcome { return Self.render(outcome) }
+        let template = templates[outcome] ?? Self.render(outcome)
         templates[outcome] = template
         return template
     }
@@ -63,46 +53,17 @@ struct Responses {
             return Template(head: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", body: "")
         case .refused(let rejection):
             let fields = rejection.status == 401 ? "WWW-Authenticate: JWS\r\n" : ""
-            return problem(
-                rejection.rawValue,
-                rejection.status,
-                phrase(rejection.status),
-                rejection.title,
-                rejection.detail,
-                fields
-            )
+            let status = rejection.status
+            return problem(rejection.rawValue, (status, phrase(status), rejection.title, rejection.detail), fields)
         case .unavailable(let reason, let seconds):
-            return problem(
-                reason.rawValue,
-                503,
-                phrase(503),
-                reason.title,
-                reason.detail,
-                retryAfter(seconds)
-            )
+            let fields = "Retry-After: \(min(max(seconds, 1), 3600))\r\n"
+            return problem(reason.rawValue, (503, phrase(503), reason.title, reason.detail), fields)
         case .answerTimedOut:
-            return problem(
-                "answer-timeout",
-                503,
-                phrase(503),
-                "The notification could not be stored in time",
-                "Send it again later.",
-                retryAfter(10)
-            )
+            let title = "The notification could not be stored in time"
+            return problem("answer-timeout", (503, phrase(503), title, "Send it again later."), "Retry-After: 10\r\n")
         case .protocolError(let error):
-            return problem(
-                error.rawValue,
-                error.status.code,
-                error.status.phrase,
-                error.title,
-                error.detail,
-                error.fields
-            )
+            return problem(error.rawValue, error.problem, error.fields)
         }
-    }
-
-    private static func retryAfter(_ seconds: Int) -> String {
-        "Retry-After: \(min(max(seconds, 1), 3600))\r\n"
     }
 
     private static func phrase(_ status: Int) -> String {
@@ -115,26 +76,23 @@ struct Responses {
         }
     }
 
-    /// RFC 9457.
+    /// A response as RFC 9457 defines it.
     private static func problem(
         _ reason: String,
-        _ status: Int,
-        _ phrase: String,
-        _ title: String,
-        _ detail: String,
+        _ problem: (status: Int, phrase: String, title: String, detail: String),
         _ fields: String
     ) -> Template {
         let body = """
-            {"type":"urn:siwad:problem:\(escaped(reason))","title":"\(escaped(title))","status":\(status),\
-            "detail":"\(escaped(detail))"}
+            {"type":"urn:siwad:problem:\(escaped(reason))","title":"\(escaped(problem.title))",\
+            "status":\(problem.status),"detail":"\(escaped(problem.detail))"}
             """
         let head =
-            "HTTP/1.1 \(status) \(phrase)\r\nContent-Type: application/problem+json\r\n"
+            "HTTP/1.1 \(problem.status) \(problem.phrase)\r\nContent-Type: application/problem+json\r\n"
             + "Content-Length: \(body.utf8.count)\r\n\(fields)"
         return Template(head: head, body: body)
     }
 
-    /// The texts are ours and hold no control characters.
+    /// The texts are constants of this program without control characters.
     private static func escaped(_ text: String) -> String {
         var escaped = ""
         for character in text {
@@ -144,7 +102,7 @@ struct Responses {
         return escaped
     }
 
-    /// RFC 9110 §5.6.7: `Sun, 06 Nov 1994 08:49:37 GMT`, in English whatever the locale.
+    /// RFC 9110 §5.6.7: `Sun, 06 Nov 1994 08:49:37 GMT`, in English in every locale.
     static func date(_ time: time_t) -> String {
         var time = time
         var parts = tm()

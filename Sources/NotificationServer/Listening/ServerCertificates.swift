@@ -2,13 +2,12 @@ import Glibc
 import NIOSSL
 import Synchronization
 
-/// The certificate chain and key of the notification endpoint, re-read when their files change.
+/// The certificate chain and key of the notification endpoint, reloaded when their files change.
 package final class ServerCertificates: Sendable {
-    /// What a look at the files led to.
+    /// The result of a check for changed files.
     package enum Change: Sendable, Equatable {
-        /// The files are the same.
+        /// The files have not changed.
         case none
-        /// The new ones are in use.
         case loaded
         /// The files changed, but the old certificate stays in use.
         case kept(ServerError)
@@ -17,7 +16,7 @@ package final class ServerCertificates: Sendable {
     private struct State {
         var context: NIOSSLContext
         var expiry: Int64
-        var stamp: FileStamp
+        var stamps: [FileStamp?]
     }
 
     private let certificateFile: String
@@ -43,29 +42,33 @@ package final class ServerCertificates: Sendable {
         state.withLock { $0.context }
     }
 
-    /// Reads the files again if they have changed. A connection keeps what it began with.
+    /// Reads the files again if they have changed. Open connections keep their certificate.
     package func reloadIfChanged() -> Change {
-        let stamp = FileStamp(certificateFile, keyFile)
-        guard state.withLock({ $0.stamp != stamp }) else { return .none }
+        let stamps = [FileStamp(certificateFile), FileStamp(keyFile)]
+        guard state.withLock({ $0.stamps != stamps }) else { return .none }
         do {
             let loaded = try Self.load(certificateFile, keyFile)
             state.withLock { $0 = loaded }
             return .loaded
         } catch {
-            // Remembered, so that a bad pair is reported once and looked at again when it changes.
-            state.withLock { $0.stamp = stamp }
+            // Stored, so that an invalid pair is reported once and read again only when it changes.
+            state.withLock { $0.stamps = stamps }
             return .kept(error)
         }
     }
 
     private static func load(_ certificateFile: String, _ keyFile: String) throws(ServerError) -> State {
-        // Before the content: a change in between is seen at the next look.
-        let stamp = FileStamp(certificateFile, keyFile)
-        let chain = try certificates(certificateFile)
+        // Before the content, so that the next check notices a change between the two.
+        let stamps = [FileStamp(certificateFile), FileStamp(keyFile)]
+        let chain = try read(certificateFile, "SIWAD_TLS_CERTIFICATE", "a PEM file of certificates") {
+            try NIOSSLCertificate.fromPEMFile($0)
+        }
         guard let leaf = chain.first else {
             throw ServerError(.unreadableCertificate, "\(certificateFile) (SIWAD_TLS_CERTIFICATE) holds no certificate")
         }
-        let key = try privateKey(keyFile)
+        let key = try read(keyFile, "SIWAD_TLS_KEY", "a PEM file of an unencrypted private key") {
+            try NIOSSLPrivateKey(file: $0, format: .pem)
+        }
         var configuration = TLSConfiguration.makeServerConfiguration(
             certificateChain: chain.map { .certificate($0) },
             privateKey: .privateKey(key)
@@ -75,53 +78,56 @@ package final class ServerCertificates: Sendable {
         configuration.applicationProtocols = ["http/1.1"]
         do {
             let context = try NIOSSLContext(configuration: configuration)
-            return State(context: context, expiry: Int64(leaf.notValidAfter), stamp: stamp)
+            return State(context: context, expiry: Int64(leaf.notValidAfter), stamps: stamps)
         } catch {
             throw ServerError(
                 .keyMismatch,
-                "the key in \(keyFile) (SIWAD_TLS_KEY) does not fit the certificate in \(certificateFile) "
+                "the key in \(keyFile) (SIWAD_TLS_KEY) does not match the certificate in \(certificateFile) "
                     + "(SIWAD_TLS_CERTIFICATE); the file must begin with the server's own certificate"
             )
         }
     }
 
-    /// Of TLS 1.2: only with forward secrecy and authenticated encryption (RFC 9325 §4.2). Those of TLS 1.3 are always on.
+    /// For TLS 1.2, only suites with forward secrecy and authenticated encryption (RFC 9325 §4.2). The suites of TLS 1.3 are
+    /// always enabled.
     private static let cipherSuites: [NIOTLSCipher] = [
         .TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, .TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
         .TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, .TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
         .TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, .TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
     ]
 
-    private static func certificates(_ file: String) throws(ServerError) -> [NIOSSLCertificate] {
-        try checkReadable(file, "SIWAD_TLS_CERTIFICATE")
-        do {
-            return try NIOSSLCertificate.fromPEMFile(file)
-        } catch {
-            throw ServerError(
-                .unreadableCertificate,
-                "\(file) (SIWAD_TLS_CERTIFICATE) is not a PEM file of certificates"
-            )
-        }
-    }
-
-    private static func privateKey(_ file: String) throws(ServerError) -> NIOSSLPrivateKey {
-        try checkReadable(file, "SIWAD_TLS_KEY")
-        do {
-            return try NIOSSLPrivateKey(file: file, format: .pem)
-        } catch {
-            throw ServerError(
-                .unreadableCertificate,
-                "\(file) (SIWAD_TLS_KEY) is not a PEM file of an unencrypted private key"
-            )
-        }
-    }
-
-    private static func checkReadable(_ file: String, _ setting: String) throws(ServerError) {
+    private static func read<Content>(
+        _ file: String,
+        _ setting: String,
+        _ kind: String,
+        _ parse: (String) throws -> Content
+    ) throws(ServerError) -> Content {
         guard access(file, R_OK) == 0 else {
-            throw ServerError(
-                .unreadableCertificate,
-                "cannot read \(file) (\(setting)): \(String(cString: strerror(errno)))"
-            )
+            let reason = String(cString: strerror(errno))
+            throw ServerError(.unreadableCertificate, "cannot read \(file) (\(setting)): \(reason)")
         }
+        do {
+            return try parse(file)
+        } catch {
+            throw ServerError(.unreadableCertificate, "\(file) (\(setting)) is not \(kind)")
+        }
+    }
+}
+
+/// Identifies one version of a file's content.
+private struct FileStamp: Equatable, Sendable {
+    let inode: UInt64
+    let size: Int64
+    let seconds: Int
+    let nanoseconds: Int
+
+    /// `nil` if there is no such file.
+    init?(_ path: String) {
+        var status = stat()
+        guard stat(path, &status) == 0 else { return nil }
+        inode = UInt64(status.st_ino)
+        size = Int64(status.st_size)
+        seconds = status.st_mtim.tv_sec
+        nanoseconds = status.st_mtim.tv_nsec
     }
 }

@@ -1,49 +1,43 @@
 import NIOHTTP1
 
-/// Judges the head of a request by HTTP's rules and the contract of the endpoint. Pure.
+/// Checks the head of a request against HTTP and the contract of the endpoint.
 ///
-/// NIO's decoder has refused before: heads that aren't HTTP, bare line feeds, both lengths, two lengths, lengths that
-/// aren't numbers, and transfer codings that don't end in `chunked`. The framing is looked at once more here, because
-/// a disagreement with a proxy about where a request ends lets one sender write into another's connection.
+/// NIO's decoder already refuses heads that are not HTTP, bare line feeds, two framings, lengths that are not numbers, and
+/// transfer codings that do not end in `chunked`. The framing is checked here again, because a proxy that disagrees about
+/// the end of a request lets one sender write into the connection of another (request smuggling).
 struct RequestInspection: Sendable {
-    /// What a head leads to.
     enum Judgement: Equatable {
-        /// A notification may follow.
         case accepted(Acceptance)
-        /// Refused, but its end is certain: the connection goes on once its body has gone by, unless it is the last.
+        /// Refused with a certain end: the connection continues after its body, unless it is the last request.
         case refused(ProtocolError, isLast: Bool)
-        /// Refused because of the size that it announces: nothing more is read.
+        /// Refused because of its Content-Length: nothing more is read.
         case tooLarge
-        /// Refused, and where it ends is uncertain: nothing more is read.
+        /// Refused with an uncertain end: nothing more is read.
         case broken(ProtocolError)
     }
 
-    /// A request for the endpoint.
     struct Acceptance: Equatable {
-        /// As announced; `nil` for chunks.
+        /// `nil` for chunks.
         var contentLength: Int?
         /// The client waits for `100 Continue` before it sends its body.
         var expectsContinue: Bool
-        /// The connection ends with its answer.
+        /// The connection ends with the response.
         var isLast: Bool
     }
 
-    /// The path of the endpoint.
     let path: String
-    /// The largest body.
     let bodyLimit: Int
 
-    /// Judges one head.
     func judge(_ head: HTTPRequestHead) -> Judgement {
         guard head.version.major == 1, head.version.minor <= 1 else { return .broken(.unsupportedVersion) }
         guard let fields = Fields(head.headers), fields.isFramed(in: head.version) else {
             return .broken(.malformedRequest)
         }
-        // What follows a request to change the protocol may be anything, and HTTP/1.0 knows no default of keeping.
+        // After a request to change the protocol anything may follow, and HTTP/1.0 connections end by default.
         let isLast = !head.isKeepAlive || fields.upgrades || head.version.minor == 0
         let expectation = head.version.minor == 0 ? .none : fields.expectation
         if let error = error(head, fields, expectation) {
-            // Whoever expects to be asked for a body may never send it, and a large one isn't worth reading.
+            // A client that waits for 100 Continue may never send its body, and a large one is not worth reading.
             let endIsCertain =
                 expectation == .none && (fields.contentLength ?? 0) <= bodyLimit && head.method != .CONNECT
             return endIsCertain ? .refused(error, isLast: isLast) : .broken(error)
@@ -62,9 +56,8 @@ struct RequestInspection: Sendable {
         return expectation == .unknown ? .unsupportedExpectation : nil
     }
 
-    /// Exactly the path, whatever the query. A proxy may send the absolute form (RFC 9112 §3.2.2).
+    /// True for exactly the path, with any query. A proxy may send the absolute form (RFC 9112 §3.2.2).
     private func matches(_ target: String) -> Bool {
-        if target.hasSameBytes(as: self.path) { return true }
         var path = target.utf8[...]
         if path.first != UInt8(ascii: "/"), let scheme = path.firstIndex(of: UInt8(ascii: ":")),
             path[scheme...].starts(with: "://".utf8)
@@ -86,7 +79,7 @@ extension RequestInspection {
         case unknown
     }
 
-    /// The fields that decide, each of them at most once.
+    /// The header fields that determine the framing and the decision.
     fileprivate struct Fields {
         var contentLength: Int?
         var isChunked = false
@@ -95,10 +88,10 @@ extension RequestInspection {
         var expectation = Expectation.none
         var hosts = 0
 
-        /// `nil` when a field of the framing is doubled or isn't what it must be.
+        /// `nil` if a field of the framing is repeated or malformed.
         init?(_ headers: HTTPHeaders) {
             for (name, value) in headers {
-                // The length of a name tells the few that matter from all others.
+                // Comparing lengths first skips most other fields.
                 switch name.utf8.count {
                 case 4 where name.isField("host"):
                     hosts += 1
@@ -135,25 +128,14 @@ extension RequestInspection {
 }
 
 extension String {
-    /// Compares byte by byte: `==` would hold different spellings of one character for equal.
-    fileprivate func hasSameBytes(as other: String) -> Bool {
-        let (bytes, wanted) = (utf8.span, other.utf8.span)
-        guard bytes.count == wanted.count else { return false }
-        for index in bytes.indices where bytes[index] != wanted[index] {
-            return false
-        }
-        return true
-    }
-
-    /// Compares a field's value with a text of lower-case ASCII, ignoring the case of letters and the white space that may
-    /// stand around a value without being part of it (RFC 9110 §5.5).
+    /// Compares a field's value with lower-case ASCII, ignoring case and surrounding white space (RFC 9110 §5.5).
     fileprivate func isValue(_ lowercase: String) -> Bool {
         if isField(lowercase) { return true }
         let value = utf8.dropOptionalWhitespace()
         return value.count < utf8.count && String(Substring(value)).isField(lowercase)
     }
 
-    /// Compares with a text of lower-case ASCII, ignoring the case of letters.
+    /// Compares with lower-case ASCII, ignoring case.
     fileprivate func isField(_ lowercase: String) -> Bool {
         let (bytes, wanted) = (utf8.span, lowercase.utf8.span)
         guard bytes.count == wanted.count else { return false }
@@ -167,7 +149,7 @@ extension String {
 }
 
 extension String.UTF8View {
-    /// What is left without blanks and tabs at both ends.
+    /// The text without spaces and tabs at both ends.
     fileprivate func dropOptionalWhitespace() -> SubSequence {
         var value = drop { $0 == 0x20 || $0 == 0x09 }
         while let last = value.last, last == 0x20 || last == 0x09 { value.removeLast() }

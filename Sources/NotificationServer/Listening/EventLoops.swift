@@ -1,0 +1,55 @@
+import Glibc
+package import NIOCore
+import NIOPosix
+
+/// The threads that do all network I/O of the process.
+package struct EventLoops: Sendable {
+    package let group: any EventLoopGroup
+
+    /// Half of the processors, at least one. The other half verifies and runs PostgreSQL.
+    package static var recommendedCount: Int {
+        max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)) / 2)
+    }
+
+    package static func start(count: Int = recommendedCount) -> EventLoops {
+        EventLoops(group: MultiThreadedEventLoopGroup(numberOfThreads: max(1, count)))
+    }
+
+    /// Ends the threads. Everything that runs on them must have ended.
+    package func stop() async {
+        // Fails only if it is already stopped.
+        try? await group.shutdownGracefully()
+    }
+}
+
+/// The number of files and sockets that this process may open.
+enum OpenFileLimit {
+    /// Descriptors for the database, the log, the spool and the listening sockets. It is better to refuse connections than
+    /// to run out: libdispatch ends the process if it cannot read its own threads in `/proc`.
+    static let reserve = 128
+
+    static let leastConnections = 16
+
+    /// Raises the soft limit to the hard limit, and returns the number of connections that it allows.
+    ///
+    /// - Throws: `tooFewOpenFiles`.
+    static func raise() throws(ServerError) -> Int {
+        var limit = rlimit()
+        let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+        guard getrlimit(resource, &limit) == 0 else { return Int.max }
+        var raised = limit
+        raised.rlim_cur = limit.rlim_max
+        if setrlimit(resource, &raised) == 0 {
+            limit = raised
+        }
+        let allowed = Int(clamping: limit.rlim_cur)
+        guard allowed >= reserve + leastConnections else {
+            throw ServerError(
+                .tooFewOpenFiles,
+                "only \(allowed) files may be open, which is too few: allow 1024 or more with ulimit -n or "
+                    + "LimitNOFILE= of the service"
+            )
+        }
+        return allowed - reserve
+    }
+}
