@@ -1,32 +1,112 @@
-/// Why a request to Apple, or to a stand-in for Apple, came to nothing.
+import AsyncHTTPClient
+import Glibc
+import NIOCore
+import NIOHTTP1
+import NIOPosix
+import NIOSSL
+
+/// The reason why a request to Apple, or to a stand-in for Apple, failed.
 package struct AppleClientError: Error, Sendable, Equatable, CustomStringConvertible {
-    /// The kind of fault.
     package enum Code: Sendable, Equatable {
-        /// A URL that isn't allowed, or isn't one.
         case invalidURL
-        /// A file that can't be read.
         case unreadableFile
-        /// No connection, or one that broke.
+        /// No connection, or the connection broke.
         case unreachable
-        /// No whole answer in time.
         case timedOut
-        /// An answer other than 200.
+        /// A status other than 200.
         case unexpectedStatus(Int)
-        /// More bytes than such an answer has.
+        /// A larger response than this request can have.
         case tooLarge
     }
 
-    /// The kind of fault.
     package let code: Code
-    /// One line: the cause and the next step.
+    /// One line with the cause and the next step.
     package let message: String
 
-    /// An error of this kind with its line for the operator.
     package init(_ code: Code, _ message: String) {
         self.code = code
         self.message = message
     }
 
-    /// The message.
     package var description: String { message }
+}
+
+/// Describes for operators why a request has no response. The descriptions of the libraries name their own types, files
+/// and lines.
+enum PlainCause {
+    static func words(for error: any Error, from url: String) -> String {
+        switch error {
+        case let error as IOError:
+            lowercased(String(cString: strerror(error.errnoCode)))
+        case let error as NIOConnectionError:
+            // An address that refused says more than a failed look-up of the other address family.
+            error.connectionErrors.first.map { words(for: $0.error, from: url) } ?? unknown(error.host)
+        case let error as SocketAddressError.UnknownHost:
+            unknown(error.host)
+        case let error as HTTPClientError where timeouts.contains(error):
+            late
+        case let error as HTTPClientError where [.remoteConnectionClosed, .uncleanShutdown].contains(error):
+            closed
+        case let error as HTTPClientError where plain.contains(error):
+            lowercased(error.shortDescription)
+        case NIOSSLError.handshakeFailed(let cause):
+            words(forHandshake: "\(cause)", with: host(of: url))
+        case let error as NIOSSLExtraError where error == .failedToValidateHostname:
+            "the certificate of \(host(of: url)) is for another name"
+        case ChannelError.connectTimeout:
+            late
+        case NIOSSLError.uncleanShutdown, HTTPParserError.invalidEOFState, HTTPParserError.closedConnection,
+            ChannelError.eof, ChannelError.inputClosed, ChannelError.outputClosed, ChannelError.ioOnClosedChannel,
+            ChannelError.alreadyClosed:
+            closed
+        case is HTTPParserError:
+            "the answer is not HTTP"
+        case is NIOTooManyBytesError:
+            "the answer is too long"
+        case is CancellationError:
+            "interrupted"
+        default:
+            "the connection failed"
+        }
+    }
+
+    /// Describes a TLS handshake that failed.
+    ///
+    /// - Parameter report: the error of BoringSSL as text, the only form that contains its codes.
+    static func words(forHandshake report: String, with host: Substring) -> String {
+        if report.contains("CERTIFICATE_VERIFY_FAILED") {
+            return "this machine does not trust the certificate of \(host) "
+                + "(use one of a known authority, or http: to a loopback address)"
+        }
+        if report.contains("PROTOCOL_VERSION") || report.contains("UNSUPPORTED_PROTOCOL") {
+            return "\(host) speaks neither TLS 1.2 nor 1.3"
+        }
+        if report.contains("EOF during handshake") { return "\(host) closed the connection in the TLS handshake" }
+        return "the TLS handshake with \(host) failed (perhaps it speaks http: only)"
+    }
+
+    static let timeouts: [HTTPClientError] = [
+        .deadlineExceeded, .readTimeout, .connectTimeout, .getConnectionFromPoolTimeout, .tlsHandshakeTimeout,
+    ]
+
+    private static let late = "no answer in time"
+    private static let closed = "the connection was closed before an answer came"
+
+    private static func unknown(_ host: String) -> String { "the host name \(host) is not known" }
+
+    /// Errors of the client with a clear short description.
+    private static let plain: [HTTPClientError] = [.invalidURL, .emptyHost, .cancelled]
+
+    private static func lowercased(_ text: String) -> String {
+        text.prefix(1).lowercased() + text.dropFirst()
+    }
+
+    /// The host as written in the URL, without a user's name and password.
+    private static func host(of url: String) -> Substring {
+        let rest = url.firstRange(of: "://").map { url[$0.upperBound...] } ?? url[...]
+        let authority = rest.prefix { $0 != "/" && $0 != "?" && $0 != "#" }
+        let place = authority.split(separator: "@").last ?? authority
+        if place.hasPrefix("["), let end = place.firstIndex(of: "]") { return place[...end] }
+        return place.prefix { $0 != ":" }
+    }
 }

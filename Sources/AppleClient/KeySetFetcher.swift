@@ -4,7 +4,7 @@ package import NIOCore
 import NIOHTTP1
 import NIOSSL
 
-/// Fetches a key set. What comes back is checked for its size only: whether it is one is for the reader to say.
+/// Fetches a key set. It checks only the size of the response; the caller parses it.
 package struct KeySetFetcher: Sendable {
     /// More than any key set: Apple's has about two kilobytes.
     static let largestAnswer = 262_144
@@ -14,11 +14,9 @@ package struct KeySetFetcher: Sendable {
     private let deadline: Duration
     private let eventLoopGroup: any EventLoopGroup
 
-    /// A fetcher for one URL.
-    ///
     /// - Parameters:
-    ///   - version: of siwad; Apple sees it in the User-Agent.
-    ///   - deadline: for the whole answer.
+    ///   - version: of siwad, for the User-Agent that Apple sees.
+    ///   - deadline: for the whole response.
     package init(
         url: KeySetURL,
         version: String,
@@ -31,17 +29,21 @@ package struct KeySetFetcher: Sendable {
         self.eventLoopGroup = eventLoopGroup
     }
 
-    /// The bytes of the key set.
     package func fetch() async throws(AppleClientError) -> [UInt8] {
         try await fetchDated().bytes
     }
 
-    /// The bytes of the key set, and what the server that sent them believes the time to be: the header `Date` as it was
-    /// sent (RFC 9110 §6.6.1).
+    /// Fetches the key set with the header `Date` as the server sent it (RFC 9110 §6.6.1); `nil` for a file.
     package func fetchDated() async throws(AppleClientError) -> (bytes: [UInt8], date: String?) {
         switch url.source {
-        case .web(let address): try await fetch(address)
-        case .file(let path): (try Self.read(path), nil)
+        case .file(let path):
+            return (try Self.read(path), nil)
+        case .web(let address):
+            do {
+                return try await fetch(address)
+            } catch {
+                throw Self.error(error, address)
+            }
         }
     }
 
@@ -51,46 +53,26 @@ package struct KeySetFetcher: Sendable {
 
     // MARK: Web
 
-    /// A client lives for one fetch: an hour lies between two of them, and its certificates and connection would lie
-    /// idle in memory all that time.
-    private func fetch(_ address: String) async throws(AppleClientError) -> (bytes: [UInt8], date: String?) {
-        var configuration = HTTPClient.Configuration()
-        var tls = TLSConfiguration.makeClientConfiguration()
-        tls.minimumTLSVersion = .tlsv12
-        configuration.tlsConfiguration = tls
-        configuration.redirectConfiguration = .disallow
+    /// Uses a client for one fetch only, because the next fetch is an hour later and the client's certificates and
+    /// connection would occupy memory until then.
+    private func fetch(_ address: String) async throws -> (bytes: [UInt8], date: String?) {
+        var configuration = HTTPClient.Configuration.singleAttempt
+        configuration.tlsConfiguration?.minimumTLSVersion = .tlsv12
         configuration.timeout = .init(connect: .seconds(5), read: .seconds(10))
-        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = 1
-        // Whoever asks for keys tries again by himself, and wants to know at once.
-        configuration.connectionPool.retryConnectionEstablishment = false
-        configuration.httpVersion = .http1Only
-        let client = HTTPClient(eventLoopGroupProvider: .shared(eventLoopGroup), configuration: configuration)
-        let result: Result<Answer, AppleClientError>
-        do {
-            result = .success(try await withDeadline(deadline) { try await get(address, client) })
-        } catch {
-            result = .failure(Self.error(error, address))
+        return try await withHTTPClient(configuration, on: eventLoopGroup, deadline: deadline) { client in
+            var request = HTTPClientRequest(url: address)
+            request.headers.add(name: "User-Agent", value: userAgent)
+            request.headers.add(name: "Accept", value: "application/json")
+            let response = try await client.execute(request, timeout: TimeAmount(deadline))
+            guard response.status == .ok else {
+                throw AppleClientError(
+                    .unexpectedStatus(Int(response.status.code)),
+                    "\(address) answered \(response.status.code) instead of a key set; check the URL of the key set"
+                )
+            }
+            let body = try await response.body.collect(upTo: Self.largestAnswer)
+            return (Array(buffer: body), response.headers.first(name: "Date"))
         }
-        // Fails only when requests are under way, and there are none.
-        try? await client.shutdown()
-        return try result.get()
-    }
-
-    private typealias Answer = (bytes: [UInt8], date: String?)
-
-    private func get(_ address: String, _ client: HTTPClient) async throws -> Answer {
-        var request = HTTPClientRequest(url: address)
-        request.headers.add(name: "User-Agent", value: userAgent)
-        request.headers.add(name: "Accept", value: "application/json")
-        let response = try await client.execute(request, timeout: .nanoseconds(deadline.nanoseconds))
-        guard response.status == .ok else {
-            throw AppleClientError(
-                .unexpectedStatus(Int(response.status.code)),
-                "\(address) answered \(response.status.code) instead of a key set; check the URL of the key set"
-            )
-        }
-        let body = try await response.body.collect(upTo: Self.largestAnswer)
-        return (Array(buffer: body), response.headers.first(name: "Date"))
     }
 
     private static func error(_ error: any Error, _ address: String) -> AppleClientError {
@@ -102,7 +84,7 @@ package struct KeySetFetcher: Sendable {
                 .tooLarge,
                 "\(address) answered more than \(largestAnswer) bytes; check the URL of the key set"
             )
-        case let error as HTTPClientError where timeouts.contains(error):
+        case let error as HTTPClientError where PlainCause.timeouts.contains(error):
             AppleClientError(.timedOut, "\(address) did not answer in time; check the network")
         default:
             AppleClientError(
@@ -112,13 +94,9 @@ package struct KeySetFetcher: Sendable {
         }
     }
 
-    static let timeouts: [HTTPClientError] = [
-        .deadlineExceeded, .readTimeout, .connectTimeout, .getConnectionFromPoolTimeout, .tlsHandshakeTimeout,
-    ]
-
     // MARK: File
 
-    /// Reads on the calling thread: only regular files, and a few kilobytes of them.
+    /// Blocks the calling thread, but reads only regular files of a few kilobytes.
     private static func read(_ path: String) throws(AppleClientError) -> [UInt8] {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard descriptor >= 0 else {
@@ -139,15 +117,55 @@ package struct KeySetFetcher: Sendable {
             guard count > 0 else { return content }
             content += block[..<count]
             guard content.count <= largestAnswer else {
-                throw AppleClientError(.tooLarge, "\(path) has more than \(largestAnswer) bytes; it is no key set")
+                throw AppleClientError(.tooLarge, "\(path) has more than \(largestAnswer) bytes; it is not a key set")
             }
         }
     }
 }
 
-extension Duration {
-    var nanoseconds: Int64 {
-        let (seconds, attoseconds) = components
-        return seconds * 1_000_000_000 + attoseconds / 1_000_000_000
+extension HTTPClient.Configuration {
+    /// HTTP/1.1 without redirects and without retries: the caller decides whether to try again.
+    static var singleAttempt: HTTPClient.Configuration {
+        var configuration = HTTPClient.Configuration()
+        configuration.tlsConfiguration = .makeClientConfiguration()
+        configuration.redirectConfiguration = .disallow
+        configuration.connectionPool.retryConnectionEstablishment = false
+        configuration.httpVersion = .http1Only
+        return configuration
     }
+}
+
+/// Runs `work` with an HTTP client of its own.
+///
+/// - Parameter deadline: for all of `work`; `nil` for none. The client's own timeout ends with the head of a response, but
+///   this one also covers the body.
+/// - Throws: the errors of `work`; `HTTPClientError.deadlineExceeded`.
+func withHTTPClient<Value: Sendable>(
+    _ configuration: HTTPClient.Configuration,
+    on eventLoopGroup: any EventLoopGroup,
+    deadline: Duration?,
+    _ work: @escaping @Sendable (HTTPClient) async throws -> Value
+) async throws -> Value {
+    let client = HTTPClient(eventLoopGroupProvider: .shared(eventLoopGroup), configuration: configuration)
+    let result: Result<Value, any Error>
+    do {
+        let value = try await withThrowingTaskGroup(of: Value.self) { group in
+            group.addTask { try await work(client) }
+            if let deadline {
+                group.addTask {
+                    try await Task.sleep(for: deadline)
+                    throw HTTPClientError.deadlineExceeded
+                }
+            }
+            defer { group.cancelAll() }
+            guard let value = try await group.next() else { throw CancellationError() }
+            return value
+        }
+        result = .success(value)
+    } catch {
+        result = .failure(error)
+    }
+    // Fails only if requests are pending, and `work` has ended.
+    try? await client.shutdown()
+    return try result.get()
 }

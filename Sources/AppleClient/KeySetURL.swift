@@ -1,21 +1,17 @@
 import Basics
 
-/// Where a key set comes from: `https:`, `file:`, or `http:` to a loopback address.
+/// The source of a key set: `https:`, `file:`, or `http:` to a loopback address.
 ///
-/// Whoever can answer for the key set can sign notifications, so nothing crosses a network in the clear.
+/// A server that can replace the key set can sign notifications, so no key set crosses a network unencrypted.
 package struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
-    /// How it is fetched.
     enum Source: Sendable, Hashable {
         case web(String)
         case file(String)
     }
 
-    /// How it is fetched.
     let source: Source
 
-    /// Reads a URL.
-    ///
-    /// - Throws: `invalidURL`, saying what is allowed.
+    /// - Throws: `invalidURL` with the forms that are allowed.
     package init(parsing text: String) throws(AppleClientError) {
         guard text.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }), let scheme = text.firstRange(of: ":") else {
             throw Self.invalid("it is not a URL")
@@ -37,7 +33,6 @@ package struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// As it is configured.
     package var description: String {
         switch source {
         case .web(let url): url
@@ -58,14 +53,11 @@ package struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
         guard rest.hasPrefix("//") else { throw invalid("it has no host") }
         let authority = rest.dropFirst(2).prefix { $0 != "/" && $0 != "?" && $0 != "#" }
         guard !authority.contains("@") else { throw invalid("it must not name a user") }
-        let host: Substring
-        let port: Substring
+        var host = authority.prefix { $0 != ":" }
+        var port = authority[host.endIndex...]
         if authority.hasPrefix("["), let end = authority.firstIndex(of: "]") {
-            host = authority[authority.index(after: authority.startIndex)..<end]
-            port = authority[authority.index(after: end)...]
-        } else {
-            host = authority.prefix { $0 != ":" }
-            port = authority[host.endIndex...]
+            host = authority[..<end].dropFirst()
+            port = authority[end...].dropFirst()
         }
         guard !host.isEmpty else { throw invalid("it has no host") }
         guard port.isEmpty || port.hasPrefix(":") && UInt16(port.dropFirst()) != nil else {

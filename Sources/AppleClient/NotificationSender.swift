@@ -2,7 +2,15 @@ import AsyncHTTPClient
 package import NIOCore
 import NIOHTTP1
 
-/// Sends notifications to an endpoint as Apple would: one POST each, on connections that are kept.
+/// The result of sending one notification.
+package enum SendOutcome: Sendable, Equatable {
+    /// The status and, unless it is 200, the first kilobytes of the body.
+    case answered(status: Int, body: String, latency: Duration)
+    /// No response, with the cause.
+    case failed(String)
+}
+
+/// Sends notifications to an endpoint as Apple does, one POST each, over keep-alive connections.
 package struct NotificationSender: Sendable {
     private let url: String
     private let userAgent: String
@@ -10,11 +18,9 @@ package struct NotificationSender: Sendable {
     private let concurrency: Int
     private let rate: Double?
 
-    /// A sender to one URL.
-    ///
     /// - Parameters:
-    ///   - concurrency: requests under way at the same time.
-    ///   - rate: requests a second; `nil`: as fast as they are answered.
+    ///   - concurrency: the number of requests in progress at the same time.
+    ///   - rate: requests per second; `nil` for no limit.
     /// - Throws: `invalidURL`.
     package init(
         url: String,
@@ -37,60 +43,41 @@ package struct NotificationSender: Sendable {
     /// Sends `count` notifications.
     ///
     /// - Parameters:
-    ///   - body: the body of each, by its number from 0; an error ends the sending.
-    ///   - onOutcome: told what became of each, in no particular order, one at a time.
+    ///   - body: returns the body of each by its number from 0; an error ends the sending.
+    ///   - onOutcome: called once for each, in no particular order, never concurrently.
     package func send(
         count: Int,
         body: @escaping @Sendable (Int) throws -> [UInt8],
         onOutcome: @escaping @Sendable (_ number: Int, SendOutcome) -> Void = { _, _ in }
     ) async throws -> SendSummary {
-        var configuration = HTTPClient.Configuration()
-        configuration.redirectConfiguration = .disallow
+        var configuration = HTTPClient.Configuration.singleAttempt
         configuration.timeout = .init(connect: .seconds(5), read: .seconds(30))
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = concurrency
-        configuration.connectionPool.retryConnectionEstablishment = false
-        configuration.httpVersion = .http1Only
-        let client = HTTPClient(eventLoopGroupProvider: .shared(eventLoopGroup), configuration: configuration)
-        do {
-            let summary = try await send(count, body, onOutcome, client)
-            try await client.shutdown()
-            return summary
-        } catch {
-            // The first error is the one to report.
-            try? await client.shutdown()
-            throw error
-        }
-    }
-
-    private func send(
-        _ count: Int,
-        _ body: @escaping @Sendable (Int) throws -> [UInt8],
-        _ onOutcome: @escaping @Sendable (Int, SendOutcome) -> Void,
-        _ client: HTTPClient
-    ) async throws -> SendSummary {
-        let clock = ContinuousClock()
-        let start = clock.now
-        var summary = SendSummary()
-        try await withThrowingTaskGroup(of: (Int, SendOutcome).self) { group in
-            for number in 0..<count {
-                if number >= concurrency, let (finished, outcome) = try await group.next() {
+        return try await withHTTPClient(configuration, on: eventLoopGroup, deadline: nil) { client in
+            let clock = ContinuousClock()
+            let start = clock.now
+            var summary = SendSummary()
+            try await withThrowingTaskGroup(of: (Int, SendOutcome).self) { group in
+                for number in 0..<count {
+                    if number >= concurrency, let (finished, outcome) = try await group.next() {
+                        summary.note(outcome)
+                        onOutcome(finished, outcome)
+                    }
+                    if let rate {
+                        try await clock.sleep(until: start + .seconds(Double(number) / rate))
+                    }
+                    let bytes = try body(number)
+                    group.addTask { (number, await post(bytes, client)) }
+                }
+                for try await (finished, outcome) in group {
                     summary.note(outcome)
                     onOutcome(finished, outcome)
                 }
-                if let rate {
-                    try await clock.sleep(until: start + .seconds(Double(number) / rate))
-                }
-                let bytes = try body(number)
-                group.addTask { (number, await post(bytes, client)) }
             }
-            for try await (finished, outcome) in group {
-                summary.note(outcome)
-                onOutcome(finished, outcome)
-            }
+            summary.duration = clock.now - start
+            summary.latencies.sort()
+            return summary
         }
-        summary.duration = clock.now - start
-        summary.latencies.sort()
-        return summary
     }
 
     private func post(_ body: [UInt8], _ client: HTTPClient) async -> SendOutcome {
@@ -109,6 +96,38 @@ package struct NotificationSender: Sendable {
             return .answered(status: Int(response.status.code), body: String(text.prefix(4096)), latency: latency)
         } catch {
             return .failed(PlainCause.words(for: error, from: url))
+        }
+    }
+}
+
+/// The results of sending several notifications.
+package struct SendSummary: Sendable, Equatable {
+    /// The number of responses by status.
+    package internal(set) var statuses: [Int: Int] = [:]
+    /// The number of requests without a response.
+    package internal(set) var failures = 0
+    /// The cause of the first failure.
+    package internal(set) var firstFailure: String?
+    /// From the first request to the last response.
+    package internal(set) var duration: Duration = .zero
+    /// From each request to its response, ascending.
+    package internal(set) var latencies: [Duration] = []
+
+    /// The latency that this share of the responses, from 0 to 1, did not exceed; `nil` without responses.
+    package func latency(ofShare share: Double) -> Duration? {
+        guard !latencies.isEmpty else { return nil }
+        let rank = (share * Double(latencies.count)).rounded(.up)
+        return latencies[min(max(Int(rank), 1), latencies.count) - 1]
+    }
+
+    mutating func note(_ outcome: SendOutcome) {
+        switch outcome {
+        case .answered(let status, _, let latency):
+            statuses[status, default: 0] += 1
+            latencies.append(latency)
+        case .failed(let reason):
+            failures += 1
+            firstFailure = firstFailure ?? reason
         }
     }
 }

@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Fetching a key set over TLS", .enabled(if: OpenSSL.isInstalled), .timeLimit(.minutes(5)))
 struct KeyFetchTLSTests {
-    /// Why a fetch from an `openssl s_server` with these options fails, which it does at its certificate at the latest.
+    /// Returns the error of a fetch from an `openssl s_server` with these options. Its certificate is never trusted.
     private func failure(_ options: [String]) async throws -> String {
         let directory = try TemporaryDirectory()
         try await OpenSSL.makeCertificate("ec", in: directory)
@@ -27,7 +27,7 @@ struct KeyFetchTLSTests {
         }
     }
 
-    /// What the server says that it listens on.
+    /// The port that the server reports.
     private func port(in directory: TemporaryDirectory) async throws -> Substring {
         let deadline = ContinuousClock.now + .seconds(30)
         while true {
@@ -43,13 +43,16 @@ struct KeyFetchTLSTests {
         }
     }
 
-    @Test("No key set is fetched by a version before TLS 1.2.", arguments: ["-tls1", "-tls1_1"])
+    @Test("No key set is fetched over a version before TLS 1.2.", arguments: ["-tls1", "-tls1_1"])
     func old(version: String) async throws {
         let message = try await failure([version, "-cipher", "ALL:@SECLEVEL=0"])
         #expect(message.contains("localhost speaks neither TLS 1.2 nor 1.3"), "\(message)")
     }
 
-    @Test("By TLS 1.2 and 1.3 it gets as far as the server's certificate.", arguments: ["-tls1_2", "-tls1_3"])
+    @Test(
+        "Over TLS 1.2 and 1.3 the fetch fails only because of the server's certificate.",
+        arguments: ["-tls1_2", "-tls1_3"]
+    )
     func recent(version: String) async throws {
         let message = try await failure([version])
         #expect(message.contains("does not trust the certificate of localhost"), "\(message)")

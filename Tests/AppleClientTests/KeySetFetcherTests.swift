@@ -25,7 +25,7 @@ struct KeySetFetcherTests {
         #expect(error?.code == code, sourceLocation: location)
     }
 
-    @Test("The bytes of a 200 are the key set, and Apple can tell who asks.")
+    @Test("The body of a 200 is the key set, and the request has a User-Agent.")
     func success() async throws {
         let answer = "HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{\"keys\":[]}"
         try await StubWebServer.with(answering: answer, on: group) { server in
@@ -45,7 +45,7 @@ struct KeySetFetcherTests {
         }
     }
 
-    @Test("A redirect isn't followed.", arguments: [301, 302, 303, 307, 308])
+    @Test("A redirect is not followed.", arguments: [301, 302, 303, 307, 308])
     func redirect(_ status: Int) async throws {
         let keys = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
         try await StubWebServer.with(answering: keys, on: group) { target in
@@ -58,7 +58,7 @@ struct KeySetFetcherTests {
         }
     }
 
-    @Test("More bytes than a key set has are refused, announced or not.")
+    @Test("A response above the limit is refused, with or without Content-Length.")
     func tooLarge() async throws {
         let body = String(repeating: "x", count: KeySetFetcher.largestAnswer + 1)
         let announced = "HTTP/1.1 200 OK\r\nContent-Length: \(body.count)\r\n\r\n\(body)"
@@ -83,7 +83,7 @@ struct KeySetFetcherTests {
         }
     }
 
-    @Test("A connection that breaks, or isn't there, is reported at once.")
+    @Test("A broken or refused connection is reported immediately.")
     func unreachable() async throws {
         try await StubWebServer.with(answering: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", on: group) { server in
             try await expectFailure("http://127.0.0.1:\(server.port)/", .unreachable)
@@ -94,7 +94,7 @@ struct KeySetFetcherTests {
         try await expectFailure("http://127.0.0.1:1/", .unreachable)
     }
 
-    @Test("A file is read; what isn't a file, or is too large, is refused.")
+    @Test("A file is read; other kinds of files and large files are refused.")
     func files() async throws {
         let path = "/proc/self/status"
         #expect(!(try await fetcher("file://\(path)").fetch()).isEmpty)

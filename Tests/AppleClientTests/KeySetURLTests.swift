@@ -28,7 +28,7 @@ struct KeySetURLTests {
     }
 
     @Test(
-        "Anything that could bring keys from elsewhere in the clear, or isn't a URL, is refused.",
+        "A URL that would fetch keys unencrypted from another machine is refused, and so is invalid text.",
         arguments: [
             "", "keys.json", "/etc/keys.json", "http://appleid.apple.com/auth/keys", "http://127.0.0.1.example.com/",
             "http://127.0.0.1@example.com/", "http://user@127.0.0.1/", "http://localhost.example.com/",

@@ -3,7 +3,7 @@ import Testing
 
 @testable import AppleClient
 
-@Suite("Asking a server of this machine", .timeLimit(.minutes(5)))
+@Suite("Requests to a server of this machine", .timeLimit(.minutes(5)))
 struct LocalProbeTests {
     private let group = MultiThreadedEventLoopGroup.singleton
 
@@ -11,7 +11,7 @@ struct LocalProbeTests {
         LocalProbe(version: "1.2.3", eventLoopGroup: group, deadline: deadline)
     }
 
-    @Test("tells the status, what it allows and what it says.")
+    @Test("The status, Allow and the body are returned.")
     func answer() async throws {
         let answer = "HTTP/1.1 405 X\r\nAllow: POST\r\nContent-Length: 4\r\n\r\nbody"
         try await StubWebServer.with(answering: answer, on: group) { server in
@@ -21,7 +21,7 @@ struct LocalProbeTests {
         }
     }
 
-    @Test("ends when it doesn't answer, or not to the end, or isn't there.")
+    @Test("A missing, incomplete or refused response is reported in time.")
     func silence() async throws {
         let head = "HTTP/1.1 405 X\r\nContent-Length: 9\r\n\r\n"
         for answer in ["", head, head + "x"] {
@@ -37,7 +37,7 @@ struct LocalProbeTests {
         #expect(error?.message == "nothing answers at http://127.0.0.1:1/")
     }
 
-    @Test("says that it answers too much, announced or not.")
+    @Test("A response above the limit is reported, with or without Content-Length.")
     func tooLarge() async throws {
         let body = String(repeating: "x", count: LocalProbe.largestAnswer + 1)
         let announced = "HTTP/1.1 200 OK\r\nContent-Length: \(body.utf8.count)\r\n\r\n\(body)"
@@ -52,7 +52,7 @@ struct LocalProbeTests {
         }
     }
 
-    @Test("A key set comes with the time of its sender, a file without.")
+    @Test("A key set over HTTP comes with the Date of its server.")
     func date() async throws {
         let answer = "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 2\r\n\r\n{}"
         try await StubWebServer.with(answering: answer, on: group) { server in

@@ -7,7 +7,7 @@ import Testing
 struct NotificationSenderTests {
     private let group = MultiThreadedEventLoopGroup.singleton
 
-    @Test("Each is a POST of its own body, and the summary counts the answers.")
+    @Test("Each notification is a POST with its own body, and the summary counts the responses.")
     func counts() async throws {
         let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
         try await StubWebServer.with(answering: answer, closes: false, on: group) { server in
@@ -33,7 +33,7 @@ struct NotificationSenderTests {
         }
     }
 
-    @Test("What isn't answered is counted with its reason, and a refusal comes with its body.")
+    @Test("A request without a response is counted with its cause, and a refusal has its body.")
     func failures() async throws {
         let refused = try NotificationSender(url: "http://127.0.0.1:1/", version: "1", eventLoopGroup: group)
         let summary = try await refused.send(count: 2) { _ in [] }
@@ -58,7 +58,7 @@ struct NotificationSenderTests {
         }
     }
 
-    @Test("A body that can't be made ends the sending.")
+    @Test("An error of the body function ends the sending.")
     func noBody() async throws {
         struct Refusal: Error {}
         let sender = try NotificationSender(url: "http://127.0.0.1:1/", version: "1", eventLoopGroup: group)
@@ -66,7 +66,7 @@ struct NotificationSenderTests {
     }
 
     @Test(
-        "A URL that nothing can be sent to is refused.",
+        "A URL that is not http: or https: is refused.",
         arguments: ["", "127.0.0.1:8080", "ftp://a/", "http://a b/"]
     )
     func url(_ url: String) {

@@ -6,7 +6,7 @@ import Testing
 
 @testable import AppleClient
 
-@Suite("Why a request had no answer", .timeLimit(.minutes(5)))
+@Suite("The cause of a missing response", .timeLimit(.minutes(5)))
 struct PlainCauseTests {
     private let group = MultiThreadedEventLoopGroup.singleton
     private let closed = "the connection was closed before an answer came"
@@ -15,7 +15,7 @@ struct PlainCauseTests {
         PlainCause.words(for: error, from: "https://example.com/a")
     }
 
-    @Test("is said in words of ours, whichever library it comes from.")
+    @Test("Errors of each library have plain descriptions.")
     func words() {
         #expect(cause(of: IOError(errnoCode: ECONNREFUSED, reason: "connect(descriptor:)")) == "connection refused")
         #expect(cause(of: ChannelError.connectTimeout(.seconds(5))) == "no answer in time")
@@ -28,14 +28,14 @@ struct PlainCauseTests {
         #expect(cause(of: CancellationError()) == "interrupted")
     }
 
-    @Test("is said in general words where nobody expected it.")
+    @Test("An unexpected error has a general description.")
     func unexpected() {
         struct Surprise: Error {}
         #expect(cause(of: Surprise()) == "the connection failed")
         #expect(cause(of: ChannelError.operationUnsupported) == "the connection failed")
     }
 
-    @Test("tells a certificate that isn't trusted from a handshake that fails otherwise.")
+    @Test("An untrusted certificate is distinguished from other failures of the handshake.")
     func handshake() {
         func cause(_ report: String) -> String { PlainCause.words(forHandshake: report, with: "example.com") }
         let reports = ["CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "SSLV3_ALERT_HANDSHAKE_FAILURE"].map {
@@ -56,7 +56,7 @@ struct PlainCauseTests {
     }
 
     @Test(
-        "is the same for what is sent and what is fetched.",
+        "Sending and fetching describe the same failure in the same words.",
         arguments: [
             ("", "the connection was closed before an answer came"),
             ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "the connection was closed before an answer came"),
@@ -75,7 +75,7 @@ struct PlainCauseTests {
         }
     }
 
-    @Test("of a server that is asked for TLS and doesn't speak it names its host, but nobody's password.")
+    @Test("The description of a failed TLS handshake has the host and no password.")
     func noTLS() async throws {
         let channel = try await ServerBootstrap(group: group)
             .childChannelInitializer { channel in
@@ -91,7 +91,7 @@ struct PlainCauseTests {
         try await channel.close()
     }
 
-    /// Answers whatever comes first in plain HTTP.
+    /// Answers the first bytes in plain HTTP.
     private final class Refusing: ChannelInboundHandler {
         typealias InboundIn = ByteBuffer
         typealias OutboundOut = ByteBuffer

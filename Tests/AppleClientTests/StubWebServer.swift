@@ -2,7 +2,7 @@ import NIOCore
 import NIOPosix
 import Synchronization
 
-/// Answers every request with fixed bytes as soon as all of it was sent, and remembers what that was.
+/// Answers every complete request with fixed bytes and records the request.
 final class StubWebServer: Sendable {
     let port: Int
 
@@ -35,7 +35,6 @@ final class StubWebServer: Sendable {
         try await channel.close()
     }
 
-    /// What was sent here.
     var received: [String] { seen.requests.withLock { $0 } }
 
     private init(_ channel: any Channel, _ seen: Seen) {
@@ -54,8 +53,8 @@ final class StubWebServer: Sendable {
         private let answer: String
         private let closes: Bool
         private let seen: Seen
-        /// What came since the last answer. A request may come in several reads, and a second answer to one request
-        /// is an error to the client.
+        /// The bytes since the last answer. A request may arrive in several reads, and the client treats a second answer to
+        /// one request as an error.
         private var pending = ""
 
         init(answer: String, closes: Bool, seen: Seen) {
@@ -75,7 +74,7 @@ final class StubWebServer: Sendable {
             }
         }
 
-        /// The requests of these tests say their length in the head, or have no body.
+        /// The requests of these tests have a Content-Length or no body.
         private static func isWhole(_ request: String) -> Bool {
             guard let end = request.firstRange(of: "\r\n\r\n") else { return false }
             let name = "content-length: "

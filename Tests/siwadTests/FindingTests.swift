@@ -123,7 +123,7 @@ struct FindingTests {
     @Test("Only a 405 that allows POST is siwad's endpoint.")
     func endpoint() {
         func judged(_ status: Int, _ allow: String?) -> Finding {
-            let answer = LocalProbe.Answer(status: status, allow: allow, body: "", latency: .milliseconds(3))
+            let answer = LocalProbe.Response(status: status, allow: allow, body: "", latency: .milliseconds(3))
             return .endpoint(answer, url: "http://127.0.0.1:8080/p")
         }
         #expect(judged(405, "POST") == .pass(.endpoint, "http://127.0.0.1:8080/p answers, in 3 ms"))
@@ -135,7 +135,7 @@ struct FindingTests {
     func readiness() {
         let body =
             "[+]accepting ok\n[-]database failed: PostgreSQL can't be written to\n[-]keys failed\nreadyz check failed\n"
-        let answer = LocalProbe.Answer(status: 503, allow: nil, body: body, latency: .zero)
+        let answer = LocalProbe.Response(status: 503, allow: nil, body: body, latency: .zero)
         let finding = Finding.readiness(answer, url: "u")
         #expect(finding.detail == "u answers 503: [-]database failed: PostgreSQL can't be written to, [-]keys failed")
         #expect(finding.status == .fail)

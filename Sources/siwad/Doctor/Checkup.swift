@@ -91,7 +91,7 @@ struct Checkup: Sendable {
     private func probe(
         _ check: Finding.Check,
         _ url: String,
-        _ judge: (LocalProbe.Answer) -> Finding
+        _ judge: (LocalProbe.Response) -> Finding
     ) async -> Finding {
         do throws(AppleClientError) {
             return judge(try await LocalProbe(version: Version.current, eventLoopGroup: loops.group).get(url))

@@ -22,7 +22,7 @@ extension Finding {
     }
 
     /// What the notification endpoint answered to GET, which it must refuse.
-    static func endpoint(_ answer: LocalProbe.Answer, url: String) -> Finding {
+    static func endpoint(_ answer: LocalProbe.Response, url: String) -> Finding {
         let remedy =
             "see what listens there, and that SIWAD_LISTEN and SIWAD_NOTIFICATION_PATH are those of siwad serve"
         switch (answer.status, answer.allow) {
@@ -36,7 +36,7 @@ extension Finding {
     }
 
     /// What `/readyz?verbose` answered.
-    static func readiness(_ answer: LocalProbe.Answer, url: String) -> Finding {
+    static func readiness(_ answer: LocalProbe.Response, url: String) -> Finding {
         if answer.status == 200 { return .pass(.readiness, "siwad serve accepts notifications durably") }
         let remedy = "siwad serve says in its log what keeps it"
         let failed = answer.body.split(separator: "\n").filter { $0.hasPrefix("[-]") }.joined(separator: ", ")
