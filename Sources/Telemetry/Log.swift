@@ -1,20 +1,53 @@
+import Basics
 package import Logging
+import Synchronization
 
-/// Where a part of siwad writes what an operator should know.
+/// The shape of a log record. Each record is one line.
+package enum LogFormat: String, Sendable, CaseIterable {
+    /// `2026-01-02T03:04:05.678Z info siwad: message key=value`, for people.
+    case text
+    /// One JSON object per line, for log collectors.
+    case json
+}
+
+/// The levels in ascending order. The raw values are those of the configuration.
+package enum LogLevel: String, Sendable, CaseIterable {
+    case trace
+    case debug
+    case info
+    case notice
+    case warning
+    case error
+    case critical
+
+    /// The same level of swift-log.
+    var loggingLevel: Logger.Level {
+        switch self {
+        case .trace: .trace
+        case .debug: .debug
+        case .info: .info
+        case .notice: .notice
+        case .warning: .warning
+        case .error: .error
+        case .critical: .critical
+        }
+    }
+}
+
+/// Writes records for operators.
 ///
-/// Values never reach the output raw: control characters are escaped, so no input can forge a record.
+/// Control characters in values are escaped, so that no input can forge a record.
 package struct Log: Sendable {
-    /// The swift-log logger behind it, for the packages that want one.
+    /// For the packages that take a logger of swift-log.
     package let logger: Logger
 
-    /// Wraps a logger that exists.
     package init(_ logger: Logger) {
         self.logger = logger
     }
 
-    /// A log of its own that doesn't touch the process-wide system: for tests and for output elsewhere.
+    /// A log that is independent of the process-wide logging system: for tests and for output elsewhere.
     ///
-    /// - Parameter write: takes one whole record, newline included; called on any thread.
+    /// - Parameter write: takes one whole record with its newline; called on any thread.
     package init(
         label: String,
         level: LogLevel,
@@ -26,13 +59,13 @@ package struct Log: Sendable {
         }
     }
 
-    /// A log with this label, written as ``bootstrap(level:format:)`` said.
+    /// A log of the process, as ``bootstrap(level:format:)`` configured it.
     package init(label: String) {
         self.logger = Logger(label: label)
     }
 
-    /// Sends every record of this process, also those of the packages, to standard error. Call once, before the first
-    /// log is made.
+    /// Sends all records of this process, including those of the packages, to standard error. Call it once, before making
+    /// the first log.
     package static func bootstrap(level: LogLevel, format: LogFormat) {
         let output = StandardErrorOutput()
         processThreshold.level = level
@@ -41,41 +74,39 @@ package struct Log: Sendable {
         }
     }
 
-    /// Changes the level of all logs of this process, but for those made quieter than that.
+    /// Changes the level of all logs of this process, except those made by ``quieter(than:)``.
     package static func setLevel(_ level: LogLevel) {
         processThreshold.level = level
     }
 
     private static let processThreshold = LogThreshold(.info)
 
-    /// The same log that keeps quiet below `level`: for packages whose `info` is our `debug`.
+    /// The same log without records below `level`: for packages whose `info` is our `debug`.
     package func quieter(than level: LogLevel) -> Log {
         var logger = self.logger
         logger.logLevel = max(logger.logLevel, level.loggingLevel)
         return Log(logger)
     }
 
-    /// Detail for whoever hunts a fault.
+    /// Details for finding a fault.
     package func debug(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
         record(.debug, message(), fields)
     }
 
-    /// What an operator may like to know.
     package func info(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
         record(.info, message(), fields)
     }
 
-    /// What an operator should know: normal, but rare.
+    /// Normal but rare, and of interest to an operator.
     package func notice(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
         record(.notice, message(), fields)
     }
 
-    /// What will become a fault if nobody looks.
+    /// Becomes a fault if no operator acts.
     package func warning(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
         record(.warning, message(), fields)
     }
 
-    /// What failed.
     package func error(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
         record(.error, message(), fields)
     }
@@ -91,5 +122,70 @@ package struct Log: Sendable {
             metadata[key] = .string(value)
         }
         logger.log(level: level, "\(message())", metadata: metadata)
+    }
+}
+
+/// The lowest level that is written, shared by several logs. It can change while they are in use.
+final class LogThreshold: Sendable {
+    private let state: Mutex<LogLevel>
+
+    init(_ level: LogLevel) {
+        state = Mutex(level)
+    }
+
+    var level: LogLevel {
+        get { state.withLock { $0 } }
+        set { state.withLock { $0 = newValue } }
+    }
+}
+
+/// The back end of swift-log: renders each event as one line.
+struct LineLog: LogHandler {
+    let label: String
+    let format: LogFormat
+    /// Takes a whole record with its newline.
+    let write: @Sendable ([UInt8]) -> Void
+    private let level: LogThreshold
+    /// Overrides the shared level.
+    private var ownLevel: Logger.Level?
+    var metadata: Logger.Metadata = [:]
+    var metadataProvider: Logger.MetadataProvider?
+
+    init(label: String, level: LogThreshold, format: LogFormat, write: @escaping @Sendable ([UInt8]) -> Void) {
+        self.label = label
+        self.level = level
+        self.format = format
+        self.write = write
+    }
+
+    var logLevel: Logger.Level {
+        get { ownLevel ?? level.level.loggingLevel }
+        set { ownLevel = newValue }
+    }
+
+    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+        get { metadata[key] }
+        set { metadata[key] = newValue }
+    }
+
+    func log(event: LogEvent) {
+        var fields = metadata
+        if let provided = metadataProvider?.get() {
+            fields.merge(provided) { $1 }
+        }
+        if let own = event.metadata {
+            fields.merge(own) { $1 }
+        }
+        if let error = event.error {
+            fields["error"] = .string("\(error)")
+        }
+        let record = LogRecord(
+            time: WallTime(milliseconds: WallTime.now().wholeMilliseconds).iso8601,
+            level: event.level.rawValue,
+            label: label,
+            message: event.message.description,
+            fields: fields.map { ($0.key, $0.value.description) }.sorted { $0.0 < $1.0 }
+        )
+        write(record.line(format))
     }
 }

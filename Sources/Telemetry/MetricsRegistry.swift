@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Every metric of the process, made once at the start and rendered at each scrape.
+/// All metrics of the process, registered at the start and rendered at each scrape.
 package final class MetricsRegistry: Sendable {
     private struct Family: Sendable {
         let name: String
@@ -11,81 +11,64 @@ package final class MetricsRegistry: Sendable {
 
     private let families = Mutex<[Family]>([])
 
-    /// A registry without metrics.
     package init() {}
 
-    /// A counter without labels.
     package func counter(_ name: String, _ help: String) -> Counter {
         let counter = Counter()
-        add(name, help, .counter) { $1.sample($0, [], Double(counter.value)) }
+        add(name, help, .counter) { [([], Double(counter.value))] }
         return counter
     }
 
-    /// Counters by label values.
     package func counters(_ name: String, _ help: String, _ labels: LabelSet...) -> CounterFamily {
-        let family = CounterFamily(labels)
-        add(name, help, .counter) { name, text in
-            for sample in family.samples {
-                text.sample(name, sample.labels, sample.value)
-            }
-        }
+        let family = CounterFamily(labels) { Counter() }
+        add(name, help, .counter) { family.samples }
         return family
     }
 
-    /// A gauge without labels. One that starts as not a number is exported once it is set.
+    /// - Parameter value: a gauge that starts as not-a-number is exported once it is set.
     package func gauge(_ name: String, _ help: String, initially value: Double = 0) -> Gauge {
         let gauge = Gauge(value)
         computed(name, help) { gauge.value }
         return gauge
     }
 
-    /// Gauges by label values. Those that start as not a number are exported once they are set.
+    /// - Parameter value: gauges that start as not-a-number are exported once they are set.
     package func gauges(_ name: String, _ help: String, initially value: Double = 0, _ labels: LabelSet...)
         -> GaugeFamily
     {
-        let family = GaugeFamily(labels, initially: value)
-        add(name, help, .gauge) { name, text in
-            for sample in family.samples {
-                text.sample(name, sample.labels, sample.value)
-            }
-        }
+        let family = GaugeFamily(labels) { Gauge(value) }
+        add(name, help, .gauge) { family.samples }
         return family
     }
 
-    /// Gauges by the values of a label that may become more; each is exported once it is set.
+    /// Registers gauges by the values of a label to which values can be added.
     package func growingGauges(_ name: String, _ help: String, _ labels: LabelSet) -> GrowingGaugeFamily {
         let family = GrowingGaugeFamily(labels)
-        add(name, help, .gauge) { name, text in
-            for sample in family.samples {
-                text.sample(name, sample.labels, sample.value)
-            }
-        }
+        add(name, help, .gauge) { family.samples }
         return family
     }
 
-    /// A gauge whose value is computed at each scrape; not a number exports nothing.
+    /// Registers a gauge that is computed at each scrape; not-a-number is not exported.
     package func computed(_ name: String, _ help: String, _ value: @escaping @Sendable () -> Double) {
-        add(name, help, .gauge) { name, text in
+        add(name, help, .gauge) {
             let value = value()
-            if !value.isNaN {
-                text.sample(name, [], value)
-            }
+            return value.isNaN ? [] : [([], value)]
         }
     }
 
-    /// A gauge that is always 1 and only carries labels.
+    /// Registers a gauge that is always 1 and only carries labels.
     package func constant(_ name: String, _ help: String, _ labels: (name: String, value: String)...) {
-        add(name, help, .gauge) { $1.sample($0, labels, 1) }
+        add(name, help, .gauge) { [(labels, 1)] }
     }
 
-    /// A histogram with these upper bounds in the exported unit.
+    /// - Parameter bounds: the upper bounds in the exported unit.
     package func histogram(_ name: String, _ help: String, unit: Histogram.Unit, bounds: [Double]) -> Histogram {
         let histogram = Histogram(unit: unit, bounds: bounds)
-        add(name, help, .histogram) { $1.histogram($0, histogram) }
+        add(Family(name: name, help: help, type: .histogram) { $1.histogram($0, histogram) })
         return histogram
     }
 
-    /// The text of a scrape: Prometheus exposition format 0.0.4, with `process_*` of this process at the end.
+    /// Renders a scrape in the Prometheus exposition format 0.0.4, with `process_*` of this process at the end.
     package func prometheusText() -> String {
         var text = PrometheusText()
         for family in families.withLock({ $0 }) {
@@ -100,11 +83,71 @@ package final class MetricsRegistry: Sendable {
         _ name: String,
         _ help: String,
         _ type: PrometheusText.MetricType,
-        _ append: @escaping @Sendable (String, inout PrometheusText) -> Void
+        _ samples: @escaping @Sendable () -> [Sample]
     ) {
+        add(
+            Family(name: name, help: help, type: type) { name, text in
+                for sample in samples() {
+                    text.sample(name, sample.labels, sample.value)
+                }
+            }
+        )
+    }
+
+    private func add(_ family: Family) {
         families.withLock { families in
-            precondition(!families.contains { $0.name == name }, "\(name) is registered twice")
-            families.append(Family(name: name, help: help, type: type, append: append))
+            precondition(!families.contains { $0.name == family.name }, "\(family.name) is registered twice")
+            families.append(family)
         }
+    }
+}
+
+/// Prometheus' text exposition format 0.0.4.
+struct PrometheusText {
+    enum MetricType: String, Sendable {
+        case counter
+        case gauge
+        case histogram
+    }
+
+    private(set) var text = ""
+
+    mutating func begin(_ name: String, _ help: String, _ type: MetricType) {
+        text += "# HELP \(name) \(Self.escaped(help, quote: false))\n# TYPE \(name) \(type.rawValue)\n"
+    }
+
+    mutating func sample(_ name: String, _ labels: [(name: String, value: String)], _ value: Double) {
+        text += name
+        if !labels.isEmpty {
+            let pairs = labels.map { "\($0.name)=\"\(Self.escaped($0.value, quote: true))\"" }
+            text += "{\(pairs.joined(separator: ","))}"
+        }
+        text += " \(Self.number(value))\n"
+    }
+
+    mutating func histogram(_ name: String, _ histogram: Histogram) {
+        let (cumulative, sum) = histogram.snapshot
+        for (bound, count) in zip(histogram.bounds + [.infinity], cumulative) {
+            sample("\(name)_bucket", [("le", Self.number(bound))], Double(count))
+        }
+        sample("\(name)_sum", [], sum)
+        sample("\(name)_count", [], Double(cumulative.last ?? 0))
+    }
+
+    private static func number(_ value: Double) -> String {
+        value == .infinity ? "+Inf" : Int64(exactly: value).map(String.init) ?? "\(value)"
+    }
+
+    private static func escaped(_ text: String, quote: Bool) -> String {
+        var escaped = ""
+        for scalar in text.unicodeScalars {
+            switch scalar {
+            case "\\": escaped += "\\\\"
+            case "\n": escaped += "\\n"
+            case "\"" where quote: escaped += "\\\""
+            default: escaped.unicodeScalars.append(scalar)
+            }
+        }
+        return escaped
     }
 }

@@ -1,9 +1,8 @@
 import Basics
 import Glibc
 
-/// The usual `process_*` metrics, read from `/proc` at each scrape. What can't be read is left out.
+/// The standard `process_*` metrics, read from `/proc` at each scrape. Metrics that cannot be read are left out.
 enum ProcessMetrics {
-    /// Appends what is known of this process.
     static func append(to text: inout PrometheusText) {
         append("process_open_fds", "Open file descriptors.", openDescriptors(), to: &text)
         append("process_max_fds", "File descriptors that may be open.", descriptorLimit(), to: &text)
@@ -21,7 +20,7 @@ enum ProcessMetrics {
         }
     }
 
-    /// When the machine started, in seconds since 1970, from the text of `/proc/stat`.
+    /// Returns when the machine started, in seconds since 1970, from the text of `/proc/stat`.
     static func bootTime(stat: String) -> Double? {
         for line in stat.split(separator: "\n") where line.hasPrefix("btime ") {
             return Double(line.dropFirst(6))
@@ -42,7 +41,7 @@ enum ProcessMetrics {
         while readdir(folder) != nil {
             entries += 1
         }
-        // The two dots, and the descriptor of the listing itself.
+        // Without `.`, `..` and the descriptor of the listing itself.
         return Double(max(0, entries - 3))
     }
 
@@ -68,7 +67,7 @@ struct ProcessStatus: Equatable {
     let virtualBytes: Int64
     let residentPages: Int64
 
-    /// Reads one line of `/proc/<pid>/stat`. The command's name stands in parentheses and may hold anything.
+    /// Parses the line of `/proc/<pid>/stat`. The command's name is in parentheses and may contain any character.
     init?(stat: String) {
         guard let name = stat.lastIndex(of: ")") else { return nil }
         let fields = stat[stat.index(after: name)...].split(whereSeparator: { $0 == " " || $0 == "\n" })

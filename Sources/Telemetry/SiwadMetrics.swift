@@ -1,88 +1,88 @@
 import Basics
 
-/// The metrics that siwad promises to dashboards, each where the part that knows it can count.
+/// The metrics that siwad promises to dashboards. The part that observes an event counts it.
 package struct SiwadMetrics: Sendable {
-    /// Where they are registered.
     package let registry: MetricsRegistry
-
-    /// By event type and outcome. Counted once the outcome is durable.
+    /// Counted once the outcome is durable.
     package let notifications: CounterFamily
-    /// By reason: requests that were refused and left nothing behind. Counted by the HTTP endpoint.
+    /// Counted by the HTTP endpoint, like ``unavailable``.
     package let rejections: CounterFamily
-    /// By reason: requests answered 503. Counted by the HTTP endpoint.
     package let unavailable: CounterFamily
-    /// By reason: dead letters that are open.
     package let deadLetters: GaugeFamily
-    /// From the head of a request to its answer.
     package let requestDuration: Histogram
-    /// From the first statement of a batch to the return of its commit.
     package let commitDuration: Histogram
-    /// Notifications in one transaction.
     package let batchSize: Histogram
     /// From `event_time` to the commit.
     package let eventLag: Histogram
-    /// Notifications that wait for a transaction.
     package let queueDepth: FollowedGauge
-    /// Size of the spool.
     package let spoolBytes: FollowedGauge
-    /// Notifications and dead letters that were acknowledged from the spool.
     package let spooled: Counter
-    /// By reason: files in the spool directory that were given another name.
     package let spoolFilesSetAside: CounterFamily
-    /// Files in the spool directory that are not read because others could have written them.
     package let spoolFilesUntrusted: Gauge
-    /// Notifications from the spool that were applied although their key is not known any more.
     package let spoolUnverified: Counter
-    /// When Apple's key set was last fetched, in seconds since 1970; exported as its age.
+    /// In seconds since 1970; exported as an age.
     package let keysFetchedAt: Gauge
-    /// By result: attempts to fetch Apple's key set.
     package let keyFetches: CounterFamily
-    /// By app: when the last notification was made durable, in seconds since 1970. Apps that are configured later have to
-    /// be admitted.
+    /// In seconds since 1970 by app. Apps that a reload configures must be admitted.
     package let lastNotification: GrowingGaugeFamily
-    /// By reason: sessions that ended with the notifications that this process stored. What an application or an
-    /// operator ends is a statement in the database that it never sees.
+    /// Only sessions that ended with notifications. Applications and operators end sessions by SQL statements that this
+    /// process does not see.
     package let sessionsEnded: CounterFamily
-    /// 1 while PostgreSQL answers.
     package let databaseUp: Gauge
-    /// Open connections of the notification endpoint.
     package let connections: Gauge
-    /// Connections that were closed to make room for others.
     package let evictedConnections: Counter
-    /// When the certificate of the notification endpoint expires, in seconds since 1970.
+    /// In seconds since 1970.
     package let certificateExpiry: Gauge
 
-    /// Registers every metric.
+    /// Registers all metrics.
     ///
-    /// - Parameters:
-    ///   - version: of this build.
-    ///   - appIDs: the primary App IDs of the configuration.
+    /// - Parameter appIDs: the primary App IDs of the configuration.
     package init(version: String, appIDs: [String], registry: MetricsRegistry = MetricsRegistry()) {
         self.registry = registry
         notifications = registry.counters(
             "siwad_notifications_total",
-            "Verified notifications, by event type and what they changed.",
-            LabelSet("event_type", Self.eventTypes),
-            LabelSet("outcome", Self.outcomes)
+            "Verified notifications by event type and outcome.",
+            LabelSet("event_type", ["email-disabled", "email-enabled", "consent-revoked", "account-deleted"]),
+            LabelSet("outcome", ["applied", "superseded", "unchanged", "duplicate"])
         )
         rejections = registry.counters(
             "siwad_rejections_total",
-            "Requests that were refused and left nothing behind.",
-            LabelSet("reason", Self.rejectionReasons)
+            "Requests that were refused without storing anything.",
+            LabelSet(
+                "reason",
+                [
+                    "malformed-body", "malformed-token", "unsupported-algorithm", "not-a-notification",
+                    "app-store-notification", "bad-signature", "unknown-key", "wrong-issuer", "body-too-large",
+                    "malformed-request", "headers-too-large", "unsupported-encoding", "unsupported-expectation",
+                    "unsupported-version", "request-timeout",
+                ]
+            )
         )
         unavailable = registry.counters(
             "siwad_unavailable_total",
-            "Requests that were asked to come back later (503).",
-            LabelSet("reason", Self.unavailabilityReasons)
+            "Requests that should be sent again later (503).",
+            LabelSet(
+                "reason",
+                [
+                    "keys-unavailable", "database-unavailable", "queue-full", "dead-letter-limit", "shutting-down",
+                    "answer-timeout",
+                ]
+            )
         )
         deadLetters = registry.gauges(
             "siwad_dead_letters",
             "Open dead letters.",
-            LabelSet("reason", Self.deadLetterReasons)
+            LabelSet(
+                "reason",
+                [
+                    "unknown-audience", "unknown-event-type", "malformed-claims", "expired", "not-yet-valid",
+                    "store-rejected", "keys-unavailable",
+                ]
+            )
         )
         requestDuration = registry.histogram(
             "siwad_request_duration_seconds",
-            "From the head of a request to its answer.",
+            "From the head of a request to its response.",
             unit: .seconds,
             bounds: Self.durationBounds
         )
@@ -100,15 +100,15 @@ package struct SiwadMetrics: Sendable {
         )
         let depth = FollowedGauge()
         queueDepth = depth
-        registry.computed("siwad_queue_depth", "Notifications that wait for a transaction.") { Double(depth.value) }
+        registry.computed("siwad_queue_depth", "Notifications waiting for a transaction.") { Double(depth.value) }
         let bytes = FollowedGauge()
         spoolBytes = bytes
         registry.computed("siwad_spool_bytes", "Size of the spool.") { Double(bytes.value) }
-        spooled = registry.counter("siwad_spooled_total", "Requests whose content was made durable in the spool.")
+        spooled = registry.counter("siwad_spooled_total", "Requests whose content was written to the spool.")
         spoolFilesSetAside = registry.counters(
             "siwad_spool_files_set_aside_total",
             "Files in the spool directory that were set aside because they are torn, foreign or forged.",
-            LabelSet("reason", Self.setAsideReasons)
+            LabelSet("reason", ["torn", "foreign", "forged"])
         )
         spoolFilesUntrusted = registry.gauge(
             "siwad_spool_untrusted_files",
@@ -126,26 +126,26 @@ package struct SiwadMetrics: Sendable {
         )
         let fetchedAt = Gauge(.nan)
         keysFetchedAt = fetchedAt
-        registry.computed("siwad_keys_age_seconds", "Since Apple's key set was last fetched.") {
+        registry.computed("siwad_keys_age_seconds", "Time since Apple's key set was last fetched.") {
             let age = Double(WallTime.now().wholeMilliseconds) / 1000 - fetchedAt.value
             return age < 0 ? 0 : age
         }
         keyFetches = registry.counters(
             "siwad_key_fetches_total",
             "Attempts to fetch Apple's key set.",
-            LabelSet("result", Self.fetchResults)
+            LabelSet("result", ["success", "failure", "rejected"])
         )
         lastNotification = registry.growingGauges(
             "siwad_last_notification_timestamp_seconds",
-            "When an app's last notification was made durable.",
+            "When the last notification of an app became durable.",
             LabelSet("app_id", appIDs)
         )
         sessionsEnded = registry.counters(
             "siwad_sessions_ended_total",
             "Sessions that ended with the notifications stored here.",
-            LabelSet("reason", Self.sessionEndReasons)
+            LabelSet("reason", ["consent-revoked", "account-deleted", "signed-out", "operator"])
         )
-        databaseUp = registry.gauge("siwad_database_up", "1 while PostgreSQL answers.")
+        databaseUp = registry.gauge("siwad_database_up", "1 while PostgreSQL responds.")
         connections = registry.gauge("siwad_connections", "Open connections of the notification endpoint.")
         evictedConnections = registry.counter(
             "siwad_connections_evicted_total",
@@ -157,5 +157,47 @@ package struct SiwadMetrics: Sendable {
             initially: .nan
         )
         registry.constant("siwad_build_info", "This build.", ("version", version))
+    }
+
+    private static let durationBounds: [Double] = [
+        0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25,
+    ]
+}
+
+/// The metrics of the daemon's maintenance of the database.
+package struct MaintenanceMetrics: Sendable {
+    private static let tasks = ["partitions", "retention", "sessions", "erasure"]
+
+    /// The result is `elsewhere` if another daemon was running the task.
+    package let runs: CounterFamily
+    /// What this process created, dropped, deleted or erased.
+    package let effects: CounterFamily
+    /// When a daemon last completed each task, in seconds since 1970.
+    package let finishedAt: GaugeFamily
+
+    package init(registry: MetricsRegistry) {
+        runs = registry.counters(
+            "siwad_maintenance_runs_total",
+            "Attempts to complete a maintenance task.",
+            LabelSet("task", Self.tasks),
+            LabelSet("result", ["done", "failed", "elsewhere"])
+        )
+        effects = registry.counters(
+            "siwad_maintenance_items_total",
+            "What maintenance created, dropped, deleted or erased.",
+            LabelSet(
+                "item",
+                [
+                    "partitions-created", "partitions-dropped", "dead-letters-deleted", "sessions-deleted",
+                    "accounts-erased", "tokens-erased", "dead-letters-erased",
+                ]
+            )
+        )
+        finishedAt = registry.gauges(
+            "siwad_maintenance_last_success_timestamp_seconds",
+            "When a daemon last completed a maintenance task.",
+            initially: .nan,
+            LabelSet("task", Self.tasks)
+        )
     }
 }

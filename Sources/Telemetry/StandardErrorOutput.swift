@@ -1,42 +1,40 @@
 import Glibc
 import Synchronization
 
-/// Standard error, one record at a time: a record longer than a pipe's atomic size isn't torn by another thread's.
+/// Writes to standard error, one record at a time: the records of several threads do not mix, even those that are larger
+/// than a pipe's atomic size.
 final class StandardErrorOutput: Sendable {
     private struct State {
-        /// What is left of a record that was begun: it goes before the next one, so that none is torn.
+        /// The unwritten part of a record. It is written before the next record, so that none is torn.
         var rest: ArraySlice<UInt8> = []
-        /// Whether the last wait was in vain: until the reader has read something, nobody waits for it again.
+        /// True if the last wait timed out: writers do not wait again until the reader has read something.
         var isStuck = false
     }
 
     private let descriptor: Int32
-    /// How long a record waits for a reader that lags behind.
+    /// How long a record waits for a slow reader.
     private let patience: Duration
     private let state = Mutex(State())
 
-    /// The standard error of this process, or what stands for it.
     init(descriptor: Int32 = STDERR_FILENO, patience: Duration = .seconds(1)) {
         self.descriptor = descriptor
         self.patience = patience
     }
 
-    /// Writes a whole record. A reader that is gone loses it, and so does one of a non-blocking stream that doesn't read:
-    /// a log is not worth dying for, nor worth hanging for.
+    /// Writes a whole record, or drops it if the reader is gone or does not read from a non-blocking stream in time. A log
+    /// must neither end nor block the process.
     func write(_ record: [UInt8]) {
         state.withLock { state in
             let deadline = ContinuousClock.now + (state.isStuck ? .zero : patience)
             state.rest = unwritten(of: state.rest, until: deadline, &state.isStuck)
             guard state.rest.isEmpty else { return }
             let rest = unwritten(of: record[...], until: deadline, &state.isStuck)
-            // Of what was not begun, nothing is missed in the middle.
+            // A record without any written byte is dropped as a whole.
             if rest.count < record.count { state.rest = rest }
         }
     }
 
-    /// Writes what the reader takes in time.
-    ///
-    /// - Returns: what it didn't take; nothing if there is no reader.
+    /// Writes until the deadline. Returns the unwritten rest; empty if there is no reader.
     private func unwritten(
         of bytes: ArraySlice<UInt8>,
         until deadline: ContinuousClock.Instant,
@@ -53,7 +51,7 @@ final class StandardErrorOutput: Sendable {
             switch errno {
             case EINTR: continue
             case EAGAIN:
-                // Somebody else at the other end of the terminal or pipe made it non-blocking.
+                // Another process that shares the terminal or pipe made it non-blocking.
                 isStuck = !isReady(by: deadline)
                 if isStuck { return rest }
             default: return []
@@ -65,10 +63,10 @@ final class StandardErrorOutput: Sendable {
     private func isReady(by deadline: ContinuousClock.Instant) -> Bool {
         let left = ContinuousClock.now.duration(to: deadline)
         guard left > .zero else { return false }
-        // Rounded up: less than a millisecond would be no wait at all.
+        // Rounded up, because a timeout of zero does not wait.
         let milliseconds = left.components.seconds * 1_000 + left.components.attoseconds / 1_000_000_000_000_000 + 1
         var ready = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
-        // Where a signal ends the wait, the next attempt to write tells.
+        // After a signal, the next write shows whether it is ready.
         return poll(&ready, 1, Int32(clamping: milliseconds)) != 0
     }
 }

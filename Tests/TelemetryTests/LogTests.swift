@@ -18,7 +18,7 @@ struct LogTests {
         }
     }
 
-    /// What tries to end a record, begin another, move the cursor or reorder the line.
+    /// Characters that end a record, begin another, move the cursor or reorder the line.
     static let hostile = "a\nb\r\u{0}\u{1B}[2J\u{7F}\u{85}\u{9B}31m\u{2028}\u{2029}\u{202E}\u{2066}\u{FEFF}\"\\"
 
     @Test("A record in text has its time, level, name, message and fields.")
@@ -31,7 +31,7 @@ struct LogTests {
         #expect(line.prefix { $0 != " " }.count == "2026-01-02T03:04:05.678Z".count)
     }
 
-    @Test("A record in JSON has a member for each, and its own members can't be replaced.")
+    @Test("A JSON record has a member for each field, and fields cannot replace its own members.")
     func json() throws {
         let lines = Lines()
         lines.log(.json).error("it failed", ["level": "forged", "reason": "x"])
@@ -57,14 +57,14 @@ struct LogTests {
         #expect(hidden.isEmpty)
     }
 
-    @Test("A text without end is cut.")
+    @Test("A long text is shortened.")
     func length() throws {
         let lines = Lines()
         lines.log(.text).info(String(repeating: "x", count: 1_000_000))
         #expect(try #require(lines.all.first).count < 5000)
     }
 
-    @Test("What is below the level isn't even put together.")
+    @Test("A message below the level is not evaluated.")
     func level() {
         let lines = Lines()
         let log = lines.log(.text, .warning)

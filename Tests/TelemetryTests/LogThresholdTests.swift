@@ -4,9 +4,9 @@ import Testing
 
 @testable import Telemetry
 
-@Suite("The level of a process's logs")
+@Suite("The level of all logs of a process")
 struct LogThresholdTests {
-    @Test("A change holds for logs that are in use, but for those that are quieter by themselves.")
+    @Test("A change applies to existing logs, except quieter ones.")
     func change() {
         let lines = Lines()
         let threshold = LogThreshold(.info)

@@ -27,7 +27,7 @@ struct MetricsTests {
         #expect(registry.prometheusText().hasPrefix(expected))
     }
 
-    @Test("No input can make a time series: what isn't in the set counts as other.")
+    @Test("No input creates a time series: values outside the set count as other.")
     func openSets() {
         let registry = MetricsRegistry()
         let family = registry.counters("events_total", "Events.", LabelSet("kind", ["a"]))
@@ -83,7 +83,7 @@ struct MetricsTests {
         #expect(registry.prometheusText().hasPrefix(expected))
     }
 
-    @Test("Everything that is promised to dashboards is there.")
+    @Test("All metrics of the contract exist.")
     func contract() {
         let metrics = SiwadMetrics(version: "1.0", appIDs: ["com.example.app"])
         metrics.keysFetchedAt.set(1)
@@ -105,7 +105,7 @@ struct MetricsTests {
         }
     }
 
-    @Test("An app that is configured later has its last notification exported; one that is not configured never.")
+    @Test("The last notification of an app is exported once the app is configured.")
     func laterApps() {
         let metrics = SiwadMetrics(version: "1.0", appIDs: ["com.example.first"])
         metrics.lastNotification.gauge("com.example.first").set(5)
@@ -152,7 +152,7 @@ struct MetricsTests {
         #expect(gauge.value == 8000)
     }
 
-    @Test("The status of a process is read past any name of its command.")
+    @Test("The status of a process is parsed whatever the name of its command.")
     func processStatus() throws {
         let fields = (3...30).map { "\($0)" }.joined(separator: " ")
         let status = try #require(ProcessStatus(stat: "1 (a) b) \(fields)\n"))

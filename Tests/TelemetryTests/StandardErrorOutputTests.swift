@@ -25,16 +25,15 @@ struct StandardErrorOutputTests {
             close(writer)
         }
 
-        /// What was read so far.
         var content: [UInt8] { taken.withLock { $0 } }
 
-        /// Fills it to the brim with blanks.
+        /// Fills the pipe with spaces.
         func fill() {
             let blanks = [UInt8](repeating: UInt8(ascii: " "), count: 4_096)
             for size in [blanks.count, 1] { while write(writer, blanks, size) > 0 {} }
         }
 
-        /// Reads so many bytes, or what there is before nobody writes any more.
+        /// Reads `count` bytes, or fewer if the writer closes.
         func read(_ count: Int) {
             var block = [UInt8](repeating: 0, count: 65_536)
             var left = count
@@ -46,7 +45,7 @@ struct StandardErrorOutputTests {
             }
         }
 
-        /// How much waits to be read.
+        /// The number of unread bytes.
         var waiting: Int {
             var size: Int32 = 0
             return ioctl(reader, UInt(FIONREAD), &size) == 0 ? Int(size) : 0
@@ -57,20 +56,20 @@ struct StandardErrorOutputTests {
         Array((String(repeating: letter, count: count - 1) + "\n").utf8)
     }
 
-    @Test("A record arrives whole although its reader lags behind.")
+    @Test("A record arrives whole at a slow reader.")
     func lag() throws {
         let pipe = try Pipe()
         pipe.fill()
         let (before, long) = (pipe.waiting, record("a", 300_000))
         let reading = DispatchGroup()
         DispatchQueue.global().async(group: reading) { pipe.read(before + long.count) }
-        // As long as a busy machine may take to begin with the other thread.
+        // Long enough for a busy machine to start the other thread.
         StandardErrorOutput(descriptor: pipe.writer, patience: .seconds(300)).write(long)
         reading.wait()
         #expect(pipe.content.dropFirst(before).elementsEqual(long))
     }
 
-    @Test("A reader that doesn't read keeps one record waiting, for a moment only.")
+    @Test("A reader that does not read delays only one record, up to the deadline.")
     func stuck() throws {
         let pipe = try Pipe()
         pipe.fill()
@@ -80,10 +79,10 @@ struct StandardErrorOutputTests {
         #expect(.now - start < .seconds(10))
         pipe.read(pipe.waiting)
         output.write(record("b", 100))
-        #expect(pipe.waiting == 100, "once it reads, it is written to again")
+        #expect(pipe.waiting == 100, "records are written again once it reads")
     }
 
-    @Test("A record that was begun is finished before the next one; what comes in between is lost as a whole.")
+    @Test("A partly written record is completed before the next one; records in between are dropped whole.")
     func torn() throws {
         let pipe = try Pipe()
         let output = StandardErrorOutput(descriptor: pipe.writer, patience: .milliseconds(1))

@@ -1,0 +1,136 @@
+import Synchronization
+
+/// A label and its closed set of values, in the order of their export.
+package struct LabelSet: Sendable {
+    package let name: String
+    package let values: [String]
+
+    package init(_ name: String, _ values: [String]) {
+        self.name = name
+        self.values = values
+    }
+
+    /// Counts all values outside the set, so that no input can create a time series.
+    static let other = "other"
+}
+
+/// One line of a scrape: labels and a value.
+typealias Sample = (labels: [(name: String, value: String)], value: Double)
+
+package typealias CounterFamily = MetricFamily<Counter>
+package typealias GaugeFamily = MetricFamily<Gauge>
+
+/// Metrics of one name, one for each combination of label values.
+package struct MetricFamily<Metric: Sendable>: Sendable {
+    private let sets: [LabelSet]
+    private let positions: [[String: Int]]
+    private let metrics: [Metric]
+
+    init(_ sets: [LabelSet], _ make: () -> Metric) {
+        self.sets = sets
+        self.positions = sets.map { set in
+            Dictionary(set.values.enumerated().map { ($1, $0) }, uniquingKeysWith: { first, _ in first })
+        }
+        // Each set has one more member, for values outside the set.
+        self.metrics = (0..<sets.reduce(1) { $0 * ($1.values.count + 1) }).map { _ in make() }
+    }
+
+    /// Takes one value for each label, in their order.
+    fileprivate func metric(_ values: [String]) -> Metric {
+        precondition(values.count == sets.count, "one value for each label")
+        var position = 0
+        for (index, value) in values.enumerated() {
+            let size = sets[index].values.count
+            position = position * (size + 1) + (positions[index][value] ?? size)
+        }
+        return metrics[position]
+    }
+
+    /// Returns the samples of the members whose value is not nil. `isListed` is true if each label value is in its set.
+    fileprivate func collect(_ value: (_ metric: Metric, _ isListed: Bool) -> Double?) -> [Sample] {
+        metrics.indices.compactMap { position in
+            var rest = position
+            var isListed = true
+            var labels: [(name: String, value: String)] = []
+            for set in sets.reversed() {
+                let size = set.values.count
+                let index = rest % (size + 1)
+                rest /= size + 1
+                isListed = isListed && index < size
+                labels.append((set.name, index < size ? set.values[index] : LabelSet.other))
+            }
+            return value(metrics[position], isListed).map { (labels.reversed(), $0) }
+        }
+    }
+}
+
+extension MetricFamily<Counter> {
+    /// Takes one value for each label, in their order. Keep the result where counting is frequent: the search costs more
+    /// than the count.
+    package func counter(_ values: String...) -> Counter {
+        metric(values)
+    }
+
+    package func increment(_ values: String..., by amount: Int = 1) {
+        metric(values).increment(by: amount)
+    }
+
+    /// All members of the closed sets, and the other members that are not zero.
+    var samples: [Sample] {
+        collect { counter, isListed in isListed || counter.value != 0 ? Double(counter.value) : nil }
+    }
+}
+
+extension MetricFamily<Gauge> {
+    /// Takes one value for each label, in their order.
+    package func gauge(_ values: String...) -> Gauge {
+        metric(values)
+    }
+
+    /// All members of the closed sets with a known value.
+    var samples: [Sample] {
+        collect { gauge, isListed in isListed && !gauge.value.isNaN ? gauge.value : nil }
+    }
+}
+
+/// Gauges of one name, one for each value of one label. The values come from the configuration; reloading it may add
+/// values, but a request never does.
+package final class GrowingGaugeFamily: Sendable {
+    private struct State {
+        var values: [String] = []
+        var gauges: [String: Gauge] = [:]
+    }
+
+    private let label: String
+    private let state = Mutex(State())
+    /// For values that are not configured; not exported.
+    private let other = Gauge(.nan)
+
+    init(_ labels: LabelSet) {
+        label = labels.name
+        admit(labels.values)
+    }
+
+    /// Adds values, each exported once it is set.
+    package func admit(_ values: [String]) {
+        state.withLock { state in
+            for value in values where state.gauges[value] == nil {
+                state.values.append(value)
+                state.gauges[value] = Gauge(.nan)
+            }
+        }
+    }
+
+    package func gauge(_ value: String) -> Gauge {
+        state.withLock { $0.gauges[value] } ?? other
+    }
+
+    var samples: [Sample] {
+        state.withLock { state in
+            state.values.compactMap { value in
+                guard let known = state.gauges[value]?.value, !known.isNaN else { return nil }
+                return ([(label, value)], known)
+            }
+        }
+    }
+}
