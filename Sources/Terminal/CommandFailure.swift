@@ -1,27 +1,25 @@
-/// Why a command ends without having done its work: one line for standard error, and the exit code.
+/// The reason why a command failed: one line for standard error, and the exit code.
 package struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertible {
-    /// The exit code.
     package let status: CommandStatus
-    /// The cause, then the next step, in one line without a full stop; empty if everything is said already.
+    /// The cause, then the next step, in one line without a full stop; empty if the output already contains the reason.
     package let message: String
-    /// What ``message`` ends with; nil: it names no step, or by the last colon only.
+    /// The end of ``message``; `nil` if there is no next step, or if only the last colon separates it.
     package let nextStep: String?
 
-    /// A failure with this message.
     package init(_ status: CommandStatus, _ message: String) {
         self.status = status
         self.message = message
         self.nextStep = nil
     }
 
-    /// A failure of this cause, which may hold colons of its own.
+    /// - Parameter cause: may contain colons.
     package init(_ status: CommandStatus, cause: String, nextStep: String) {
         self.status = status
         self.message = "\(cause): \(nextStep)"
         self.nextStep = nextStep
     }
 
-    /// A failure with a line whose next step, if any, follows the last semicolon.
+    /// - Parameter line: has the next step, if any, after the last semicolon.
     package init(_ status: CommandStatus, line: String) {
         self.status = status
         self.message = line
@@ -29,7 +27,7 @@ package struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertib
         self.nextStep = parts.count > 1 ? parts.last.map(String.init) : nil
     }
 
-    /// The message in two: what happened, and what to do about it; nil where it can't be told apart.
+    /// The cause and the next step; `nil` if the message has no separator.
     package var parts: (cause: String, nextStep: String)? {
         if let nextStep { return (String(message.dropLast(nextStep.count + 2)), nextStep) }
         let parts = message.split(separator: ": ")
@@ -37,13 +35,29 @@ package struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertib
         return (String(message.dropLast(last.count + 2)), String(last))
     }
 
-    /// A failure whose output has said everything.
+    /// A failure that prints no line, because the output already contains the reason.
     package init(silent status: CommandStatus) {
         self.init(status, "")
     }
 
-    /// The line, its line breaks and control characters made visible.
+    /// The message as one line with escaped control characters.
     package var description: String {
         VisibleText.visible(message)
     }
+}
+
+/// The exit codes of siwad; the numbers from 64 on come from sysexits(3).
+package enum CommandStatus: Int32, Sendable {
+    case done = 0
+    case failed = 1
+    /// Some of the items failed.
+    case partlyFailed = 2
+    /// No item matched.
+    case nothingMatched = 4
+    /// The command line is wrong.
+    case usage = 64
+    /// The database or Apple is unreachable.
+    case unavailable = 69
+    /// The configuration is wrong.
+    case configuration = 78
 }

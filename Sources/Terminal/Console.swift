@@ -1,12 +1,11 @@
 import Glibc
 import Synchronization
 
-/// Why standard output could not take what was printed.
+/// A failed write to standard output.
 package struct OutputError: Error, Sendable, Equatable {
-    /// `No space left on device`, …
+    /// For example `No space left on device`.
     package let cause: String
 
-    /// An error of this cause.
     package init(_ cause: String) {
         self.cause = cause
     }
@@ -14,15 +13,15 @@ package struct OutputError: Error, Sendable, Equatable {
 
 /// The standard streams of a command.
 package struct Console: Sendable {
-    /// What standard output can show.
+    /// The style of standard output.
     package let style: OutputStyle
-    /// What standard error can show.
+    /// The style of standard error.
     package let errorStyle: OutputStyle
     private let writeOutput: @Sendable (String) throws(OutputError) -> Void
     private let writeError: @Sendable (String) -> Void
     private let lost = LostOutput()
 
-    /// A console that writes through these closures, for tests.
+    /// A console that writes to closures, for tests.
     package init(
         style: OutputStyle,
         errorStyle: OutputStyle = .plain,
@@ -41,46 +40,46 @@ package struct Console: Sendable {
             style: .ofStandardOutput(environment: environment),
             errorStyle: .ofStandardError(environment: environment),
             output: { text throws(OutputError) in try Self.write(text, to: STDOUT_FILENO) },
-            // Where errors can't be written, there is nobody left to tell.
+            // If standard error fails, there is no other place to report it.
             error: { try? Self.write($0, to: STDERR_FILENO) }
         )
     }
 
-    /// Why something that was printed did not arrive; nil if everything did. Work goes on without it, because what changes
-    /// the database must not end halfway for want of a reader: the command's end asks.
+    /// The first failed write to standard output. The command continues without output and checks this at its end, because
+    /// a change of the database must not stop halfway when the reader of the output is gone.
     package var outputError: OutputError? { lost.error }
 
-    /// Prints a line.
     package func print(_ line: String = "") {
         write(line + "\n")
     }
 
-    /// Prints lines in one go.
+    /// Prints lines with one write.
     package func print(lines: [String]) {
         guard !lines.isEmpty else { return }
         write(lines.joined(separator: "\n") + "\n")
     }
 
-    /// Prints a line to standard error: what is not the output of the command.
+    /// Prints a line to standard error.
     package func note(_ line: String) {
         writeError(line + "\n")
     }
 
-    /// Prints a failure as every command does: `siwad: cause: next step`.
+    /// Prints a failure to standard error: `siwad: cause: next step`.
     package func report(_ failure: CommandFailure) {
         guard !failure.message.isEmpty else { return }
         writeError(errorStyle.painted("siwad:", .red) + " \(failure)\n")
     }
 
-    /// How wide a progress bar on standard error may be; nil: none can be drawn there.
+    /// The maximum width of a progress bar on standard error; `nil` if none can be drawn.
     package var barWidth: Int? { errorStyle.redrawsLines ? errorStyle.width : nil }
 
-    /// Redraws the line of a progress bar on standard error.
+    /// Replaces the current line of standard error.
     package func redraw(_ line: String) {
         writeError("\r\u{1b}[2K" + line)
     }
 
-    /// Writes to standard output, unless something before it was lost already: a hole in the middle is worse than an end.
+    /// Writes to standard output. After a failed write it drops the rest, because output with a gap is worse than output
+    /// without an end.
     private func write(_ text: String) {
         guard outputError == nil else { return }
         do throws(OutputError) {
@@ -90,8 +89,8 @@ package struct Console: Sendable {
         }
     }
 
-    /// Writes everything. A reader that went away ends the process by SIGPIPE, or, where that is ignored, is not told
-    /// anything more: it has had what it wanted.
+    /// Writes the whole text. If the reader is gone, SIGPIPE ends the process; if that signal is ignored, the text is
+    /// dropped without an error, because the reader stopped on purpose.
     private static func write(_ text: String, to descriptor: Int32) throws(OutputError) {
         let bytes = Array(text.utf8)
         var start = 0
@@ -105,7 +104,7 @@ package struct Console: Sendable {
             case EINTR: continue
             case EPIPE: return
             case EAGAIN:
-                // Somebody else at the other end of the terminal or pipe made it non-blocking.
+                // Another process that shares the terminal or pipe made it non-blocking.
                 var ready = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
                 _ = poll(&ready, 1, -1)
             default: throw OutputError(String(cString: strerror(errno)))

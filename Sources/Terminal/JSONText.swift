@@ -1,6 +1,6 @@
 import Basics
 
-/// A JSON value to print, its members in the order in which they were given.
+/// A JSON value to print. Objects keep the order of their members.
 package indirect enum JSONText: Sendable, Equatable, ExpressibleByStringLiteral, ExpressibleByBooleanLiteral,
     ExpressibleByIntegerLiteral, ExpressibleByNilLiteral
 {
@@ -11,43 +11,35 @@ package indirect enum JSONText: Sendable, Equatable, ExpressibleByStringLiteral,
     case array([JSONText])
     case object([Member])
 
-    /// A member of an object.
     package struct Member: Sendable, Equatable {
-        /// Its name.
         package let name: String
-        /// Its value.
         package let value: JSONText
 
-        /// A member of this name.
         package init(_ name: String, _ value: JSONText) {
             self.name = name
             self.value = value
         }
     }
 
-    /// A string.
     package init(stringLiteral value: String) { self = .string(value) }
 
-    /// A truth value.
     package init(booleanLiteral value: Bool) { self = .bool(value) }
 
-    /// A whole number.
     package init(integerLiteral value: Int64) { self = .integer(value) }
 
-    /// Nothing.
     package init(nilLiteral: ()) { self = .null }
 
-    /// A string, or null.
+    /// `nil` becomes null.
     package init(_ text: String?) { self = text.map { .string($0) } ?? .null }
 
-    /// A truth value, or null.
+    /// `nil` becomes null.
     package init(_ value: Bool?) { self = value.map { .bool($0) } ?? .null }
 
-    /// A whole number, or null.
+    /// `nil` becomes null.
     package init(_ value: Int64?) { self = value.map { .integer($0) } ?? .null }
 
-    /// The text on one line (RFC 8259). What can't be seen, or changes how other characters are seen, is escaped: control
-    /// and format characters, of which some turn the direction of writing.
+    /// The JSON text on one line (RFC 8259). Control and format characters are escaped: they are invisible or change the
+    /// appearance of other characters, for example the direction of writing.
     package var line: String {
         var text = ""
         write(to: &text)

@@ -1,28 +1,27 @@
 import Glibc
 
-/// What a stream can show: a terminal of some width, with or without colour, or a pipe.
+/// The capabilities of an output stream: a terminal of some width, with or without colour, or a pipe.
 package struct OutputStyle: Sendable, Equatable {
-    /// Columns to fit into; nil for a pipe or file, where nothing is cut.
+    /// The columns of the terminal; `nil` for a pipe or file, where nothing is cut.
     package var width: Int?
-    /// Whether escape sequences for colour are written.
     package var usesColor: Bool
-    /// Whether a line can be drawn anew in its place.
+    /// True if a line can be replaced in place.
     package var redrawsLines: Bool
 
-    /// A pipe or a file: plain and never cut.
+    /// For a pipe or a file.
     package static let plain = OutputStyle(width: nil, usesColor: false)
 
-    /// A style of this width and colour; a terminal redraws lines unless said otherwise.
+    /// - Parameter redrawsLines: has no effect without a width.
     package init(width: Int?, usesColor: Bool, redrawsLines: Bool = true) {
         self.width = width
         self.usesColor = usesColor
         self.redrawsLines = width != nil && redrawsLines
     }
 
-    /// The style of a stream.
+    /// Chooses the style of a stream.
     ///
-    /// Colour is for terminals only, never with `NO_COLOR` (https://no-color.org) or `TERM=dumb`; nor does such a terminal
-    /// redraw lines. The width is the terminal's own, else `COLUMNS`, else 80.
+    /// Only terminals have colour, and not with `NO_COLOR` (https://no-color.org) or `TERM=dumb`. A dumb terminal does not
+    /// redraw lines. The width is the terminal's, else `COLUMNS`, else 80.
     package init(isTerminal: Bool, terminalColumns: Int?, environment: [String: String]) {
         guard isTerminal else {
             self = .plain
@@ -34,12 +33,10 @@ package struct OutputStyle: Sendable, Equatable {
         self.init(width: max(40, columns), usesColor: !refusesColor, redrawsLines: !isDumb)
     }
 
-    /// The style of standard output.
     package static func ofStandardOutput(environment: [String: String]) -> OutputStyle {
         OutputStyle(of: STDOUT_FILENO, environment: environment)
     }
 
-    /// The style of standard error.
     package static func ofStandardError(environment: [String: String]) -> OutputStyle {
         OutputStyle(of: STDERR_FILENO, environment: environment)
     }
@@ -54,22 +51,22 @@ package struct OutputStyle: Sendable, Equatable {
         )
     }
 
-    /// The text in a colour, if this style has any.
+    /// Adds the escape sequences of a colour if this style has colour.
     package func painted(_ text: String, _ color: Color) -> String {
         usesColor && !text.isEmpty ? "\u{1b}[\(color.rawValue)m\(text)\u{1b}[0m" : text
     }
 }
 
-/// The few colours in use, as SGR parameters.
+/// The colours in use. The raw values are SGR parameters.
 package enum Color: Int, Sendable {
     /// Headings.
     case bold = 1
-    /// What matters less.
+    /// Less important text.
     case faint = 2
-    /// What failed or is dead.
+    /// Failures and dead letters.
     case red = 31
-    /// What is fine.
+    /// Successful results.
     case green = 32
-    /// What wants attention.
+    /// Warnings.
     case yellow = 33
 }

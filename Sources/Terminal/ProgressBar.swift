@@ -1,18 +1,18 @@
-/// The state of a progress bar: says what to draw and when, draws nothing itself.
+/// The state of a progress bar: returns the lines to draw, and writes nothing itself.
 package struct ProgressBar: Sendable {
     private let title: String
     private let total: Int
     private var lastDrawn: Duration?
-    /// Not more often than the eye can follow.
     private static let interval = Duration.milliseconds(100)
 
-    /// A bar of so many items.
     package init(title: String, total: Int) {
         self.title = title
         self.total = max(total, 0)
     }
 
-    /// So many items are done, so long after the start: the line to draw, or nil if it is too early for another.
+    /// Returns the line to draw when `done` items are completed; `nil` if the last line was drawn less than 100 ms ago.
+    ///
+    /// - Parameter elapsed: the time since the start.
     package mutating func advanced(to done: Int, after elapsed: Duration, width: Int) -> String? {
         if let lastDrawn, elapsed - lastDrawn < Self.interval, done < total { return nil }
         lastDrawn = elapsed

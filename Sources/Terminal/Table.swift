@@ -1,16 +1,13 @@
-/// Rows in aligned columns that fit a terminal, or whole in a pipe.
+/// Rows in aligned columns. On a terminal, values are cut so that each row fits on one line.
 package struct Table: Sendable {
-    /// How a column behaves.
     package struct Column: Sendable {
-        /// What happens to a value that is wider than its column.
+        /// The part that is removed from a value that is wider than its column.
         package enum Cut: Sendable {
-            /// Never cut.
             case never
-            /// The end goes.
             case end
-            /// The middle goes: for ids.
+            /// For ids, which differ at both ends.
             case middle
-            /// The start goes: for names in reverse domain notation, which differ at their end.
+            /// For names in reverse domain notation, which differ at their end.
             case start
         }
 
@@ -19,7 +16,7 @@ package struct Table: Sendable {
         let cut: Cut
         let minimumWidth: Int
 
-        /// A column; `minimumWidth` is what it keeps when the terminal is narrow.
+        /// - Parameter minimumWidth: the width on a narrow terminal.
         package init(_ title: String, isRightAligned: Bool = false, cut: Cut = .never, minimumWidth: Int = 8) {
             self.title = title
             self.isRightAligned = isRightAligned
@@ -28,45 +25,43 @@ package struct Table: Sendable {
         }
     }
 
-    /// A value with the colour that its meaning has.
     package struct Cell: Sendable, ExpressibleByStringLiteral, ExpressibleByStringInterpolation {
         let text: String
         let color: Color?
 
-        /// A cell of a value from outside, made fit for a terminal; nothing is shown as `-`.
+        /// Escapes control characters of the text. `nil` and empty texts are shown as `-`.
         package init(_ text: String?, color: Color? = nil) {
             let visible = VisibleText.visible(text ?? "")
             self.text = visible.isEmpty ? "-" : visible
             self.color = color
         }
 
-        /// A cell of a literal.
         package init(stringLiteral value: String) {
             self.init(value)
         }
     }
 
-    /// Between two columns.
+    /// Spaces between two columns.
     private static let gap = 2
 
     private let columns: [Column]
     private var rows: [[Cell]] = []
 
-    /// An empty table.
     package init(_ columns: [Column]) {
         self.columns = columns
     }
 
-    /// Whether it has no rows.
     package var isEmpty: Bool { rows.isEmpty }
 
-    /// Adds a row, a cell for each column; what is missing is shown as `-`.
+    /// Adds a row. Missing cells are shown as `-`.
     package mutating func append(_ cells: [Cell]) {
         let missing = max(0, columns.count - cells.count)
         rows.append(Array(cells.prefix(columns.count)) + Array(repeating: Cell(nil), count: missing))
     }
 
-    /// The header and the rows, a line each; indented by `indentation` spaces.
+    /// Returns the header and the rows, one line each.
+    ///
+    /// - Parameter indentation: spaces before each line.
     package func lines(style: OutputStyle, indentation: Int = 0) -> [String] {
         let widths = widths(fitting: style.width.map { $0 - indentation })
         let margin = String(repeating: " ", count: indentation)
@@ -97,7 +92,7 @@ package struct Table: Sendable {
         }
     }
 
-    /// Natural widths; where they exceed the limit, the widest column that may be cut gives way, a column at a time.
+    /// Returns the natural widths. Above the limit, it reduces the widest column that may be cut until the row fits.
     private func widths(fitting limit: Int?) -> [Int] {
         var widths = columns.indices.map { index in
             rows.reduce(VisibleText.width(columns[index].title)) { max($0, VisibleText.width($1[index].text)) }

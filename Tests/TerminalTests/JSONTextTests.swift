@@ -1,9 +1,9 @@
 import Terminal
 import Testing
 
-@Suite("JSON for a pipe")
+@Suite("JSON output")
 struct JSONTextTests {
-    @Test("keeps the order of its members, on one line.")
+    @Test("An object keeps the order of its members and is one line.")
     func order() {
         let value = JSONText.object([
             .init("sub", "a.b"), .init("count", 3), .init("live", true), .init("email", JSONText(nil as String?)),
@@ -12,12 +12,12 @@ struct JSONTextTests {
         #expect(value.line == #"{"sub":"a.b","count":3,"live":true,"email":null,"apps":["x",{}]}"#)
     }
 
-    @Test("escapes what would break a line or a terminal.")
+    @Test("Control characters are escaped.")
     func escapes() {
         #expect(JSONText.string("a\"\\\n\r\t\u{1b}\u{0}\u{9b}é😀").line == #""a\"\\\n\r\t\u001b\u0000\u009bé😀""#)
     }
 
-    @Test("lets no character through that is not seen or changes the order in which others are seen.")
+    @Test("Invisible characters and characters that change the direction of writing are escaped.")
     func hidden() {
         let hidden: [Unicode.Scalar] = [
             "\u{ad}", "\u{61c}", "\u{200b}", "\u{200e}", "\u{200f}", "\u{202a}", "\u{202e}", "\u{2066}", "\u{2069}",

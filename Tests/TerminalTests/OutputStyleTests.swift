@@ -3,19 +3,19 @@ import Testing
 
 @Suite("The style of a stream")
 struct OutputStyleTests {
-    @Test("has colour and a width on a terminal.")
+    @Test("A terminal has colour and a width.")
     func terminal() {
         let style = OutputStyle(isTerminal: true, terminalColumns: 132, environment: ["TERM": "xterm"])
         #expect(style == OutputStyle(width: 132, usesColor: true))
         #expect(style.painted("x", .red) == "\u{1b}[31mx\u{1b}[0m")
     }
 
-    @Test("has no colour with NO_COLOR or on a dumb terminal.", arguments: [["NO_COLOR": "1"], ["TERM": "dumb"]])
+    @Test("NO_COLOR and a dumb terminal disable colour.", arguments: [["NO_COLOR": "1"], ["TERM": "dumb"]])
     func noColor(environment: [String: String]) {
         #expect(!OutputStyle(isTerminal: true, terminalColumns: 80, environment: environment).usesColor)
     }
 
-    @Test("redraws lines on a terminal that is not dumb, and nowhere else.")
+    @Test("Only a terminal that is not dumb redraws lines.")
     func redrawing() {
         #expect(OutputStyle(isTerminal: true, terminalColumns: 80, environment: ["NO_COLOR": "1"]).redrawsLines)
         #expect(!OutputStyle(isTerminal: true, terminalColumns: 80, environment: ["TERM": "dumb"]).redrawsLines)
@@ -28,19 +28,19 @@ struct OutputStyleTests {
         }
     }
 
-    @Test("has colour when NO_COLOR is set but empty.")
+    @Test("An empty NO_COLOR has no effect.")
     func emptyNoColor() {
         #expect(OutputStyle(isTerminal: true, terminalColumns: 80, environment: ["NO_COLOR": ""]).usesColor)
     }
 
-    @Test("has neither in a pipe, whatever the environment says.")
+    @Test("A pipe has no colour and no width in any environment.")
     func pipe() {
         let style = OutputStyle(isTerminal: false, terminalColumns: nil, environment: ["COLUMNS": "100"])
         #expect(style == .plain)
         #expect(style.painted("x", .red) == "x")
     }
 
-    @Test("is 80 columns wide where nobody knows, never under 40.")
+    @Test("An unknown width is 80 columns, and the least width is 40.")
     func width() {
         #expect(OutputStyle(isTerminal: true, terminalColumns: nil, environment: [:]).width == 80)
         #expect(OutputStyle(isTerminal: true, terminalColumns: nil, environment: ["COLUMNS": "100"]).width == 100)
@@ -48,15 +48,15 @@ struct OutputStyleTests {
     }
 }
 
-@Suite("A failure")
+@Suite("The failure of a command")
 struct CommandFailureTests {
-    @Test("is one line, whatever its cause holds.")
+    @Test("A failure is one line with any text as its cause.")
     func oneLine() {
         let failure = CommandFailure(.failed, "first\nsecond\u{1b}[31m")
         #expect(failure.description == "first second\\u{1b}[31m")
     }
 
-    @Test("has the exit codes of the contract.")
+    @Test("The exit codes are those of the contract.")
     func codes() {
         let all: [CommandStatus] = [
             .done, .failed, .partlyFailed, .nothingMatched, .usage, .unavailable, .configuration,

@@ -3,7 +3,7 @@ import Testing
 
 @Suite("A progress bar")
 struct ProgressBarTests {
-    @Test("shows share, count and the time left within the width.")
+    @Test("A bar shows share, count and remaining time within the width.")
     func half() throws {
         var bar = ProgressBar(title: "sending", total: 200)
         let drawn = bar.advanced(to: 100, after: .seconds(30), width: 80)
@@ -13,7 +13,7 @@ struct ProgressBarTests {
         #expect(line.count < 80)
     }
 
-    @Test("is not drawn more often than ten times a second, but always at the end.")
+    @Test("A bar is drawn at most ten times a second, and always at the end.")
     func often() {
         var bar = ProgressBar(title: "sending", total: 3)
         let drawn = [(1, 10), (2, 50), (3, 60)].map { done, elapsed in
@@ -22,14 +22,14 @@ struct ProgressBarTests {
         #expect(drawn == [true, false, true])
     }
 
-    @Test("of nothing is done.")
+    @Test("A bar of zero items is complete.")
     func nothing() {
         var bar = ProgressBar(title: "sending", total: 0)
         let line = bar.advanced(to: 0, after: .zero, width: 80)
         #expect(line?.hasSuffix("100% 0/0") == true)
     }
 
-    @Test("falls back to figures where there is no room for a bar.")
+    @Test("A narrow terminal shows the numbers without a bar.")
     func narrow() {
         var bar = ProgressBar(title: "sending", total: 10)
         let line = bar.advanced(to: 5, after: .seconds(1), width: 30)

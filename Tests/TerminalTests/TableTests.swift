@@ -21,7 +21,7 @@ struct TableTests {
 
     private typealias Cell = Table.Cell
 
-    @Test("fits the columns of the terminal, ids cut in the middle and texts at the end.")
+    @Test("A row fits the terminal: ids are cut in the middle and texts at the end.")
     func fits() {
         let lines = accounts().lines(style: OutputStyle(width: 80, usesColor: false))
         #expect(
@@ -34,7 +34,7 @@ struct TableTests {
         #expect(lines.allSatisfy { VisibleText.width($0) <= 80 })
     }
 
-    @Test("cuts nothing in a pipe and still aligns.")
+    @Test("In a pipe the columns are aligned and nothing is cut.")
     func pipe() {
         let lines = accounts().lines(style: .plain)
         #expect(lines[1].hasPrefix("000768.6166f031167141e695698239959f591a.1521  authorized  com.example.app "))
@@ -42,14 +42,14 @@ struct TableTests {
         #expect(Set(lines.map(VisibleText.width)).count == 1)
     }
 
-    @Test("colours only where colour is shown, and pads by what is seen.")
+    @Test("Colour needs a style with colour, and padding ignores its escape sequences.")
     func color() {
         let lines = accounts().lines(style: OutputStyle(width: 120, usesColor: true))
         #expect(lines[2].contains("\u{1b}[33mrevoked\u{1b}[0m     com.example"))
         #expect(accounts().lines(style: .plain).allSatisfy { !$0.contains("\u{1b}") })
     }
 
-    @Test("leaves no blanks at the end of a line.")
+    @Test("A line has no spaces at its end.")
     func trailingBlanks() {
         var table = Table([.init("A"), .init("NAME")])
         table.append(["1", "x"])
@@ -57,14 +57,14 @@ struct TableTests {
         #expect(table.lines(style: .plain) == ["A  NAME", "1  x", "1  -"])
     }
 
-    @Test("lets no control character of a value through.")
+    @Test("Control characters of a value are escaped.")
     func control() {
         var table = Table([.init("NAME"), .init("B")])
         table.append([Cell("a\u{1b}[2Jb\u{202e}c\nd"), "x"])
         #expect(table.lines(style: .plain)[1] == "a\\u{1b}[2Jb\\u{202e}c d  x")
     }
 
-    @Test("keeps the least width of its columns on a terminal too narrow for all.")
+    @Test("On a narrow terminal the columns keep their minimum width.")
     func narrow() {
         let lines = accounts().lines(style: OutputStyle(width: 40, usesColor: false))
         #expect(lines[1].hasPrefix("000768.616…591a.1521"))
@@ -74,7 +74,7 @@ struct TableTests {
 
 @Suite("Visible text")
 struct VisibleTextTests {
-    @Test("measures wide characters as two columns, pictures among them.")
+    @Test("Wide characters and emoji have two columns.")
     func width() {
         #expect(VisibleText.width("abc") == 3)
         #expect(VisibleText.width("名前") == 4)
@@ -83,13 +83,13 @@ struct VisibleTextTests {
         for narrow in "✓✗⚠☀…–█“яﾊ𝒳" { #expect(VisibleText.width(String(narrow)) == 1, "\(narrow)") }
     }
 
-    @Test("is cut to the very limit.", arguments: 0...12)
+    @Test("A cut text has exactly the width of the limit.", arguments: 0...12)
     func cut(limit: Int) {
         #expect(VisibleText.width(VisibleText.cutAtEnd("0123456789", to: limit)) == min(limit, 10))
         #expect(VisibleText.width(VisibleText.cutInMiddle("0123456789", to: limit)) == min(limit, 10))
     }
 
-    @Test("keeps both ends when it is cut in the middle.")
+    @Test("A text that is cut in the middle keeps both ends.")
     func middle() {
         #expect(VisibleText.cutInMiddle("0123456789", to: 7) == "012…789")
     }
