@@ -2,8 +2,8 @@
 
 import PackageDescription
 
-/// What every target of ours is built with. An upcoming feature with a misspelt name is a warning only in the group
-/// `StrictLanguageFeatures`, so that group is an error by name too.
+/// The settings of every target. The warning about a misspelt upcoming feature is in the group `StrictLanguageFeatures`, which
+/// must be turned into an error by name.
 let house: [SwiftSetting] = [
     .swiftLanguageMode(.v6),
     .enableUpcomingFeature("ExistentialAny"),
@@ -14,7 +14,7 @@ let house: [SwiftSetting] = [
     .treatWarning("StrictLanguageFeatures", as: .error),
 ]
 
-/// The two targets that touch C say so at each place where memory safety rests on us.
+/// The settings of the two targets that call C: each unsafe expression is marked `unsafe`.
 let facingC: [SwiftSetting] = house + [.strictMemorySafety()]
 
 let nio: [Target.Dependency] = [
@@ -110,7 +110,11 @@ let package = Package(
             dependencies: [.product(name: "Subprocess", package: "swift-subprocess")],
             swiftSettings: house
         ),
-        .target(name: "Settings", dependencies: ["AppleTokens", "Basics", "Telemetry"], swiftSettings: house),
+        .target(
+            name: "Settings",
+            dependencies: ["AppleTokens", "Basics", "JOSE", "Telemetry"],
+            swiftSettings: house
+        ),
         .target(name: "Terminal", dependencies: ["Basics"], swiftSettings: house),
         .executableTarget(
             name: "siwad",
@@ -139,7 +143,7 @@ let package = Package(
     ]
 )
 
-/// Tests stand beside the target that they test, and say what else they need.
+/// The tests of a target, with their other dependencies.
 func tests(of target: String, with dependencies: [Target.Dependency] = []) -> Target {
     .testTarget(
         name: "\(target)Tests",
@@ -251,7 +255,7 @@ package.targets += [
             "StoreTestSupport",
             "Telemetry",
             "TestSupport",
-            // The program itself: built first, and run.
+            // The tests run this program, so it must be built first.
             "siwad",
             .product(name: "AsyncHTTPClient", package: "async-http-client"),
             .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
@@ -259,7 +263,7 @@ package.targets += [
         ] + nio,
         swiftSettings: house
     ),
-    // Swift's Glibc leaves epoll out.
+    // Swift's module Glibc lacks epoll.
     .systemLibrary(name: "CEpoll", path: "Tests/Benchmarks/CEpoll"),
     .executableTarget(
         name: "Benchmarks",

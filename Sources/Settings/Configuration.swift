@@ -3,119 +3,164 @@ package import Telemetry
 
 /// Every setting of siwad with its value in force.
 package struct Configuration: Sendable {
-    /// How the database is found.
     package enum Database: Sendable, Equatable {
-        /// A libpq URI or conninfo; may hold a password.
+        /// A libpq URI or connection string; may hold a password.
         case conninfo(String)
-        /// libpq's own `PG*` variables, of which at least one that names a server or a database is set.
+        /// libpq's `PG*` variables. At least one that names a server or a database is set.
         case libpqEnvironment
-        /// Nothing says where it is.
         case notConfigured
     }
 
     /// The two PEM files of the notification endpoint.
     package struct TLSFiles: Sendable, Equatable {
-        /// The certificate chain.
         package let certificate: String
-        /// The private key.
         package let key: String
     }
 
     /// A setting as `siwad config` prints it.
     package struct Entry: Sendable, Equatable {
-        /// The setting.
-        package let key: SettingKey
-        /// The value in force, secrets masked; nil where there is none.
-        package let text: String?
-        /// Where it comes from.
-        package let origin: SettingOrigin
-        /// Why there is no value of it in force; nil if there is, or need not be.
-        package var problem: Problem?
-
-        /// Why a setting has no value in force.
         package enum Problem: String, Sendable {
-            /// What its source says is no value of it.
             case malformed
-            /// Nobody set it, and there is no default.
+            /// A required setting that no source sets.
             case missing
         }
+
+        package let key: SettingKey
+        /// The value in force, without secrets; nil where there is none.
+        package let text: String?
+        package let origin: SettingOrigin
+        /// Why there is no value in force although one is needed.
+        package var problem: Problem?
     }
 
-    /// `database_url`
-    package internal(set) var database = Database.notConfigured
-    /// `database_connections`, ``leastDatabaseConnections`` to 100.
-    package internal(set) var databaseConnections = 4
-    /// `apps`; nil where nobody set it.
-    package internal(set) var apps: AudienceMap?
-    /// `listen`
-    package internal(set) var listen = HostAndPort(host: "127.0.0.1", port: 8080)
-    /// `notification_path`
-    package internal(set) var notificationPath = "/apple/notifications"
-    /// `tls_certificate` and `tls_key`
-    package internal(set) var tls: TLSFiles?
-    /// `operations_listen`
-    package internal(set) var operationsListen = HostAndPort(host: "127.0.0.1", port: 9090)
-    /// `keys_url`; whether it is one that is allowed, the client of it says.
-    package internal(set) var keysURL = "https://appleid.apple.com/auth/keys"
-    /// `keys_refresh`
-    package internal(set) var keysRefresh = Duration.seconds(3_600)
-    /// `keys_refresh_floor`
-    package internal(set) var keysRefreshFloor = Duration.seconds(60)
-    /// `keys_refresh_burst`
-    package internal(set) var keysRefreshBurst = 5
-    /// `keys_maximum_age`
-    package internal(set) var keysMaximumAge = Duration.seconds(30 * 86_400)
-    /// `issuer`
-    package internal(set) var issuer = "https://appleid.apple.com"
-    /// `clock_leeway`
-    package internal(set) var clockLeeway = Duration.seconds(300)
-    /// `spool_directory`
-    package internal(set) var spoolDirectory: String?
-    /// `spool_limit`, bytes.
-    package internal(set) var spoolLimit: Int64 = 1 << 30
-    /// `batch_limit`
-    package internal(set) var batchLimit = 256
-    /// `queue_limit`
-    package internal(set) var queueLimit = 8_192
-    /// `queue_bytes`
-    package internal(set) var queueBytes: Int64 = 64 << 20
-    /// `dead_letter_limit`
-    package internal(set) var deadLetterLimit = 100_000
-    /// `retention`
-    package internal(set) var retention = Duration.seconds(400 * 86_400)
-    /// `session_retention`
-    package internal(set) var sessionRetention = Duration.seconds(30 * 86_400)
-    /// `erase_after`
-    package internal(set) var eraseAfter = Duration.seconds(30 * 86_400)
-    /// `log_level`
-    package internal(set) var logLevel = LogLevel.info
-    /// `log_format`; nil: text on a terminal, else JSON.
-    package internal(set) var logFormat: LogFormat?
-    /// `shutdown_grace`
-    package internal(set) var shutdownGrace = Duration.seconds(30)
+    package var database: Database {
+        if let conninfo: String = optional(.databaseURL) { return .conninfo(conninfo) }
+        return usesLibpqEnvironment ? .libpqEnvironment : .notConfigured
+    }
+    package var databaseConnections: Int { value(.databaseConnections) }
+    package var apps: AudienceMap? { optional(.apps) }
+    package var listen: HostAndPort { value(.listen) }
+    package var notificationPath: String { value(.notificationPath) }
+    package var tls: TLSFiles? {
+        guard let certificate: String = optional(.tlsCertificate), let key: String = optional(.tlsKey) else {
+            return nil
+        }
+        return TLSFiles(certificate: certificate, key: key)
+    }
+    package var operationsListen: HostAndPort { value(.operationsListen) }
+    /// Not checked here: `KeySetURL` decides which URLs are allowed.
+    package var keysURL: String { value(.keysURL) }
+    package var keysRefresh: Duration { value(.keysRefresh) }
+    package var keysRefreshFloor: Duration { value(.keysRefreshFloor) }
+    package var keysRefreshBurst: Int { value(.keysRefreshBurst) }
+    package var keysMaximumAge: Duration { value(.keysMaximumAge) }
+    package var issuer: String { value(.issuer) }
+    package var clockLeeway: Duration { value(.clockLeeway) }
+    package var spoolDirectory: String? { optional(.spoolDirectory) }
+    package var spoolLimit: Int64 { value(.spoolLimit) }
+    package var batchLimit: Int { value(.batchLimit) }
+    package var queueLimit: Int { value(.queueLimit) }
+    package var queueBytes: Int64 { value(.queueBytes) }
+    package var deadLetterLimit: Int { value(.deadLetterLimit) }
+    package var retention: Duration { value(.retention) }
+    package var sessionRetention: Duration { value(.sessionRetention) }
+    package var eraseAfter: Duration { value(.eraseAfter) }
+    package var logLevel: LogLevel { value(.logLevel) }
+    /// nil: text on a terminal, else JSON.
+    package var logFormat: LogFormat? { optional(.logFormat) }
+    package var shutdownGrace: Duration { value(.shutdownGrace) }
 
-    /// Every setting in the order of the documentation.
-    package internal(set) var entries: [Entry] = []
+    /// Every setting, in the order of the documentation.
+    package private(set) var entries: [Entry] = []
+    private var values: [SettingKey: any Sendable] = [:]
+    private let usesLibpqEnvironment: Bool
 
-    /// Where the value in force of a setting comes from.
+    /// - Throws: An error that names every unknown key and every malformed value.
+    package init(from sources: SettingsSources) throws(SettingsError) {
+        let texts = SettingTexts(sources)
+        var problems = texts.problems
+        usesLibpqEnvironment = texts.hasLibpqEnvironment
+        for key in SettingKey.allCases {
+            let sourced = texts[key]
+            var problem: Entry.Problem? = sourced == nil && key.isRequired ? .missing : nil
+            values[key] = key.defaultValue
+            do throws(MalformedValue) {
+                if let sourced { values[key] = try sourced.value(of: key) }
+            } catch {
+                problem = .malformed
+                if let sourced { problems.append(sourced.problem(of: key, error)) }
+            }
+            let text = (sourced?.text ?? key.defaultText).map(key.declaration.type.redacted)
+            var origin = sourced?.origin ?? .unset
+            if key == .databaseURL, sourced == nil, usesLibpqEnvironment { origin = .environment("PG*") }
+            entries.append(Entry(key: key, text: text, origin: origin, problem: problem))
+        }
+        problems += combinationProblems
+        guard problems.isEmpty else { throw SettingsError(problems: problems, entries: entries) }
+    }
+
+    /// The least number of connections that the daemon needs: one stores incoming notifications, one drains the spool, one
+    /// serves everything else.
+    package var leastDatabaseConnections: Int { origin(of: .spoolDirectory) == .unset ? 2 : 3 }
+
     package func origin(of key: SettingKey) -> SettingOrigin {
         entries.first { $0.key == key }?.origin ?? .unset
     }
 
-    /// The setting as an error names it, so that one knows where to correct it: `SIWAD_LISTEN`, `--listen`, or the line.
+    /// The setting as an error names it, so that the reader knows where to correct it: `SIWAD_LISTEN`, `--listen`, or the
+    /// line of the file.
     package func name(of key: SettingKey) -> String {
         origin(of: key).name(of: key)
     }
 
-    /// An error about a value that only its user can judge.
+    /// An error about a value that only the part of siwad that uses it can check.
     package func problem(_ key: SettingKey, _ cause: String) -> SettingsError {
-        SettingsError(
-            problems: ["\(name(of: key)): \(cause)"],
-            entries: entries.map { entry in
-                var entry = entry
-                if entry.key == key { entry.problem = .malformed }
-                return entry
-            }
-        )
+        let entries = entries.map { entry in
+            var entry = entry
+            if entry.key == key { entry.problem = .malformed }
+            return entry
+        }
+        return SettingsError(problems: ["\(name(of: key)): \(cause)"], entries: entries)
+    }
+
+    // MARK: - Private parts
+
+    /// A setting that has a default. The type is the one that its declaration parses.
+    private func value<Value>(_ key: SettingKey) -> Value {
+        guard let value = values[key] as? Value else { preconditionFailure("\(key) is not declared as \(Value.self)") }
+        return value
+    }
+
+    private func optional<Value>(_ key: SettingKey) -> Value? {
+        guard let value = values[key] else { return nil }
+        guard let value = value as? Value else { preconditionFailure("\(key) is not declared as \(Value.self)") }
+        return value
+    }
+
+    /// Settings that do not fit each other.
+    private var combinationProblems: [String] {
+        var problems: [String] = []
+        if databaseConnections < leastDatabaseConnections, origin(of: .spoolDirectory) != .unset {
+            problems.append(
+                "\(name(of: .spoolDirectory)) needs \(SettingKey.databaseConnections.environmentName) to be at least "
+                    + "\(leastDatabaseConnections): draining the spool takes a connection of its own"
+            )
+        }
+        for (present, missing) in [(SettingKey.tlsCertificate, SettingKey.tlsKey), (.tlsKey, .tlsCertificate)]
+        where origin(of: present) != .unset && origin(of: missing) == .unset {
+            problems.append("\(name(of: present)) needs \(missing.environmentName) too")
+        }
+        return problems
+    }
+}
+
+extension SettingKey {
+    fileprivate var defaultValue: (any Sendable)? {
+        guard let defaultText else { return nil }
+        do throws(MalformedValue) {
+            return try declaration.type.parse(defaultText)
+        } catch {
+            preconditionFailure("the default of \(self) is malformed: \(error.advice)")
+        }
     }
 }

@@ -1,8 +1,8 @@
 import Basics
 
-/// Masks what must not be seen of a libpq connection string: everything that is not known to be harmless.
+/// Masks everything in a libpq connection string that is not known to be harmless.
 enum SecretMask {
-    private static let mask = Unshown.mask
+    private static let mask = Redaction.mask
     /// libpq's keywords that hold no secret (libpq, "Parameter Key Words").
     private static let harmless: Set<String> = [
         "application_name", "channel_binding", "client_encoding", "connect_timeout", "dbname",
@@ -14,13 +14,13 @@ enum SecretMask {
         "sslcrldir", "sslkey", "sslkeylogfile", "sslmode", "sslnegotiation", "sslrootcert", "sslsni",
         "target_session_attrs", "tcp_user_timeout", "user",
     ]
-    /// Those that hold one, or may: `options` can set whatever an extension keeps in a setting.
+    /// Keywords that may hold a secret. `options` can set any parameter of an extension.
     private static let secret: Set<String> = [
         "oauth_client_secret", "options", "password", "scram_client_key", "scram_server_key", "sslpassword",
     ]
 
-    /// The text with everything masked that may be a secret, or a piece of one: a password that was not encoded is found
-    /// in any part. A text that can't be read is masked as a whole.
+    /// The text with every part masked that may hold a secret or a piece of one: a password that is not percent-encoded can
+    /// spill into any part of a URI. A malformed text is masked as a whole.
     static func masked(conninfo text: String) -> String {
         guard let scheme = text.firstRange(of: "://"), !text[..<scheme.lowerBound].contains("=") else {
             return maskedKeywords(text)
@@ -28,7 +28,7 @@ enum SecretMask {
         return String(text[..<scheme.upperBound]) + maskedURI(text[scheme.upperBound...])
     }
 
-    /// One keyword with its value. After a masked one, an unknown keyword may be the rest of that secret.
+    /// One keyword with its value. After a masked one, an unknown keyword may be the rest of the secret.
     private static func shown(
         _ name: Substring,
         _ text: some StringProtocol,
@@ -44,12 +44,12 @@ enum SecretMask {
         return isNameShown ? "\(name)=\(mask)" : mask
     }
 
-    /// Whether a value holds nothing that looks like another parameter, or like an address behind a password.
+    /// True if a value holds nothing that looks like another parameter, or like an address after a password.
     private static func isPlain(_ value: some StringProtocol) -> Bool {
         !value.contains("=") && !value.contains("?") && !value.dropFirst().contains("@")
     }
 
-    /// Whether a text can be the name of a parameter.
+    /// True if a text can be the name of a parameter.
     private static func isWord(_ text: String) -> Bool {
         !text.isEmpty && text.utf8.allSatisfy { UInt8(ascii: "a")...UInt8(ascii: "z") ~= $0 || $0 == UInt8(ascii: "_") }
     }
@@ -70,7 +70,7 @@ extension SecretMask {
         return place + "?" + fields.joined(separator: "&")
     }
 
-    /// Where the parameters begin. Before an @ a question mark may be a password's, unless a known keyword follows it.
+    /// The start of the parameters. A question mark before an @ may belong to a password, unless a known keyword follows.
     private static func queryStart(in rest: Substring) -> Substring.Index? {
         rest.indices.first { index in
             guard rest[index] == "?" else { return false }
@@ -81,9 +81,9 @@ extension SecretMask {
         }
     }
 
-    /// User, hosts and database, the password masked; nil if a part of them may be one of the password.
+    /// User, hosts and database with the password masked; nil if one of them may hold a part of the password.
     private static func maskedPlace(_ text: Substring) -> String? {
-        // The last one: a password that was not encoded may hold @, / and ?.
+        // The last @: a password that is not percent-encoded may hold @, / and ?.
         guard let at = text.lastIndex(of: "@") else { return isPlace(text) ? String(text) : nil }
         let login = text[..<at]
         let user = login.prefix { $0 != ":" }
@@ -91,7 +91,7 @@ extension SecretMask {
         return user + (user.endIndex < login.endIndex ? ":" + mask : "") + text[at...]
     }
 
-    /// Whether a text is hosts with ports and a database, and nothing else.
+    /// True if a text is hosts with ports and a database, and nothing else.
     private static func isPlace(_ text: Substring) -> Bool {
         let hosts = text.prefix { $0 != "/" }
         let database = text[hosts.endIndex...].dropFirst()
@@ -115,7 +115,7 @@ extension SecretMask {
         while !rest.isEmpty {
             guard let equals = rest.firstIndex(of: "=") else { return mask }
             let words = rest[..<equals].split(whereSeparator: \.isWhitespace)
-            // The rest of a password that holds a space, perhaps.
+            // A second word may be the rest of a password with a space.
             guard words.count == 1, let name = words.first else { return mask }
             rest = rest[rest.index(after: equals)...].drop(while: \.isWhitespace)
             let value = takeValue(from: &rest)
@@ -139,5 +139,32 @@ extension SecretMask {
             }
         }
         return value
+    }
+}
+
+/// Masks tokens and URLs, which may hold a password, in texts that are printed or logged.
+package enum Redaction {
+    package static let mask = "****"
+
+    /// True if a text looks like a URL or a token.
+    package static func holdsSecret(_ text: some StringProtocol) -> Bool {
+        text.contains("://") || holdsToken(text)
+    }
+
+    /// True if a text looks like a compact JWS (RFC 7515 §7.1) or the body of a request with one.
+    ///
+    /// Apple's identifiers of people and apps have dots too, but shorter parts.
+    package static func holdsToken(_ text: some StringProtocol) -> Bool {
+        if text.hasPrefix("eyJ") || text.contains("\"eyJ") { return true }
+        let parts = text.split(separator: ".", omittingEmptySubsequences: false)
+        return parts.count == 3 && parts[0].utf8.count >= 10 && parts.dropFirst().allSatisfy { $0.utf8.count >= 40 }
+            && parts.allSatisfy {
+                $0.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || $0 == "-" || $0 == "_") }
+            }
+    }
+
+    /// The text, or the mask if it looks like a secret.
+    package static func redacted(_ text: String) -> String {
+        holdsSecret(text) ? mask : text
     }
 }

@@ -1,4 +1,11 @@
-/// A setting of siwad. The raw value is its name in a configuration file; environment and flag names follow from it.
+import Telemetry
+
+/// A setting of siwad. The raw value is its key in a configuration file; the names of its flag and its environment variable
+/// follow from it.
+///
+/// To add a setting, add a case with its ``declaration`` here and a property that reads it to ``Configuration``. Flag,
+/// environment variable, file key, help and the output of `siwad config` follow from the declaration; a test compares it
+/// with the table in the README and prints the row to add.
 package enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case databaseURL = "database_url"
     case databaseConnections = "database_connections"
@@ -28,94 +35,204 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case logFormat = "log_format"
     case shutdownGrace = "shutdown_grace"
 
-    /// What every environment name of ours starts with.
-    package static let environmentPrefix = "SIWAD_"
-
-    /// The name in the environment: `SIWAD_DATABASE_URL`.
-    package var environmentName: String {
-        Self.environmentPrefix + rawValue.uppercased()
-    }
-
-    /// The environment name of a file that holds the value: `SIWAD_DATABASE_URL_FILE`. Secrets only.
-    package var environmentFileName: String? {
-        isSecret ? environmentName + "_FILE" : nil
-    }
-
-    /// The name as a flag: `--database-url`.
-    package var flag: String {
-        "--" + String(rawValue.map { $0 == "_" ? "-" : $0 })
-    }
-
-    /// Whether `siwad serve` can't do without it. A database may be named elsewhere too.
-    package var isRequired: Bool {
-        self == .apps
-    }
-
-    /// Whether the value must never be printed as it is, and may be given as a file.
-    package var isSecret: Bool {
-        self == .databaseURL
+    var declaration: Declaration {
+        switch self {
+        case .databaseURL:
+            Declaration(
+                .conninfo,
+                "libpq URI or connection string; without it `DATABASE_URL`, then libpq's `PG*` variables are used",
+                isSecret: true
+            )
+        case .databaseConnections:
+            Declaration(
+                .count(2...100),
+                default: "4",
+                "maximum number of connections to PostgreSQL; at least 2, with a spool 3"
+            )
+        case .apps:
+            Declaration(
+                .apps,
+                "`TEAMID/primary.app.id`, further client ids of the group after `+`, groups separated by commas",
+                isRequired: true,
+                isReloadable: true
+            )
+        case .listen: Declaration(.address, default: "127.0.0.1:8080", "address of the notification endpoint")
+        case .notificationPath:
+            Declaration(.urlPath, default: "/apple/notifications", "path of the notification endpoint")
+        case .tlsCertificate:
+            Declaration(
+                .line,
+                "PEM file with the certificate chain of the notification endpoint, for TLS 1.2 or later; read again "
+                    + "when it changes"
+            )
+        case .tlsKey: Declaration(.line, "PEM file with the certificate's private key; read again when it changes")
+        case .operationsListen:
+            Declaration(.address, default: "127.0.0.1:9090", "address of `/livez`, `/readyz` and `/metrics`")
+        case .keysURL:
+            Declaration(
+                .url,
+                default: "https://appleid.apple.com/auth/keys",
+                "Apple's key set: `https:`, `file:`, or `http:` to a loopback address"
+            )
+        case .keysRefresh:
+            Declaration(
+                .duration(.milliseconds(100)...day * 30),
+                default: "1h",
+                "time between two background fetches of the key set"
+            )
+        case .keysRefreshFloor:
+            Declaration(
+                .duration(.zero...day),
+                default: "60s",
+                "unknown key ids may cause one more fetch after this time"
+            )
+        case .keysRefreshBurst:
+            Declaration(.count(1...1_000), default: "5", "fetches in a row that unknown key ids may cause")
+        case .keysMaximumAge:
+            Declaration(
+                .duration(.seconds(1)...century),
+                default: "30d",
+                "keys that no fetch confirmed for this long are no longer trusted"
+            )
+        case .issuer:
+            Declaration(
+                .url,
+                default: "https://appleid.apple.com",
+                "required value of a notification's `iss`",
+                isReloadable: true
+            )
+        case .clockLeeway:
+            Declaration(
+                .duration(.zero...day),
+                default: "5m",
+                "allowed difference between Apple's clock and yours",
+                isReloadable: true
+            )
+        case .spoolDirectory:
+            Declaration(
+                .line,
+                "where notifications wait while PostgreSQL is unavailable or slow; one directory for each siwad. "
+                    + "Without it: 503"
+            )
+        case .spoolLimit:
+            Declaration(
+                .size(1...Int64.max),
+                default: "1GiB",
+                "maximum size of the spool; above it 503. Dead letters use a tenth of it at most"
+            )
+        case .batchLimit: Declaration(.count(1...10_000), default: "256", "notifications in one transaction")
+        case .queueLimit:
+            Declaration(.count(1...1_000_000), default: "8192", "notifications waiting for a transaction; above it 503")
+        case .queueBytes:
+            // The lower bound is the largest request body.
+            Declaration(
+                .size(128 << 10...1 << 40),
+                default: "64MiB",
+                "bytes of waiting notifications, including those in a transaction; above it 503"
+            )
+        case .deadLetterLimit:
+            Declaration(
+                .count(0...1_000_000_000),
+                default: "100000",
+                "open dead letters per reason; above it 503. For `keys-unavailable`, which any client can cause, "
+                    + "never more than 1,000"
+            )
+        case .retention:
+            Declaration(
+                .duration(day...century),
+                default: "400d",
+                "notifications are deleted after this time, one month at a time"
+            )
+        case .sessionRetention:
+            Declaration(
+                .duration(.zero...century),
+                default: "30d",
+                "ended and expired sessions are deleted after this time"
+            )
+        case .eraseAfter:
+            Declaration(
+                .duration(.zero...century),
+                default: "30d",
+                "address and tokens are erased this long after the deletion of an Apple Account"
+            )
+        case .logLevel:
+            Declaration(
+                .word(LogLevel.self),
+                default: "info",
+                "`trace`, `debug`, `info`, `notice`, `warning`, `error` or `critical`",
+                isReloadable: true
+            )
+        case .logFormat:
+            Declaration(.word(LogFormat.self), "`text` or `json`; without it `text` on a terminal, else `json`")
+        case .shutdownGrace:
+            Declaration(
+                .duration(.zero...day),
+                default: "30s",
+                "maximum time of a shutdown; up to a third of it lets load balancers notice"
+            )
+        }
     }
 }
 
+private let day = Duration.seconds(86_400)
+private let century = day * 36_500
+
 extension SettingKey {
-    /// What the setting does, in one line.
-    package var meaning: String {
-        switch self {
-        case .databaseURL: "libpq URI or conninfo; else DATABASE_URL, else libpq's PG* variables"
-        case .databaseConnections: "at most this many connections to PostgreSQL, at least 2, with a spool 3"
-        case .apps: "apps served: TEAMID/primary.app.id, further client ids after +, comma-separated"
-        case .listen: "address of the notification endpoint"
-        case .notificationPath: "path of the notification endpoint"
-        case .tlsCertificate: "PEM certificate chain for the notification endpoint; re-read when it changes"
-        case .tlsKey: "PEM private key of the certificate; re-read when it changes"
-        case .operationsListen: "address of /livez, /readyz and /metrics"
-        case .keysURL: "Apple's key set: https:, file:, or http: to a loopback address"
-        case .keysRefresh: "time between two background fetches of the key set"
-        case .keysRefreshFloor: "after this, unknown key ids may cause one more fetch of the key set"
-        case .keysRefreshBurst: "fetches that unknown key ids may cause in a row"
-        case .keysMaximumAge: "kept keys that no fetch confirmed for this long are no longer trusted"
-        case .issuer: "the issuer that notifications must name"
-        case .clockLeeway: "how far Apple's clock and ours may differ"
-        case .spoolDirectory: "where notifications wait while PostgreSQL is away; none: answer 503 then"
-        case .spoolLimit: "at most this much in the spool"
-        case .batchLimit: "notifications in one transaction"
-        case .queueLimit: "notifications waiting for a transaction; above it 503"
-        case .queueBytes: "bytes waiting for a transaction; above it 503"
-        case .deadLetterLimit: "open dead letters per reason; above it 503"
-        case .retention: "notifications older than this go, a partition at a time"
-        case .sessionRetention: "sessions that ended or expired are deleted after this"
-        case .eraseAfter: "so long after the deletion of an Apple Account its address and tokens go"
-        case .logLevel: "trace, debug, info, notice, warning, error or critical"
-        case .logFormat: "text or json; by default text on a terminal, else json"
-        case .shutdownGrace: "how long open requests may take to finish at shutdown"
+    struct Declaration: Sendable {
+        let type: SettingType
+        /// The value in force where no source sets one, as a user would write it.
+        let defaultText: String?
+        /// One line of Markdown, as in the README.
+        let meaning: String
+        let isSecret: Bool
+        let isRequired: Bool
+        let isReloadable: Bool
+
+        init(
+            _ type: SettingType,
+            default defaultText: String? = nil,
+            _ meaning: String,
+            isSecret: Bool = false,
+            isRequired: Bool = false,
+            isReloadable: Bool = false
+        ) {
+            self.type = type
+            self.defaultText = defaultText
+            self.meaning = meaning
+            self.isSecret = isSecret
+            self.isRequired = isRequired
+            self.isReloadable = isReloadable
         }
     }
 
-    /// The value in force when nothing sets it, as one would write it; nil where there is none.
-    package var defaultText: String? {
-        switch self {
-        case .databaseURL, .apps, .tlsCertificate, .tlsKey, .spoolDirectory, .logFormat: nil
-        case .databaseConnections: "4"
-        case .listen: "127.0.0.1:8080"
-        case .notificationPath: "/apple/notifications"
-        case .operationsListen: "127.0.0.1:9090"
-        case .keysURL: "https://appleid.apple.com/auth/keys"
-        case .keysRefresh: "1h"
-        case .keysRefreshFloor: "60s"
-        case .keysRefreshBurst: "5"
-        case .keysMaximumAge: "30d"
-        case .issuer: "https://appleid.apple.com"
-        case .clockLeeway: "5m"
-        case .spoolLimit: "1GiB"
-        case .batchLimit: "256"
-        case .queueLimit: "8192"
-        case .queueBytes: "64MiB"
-        case .deadLetterLimit: "100000"
-        case .retention: "400d"
-        case .sessionRetention: "30d"
-        case .eraseAfter: "30d"
-        case .logLevel: "info"
-        case .shutdownGrace: "30s"
-        }
+    package static let environmentPrefix = "SIWAD_"
+
+    /// `SIWAD_DATABASE_URL`
+    package var environmentName: String { Self.environmentPrefix + rawValue.uppercased() }
+
+    /// The variable that names a file with the value, such as `SIWAD_DATABASE_URL_FILE`. Only secrets have one.
+    package var environmentFileName: String? { isSecret ? environmentName + "_FILE" : nil }
+
+    /// `--database-url`
+    package var flag: String { "--" + String(rawValue.map { $0 == "_" ? "-" : $0 }) }
+
+    /// The meaning in one line of plain text.
+    package var meaning: String { declaration.meaning.filter { $0 != "`" } }
+
+    package var defaultText: String? { declaration.defaultText }
+
+    /// True if the value is never printed and may come from a file.
+    package var isSecret: Bool { declaration.isSecret }
+
+    /// True if `siwad serve` needs a value. The database may be named in other variables, so it is not required.
+    package var isRequired: Bool { declaration.isRequired }
+
+    /// True if SIGHUP applies a change; otherwise a restart does.
+    package var isReloadable: Bool { declaration.isReloadable }
+
+    /// The row of the README's table.
+    var markdownRow: String {
+        let defaultCell = defaultText.map { "`\($0)`" } ?? (isRequired ? "required" : "none")
+        return "| `\(environmentName)` | \(defaultCell) | \(declaration.meaning) |"
     }
 }

@@ -87,7 +87,7 @@ extension Invocation {
 extension Configuration {
     /// Whether the database's URL holds something that is masked.
     fileprivate var hidesPartOfDatabaseURL: Bool {
-        entries.first { $0.key == .databaseURL }?.text?.contains(Unshown.mask) ?? false
+        entries.first { $0.key == .databaseURL }?.text?.contains(Redaction.mask) ?? false
     }
 }
 

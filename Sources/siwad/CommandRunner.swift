@@ -80,9 +80,9 @@ struct CommandRunner {
         var message = Siwad.message(for: error)
         // Of --name=value, the value is what a message quotes.
         let values = arguments.map { $0.hasPrefix("--") ? $0.drop { $0 != "=" }.dropFirst() : $0[...] }
-        for argument in values where Unshown.holdsSecret(argument) {
+        for argument in values where Redaction.holdsSecret(argument) {
             message = message.split(separator: argument, omittingEmptySubsequences: false).joined(
-                separator: Unshown.mask
+                separator: Redaction.mask
             )
         }
         let cause = message.split(whereSeparator: \.isNewline).joined(separator: " ")

@@ -36,13 +36,13 @@ struct KeyFiles {
         } catch {
             throw CommandFailure(
                 .failed,
-                "--key \(Unshown.shown(keyFile)): \(error.cause): write one with siwad simulate keys --out DIR"
+                "--key \(Redaction.redacted(keyFile)): \(error.cause): write one with siwad simulate keys --out DIR"
             )
         }
         do throws(JOSEError) {
             return try SimulatedApple(key: RSAPrivateKey(pem: String(decoding: bytes, as: UTF8.self)), issuer: issuer)
         } catch {
-            throw CommandFailure(.failed, "--key \(Unshown.shown(keyFile)): \(error)")
+            throw CommandFailure(.failed, "--key \(Redaction.redacted(keyFile)): \(error)")
         }
     }
 }

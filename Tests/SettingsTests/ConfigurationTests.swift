@@ -39,7 +39,7 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("has the documented defaults, each of which can be written as its text.")
+    @Test("uses a default where no source sets a value, and accepts the default as a value.")
     func defaults() throws {
         let texts = Dictionary(
             uniqueKeysWithValues: SettingKey.allCases.compactMap { key in key.defaultText.map { (key, $0) } }
@@ -60,7 +60,7 @@ struct ConfigurationTests {
         #expect(assumed.database == .notConfigured && assumed.apps == nil && assumed.tls == nil)
     }
 
-    @Test("takes flags over the environment over the file over defaults.")
+    @Test("prefers flags to the environment, the environment to the file, and the file to defaults.")
     func precedence() throws {
         let file = ["siwad.yaml": "batch_limit: 1\nqueue_limit: 1\ndead_letter_limit: 1"]
         let environment = ["SIWAD_BATCH_LIMIT": "2", "SIWAD_QUEUE_LIMIT": "2"]
@@ -87,7 +87,7 @@ struct ConfigurationTests {
         #expect(try load(environment: common, files: file).database == .conninfo("host=f"))
     }
 
-    @Test("takes an empty variable as one that is not set.")
+    @Test("ignores an empty environment variable.")
     func emptyVariable() throws {
         #expect(try load(environment: ["SIWAD_BATCH_LIMIT": "", "SIWAD_DATABASE_URL": ""]).batchLimit == 256)
     }
@@ -104,7 +104,7 @@ struct ConfigurationTests {
         #expect(entry.origin.description == "SIWAD_DATABASE_URL_FILE")
     }
 
-    @Test("repeats no URL and no token that stands in the place of something else.")
+    @Test("never prints a URL or a token that was set as another setting.")
     func strays() throws {
         let url = "postgresql://u:S3cret@h/db"
         let token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJTM2NyZXQifQ.c2ln"
@@ -121,15 +121,15 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("takes no identifier of Apple's for a token.")
+    @Test("does not mask identifiers of Apple.")
     func identifiers() {
         for text in ["com.example.app", "000768.6166f031167141e695698239959f591a.1521", "siwad.yaml", "/etc/a.b.c"] {
-            #expect(Unshown.shown(text) == text)
+            #expect(Redaction.redacted(text) == text)
         }
     }
 
     @Test(
-        "says of a malformed value where it stands and what to write.",
+        "reports a malformed value with its source and what to write.",
         arguments: [
             ("SIWAD_DATABASE_CONNECTIONS", "1", "write a whole number from 2 to 100"),
             ("SIWAD_DATABASE_CONNECTIONS", "4.5", "write a whole number from 2 to 100"),
@@ -171,13 +171,13 @@ struct ConfigurationTests {
         )
     }
 
-    @Test("names the entry of a malformed audience map.")
+    @Test("reports the malformed entry of a list of apps.")
     func malformedApps() throws {
         let problem = try #require(problems(environment: ["SIWAD_APPS": "com.example.app"]).first)
         #expect(problem.hasPrefix("SIWAD_APPS: entry 1 “com.example.app” has no team id; expected TEAMID/"))
     }
 
-    @Test("names unknown keys of the environment and of the file, with what was perhaps meant.")
+    @Test("reports unknown keys of the environment and the file, and suggests the nearest known key.")
     func unknown() {
         let found = problems(
             environment: ["SIWAD_LISTN": "x", "SIWAD_COLOUR": "x"],
@@ -193,44 +193,48 @@ struct ConfigurationTests {
         )
     }
 
-    @Test("names unknown keys of the file that have no value, too; a known one without is not set.")
+    @Test("reports an unknown key without a value, and does not set a known key without a value.")
     func withoutValue() throws {
         #expect(
-            problems(files: ["siwad.yaml": "lissten:\nanything: {}\nspool:\n  colour: ~\n"])
+            problems(files: ["siwad.yaml": "lissten:\nanything: null\nspool_colour: ~\n"])
                 == [
                     "siwad.yaml, line 1: unknown setting “lissten”: did you mean listen?",
                     "siwad.yaml, line 2: unknown setting “anything”: siwad config lists the known ones",
-                    "siwad.yaml, line 4: unknown setting “spool_colour”: siwad config lists the known ones",
+                    "siwad.yaml, line 3: unknown setting “spool_colour”: siwad config lists the known ones",
                 ]
         )
-        let unset = "listen:\ntls_key: null\nbatch-limit: ~\nkeys:\n#  url: left out\ndatabase: {}"
+        let unset = "listen:\ntls_key: null\nbatch-limit: ~\nkeys_url:\n#  left out\n"
         let configuration = try load(files: ["siwad.yaml": unset])
-        for key in [SettingKey.listen, .tlsKey, .batchLimit, .keysURL, .databaseURL] {
+        for key in [SettingKey.listen, .tlsKey, .batchLimit, .keysURL] {
             #expect(configuration.origin(of: key) == .unset, "\(key)")
         }
     }
 
-    @Test("names the flag or the line of the file that holds a malformed value.")
+    @Test("names the flag or the line of the file with a malformed value.")
     func places() {
         #expect(problems(flags: [.batchLimit: "x"])[0].hasPrefix("--batch-limit is “x”: "))
-        let file = ["siwad.yaml": "\nkeys:\n  refresh: soon"]
+        let file = ["siwad.yaml": "\n# a comment\nkeys_refresh: soon"]
         #expect(problems(files: file)[0].hasPrefix("keys_refresh (siwad.yaml, line 3) is “soon”: "))
-        let list = ["siwad.yaml": "issuer: [a, b]"]
-        #expect(problems(files: list) == ["issuer (siwad.yaml, line 1) takes one value, not a list"])
+        for text in ["issuer:\n- a\n- b", "{\"issuer\": [\"a\", \"b\"]}"] {
+            #expect(
+                problems(files: ["siwad.yaml": text])
+                    == ["issuer (siwad.yaml, line 1) is “a,b”: write one value, not a list"]
+            )
+        }
     }
 
-    @Test("needs a connection for what is in the spool, beside the two that it always needs.")
+    @Test("requires a third connection if there is a spool.")
     func connections() {
         #expect(problems(environment: ["SIWAD_DATABASE_CONNECTIONS": "2"]) == [])
         #expect(
             problems(environment: ["SIWAD_DATABASE_CONNECTIONS": "2", "SIWAD_SPOOL_DIRECTORY": "/spool"]) == [
-                "SIWAD_SPOOL_DIRECTORY needs SIWAD_DATABASE_CONNECTIONS to be at least 3: what is in the spool is stored over "
-                    + "a connection of its own"
+                "SIWAD_SPOOL_DIRECTORY needs SIWAD_DATABASE_CONNECTIONS to be at least 3: draining the spool takes a "
+                    + "connection of its own"
             ]
         )
     }
 
-    @Test("needs both halves of what belongs together.")
+    @Test("requires certificate and key together, and one source for a secret.")
     func pairs() {
         #expect(problems(environment: ["SIWAD_TLS_KEY": "/k"]) == ["SIWAD_TLS_KEY needs SIWAD_TLS_CERTIFICATE too"])
         #expect(
@@ -243,7 +247,7 @@ struct ConfigurationTests {
         )
     }
 
-    @Test("says which file can't be read.")
+    @Test("names a file that cannot be read.")
     func unreadable() {
         #expect(
             problems(environment: ["SIWAD_DATABASE_URL_FILE": "/nowhere"])
@@ -255,16 +259,44 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("counts the problems behind the first.")
+    @Test("reports the first problem and the number of others.")
     func several() {
         #expect(SettingsError(problems: ["a"]).description == "a")
         #expect(SettingsError(problems: ["a", "b"]).description == "a (and 1 more problem: siwad config lists all)")
     }
 }
 
+@Suite("The documentation of the settings")
+struct SettingDocumentationTests {
+    private func lines(_ path: String) throws -> [String] {
+        let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
+        let text = String(decoding: try readFile(atPath: "/\(root)/\(path)"), as: UTF8.self)
+        return text.split(separator: "\n").map(String.init)
+    }
+
+    @Test("The table in the README has the declared settings, defaults and meanings.")
+    func readme() throws {
+        let rows = try lines("README.md").filter { $0.hasPrefix("| `SIWAD_") && $0.split(separator: "|").count == 3 }
+        let declared = SettingKey.allCases.map(\.markdownRow)
+        #expect(rows == declared, "the table must be:\n\(declared.joined(separator: "\n"))")
+    }
+
+    @Test("The example file shows known settings, and their defaults in comments.")
+    func exampleFile() throws {
+        let settings = try lines("deploy/siwad.yaml").compactMap { line in
+            line.wholeMatch(of: /#?(?<key>[a-z_]+): (?<value>\S+)/)?.output
+        }
+        #expect(settings.count > 10)
+        for setting in settings {
+            let key = try #require(SettingKey(rawValue: String(setting.key)), "\(setting.key)")
+            #expect(key.defaultText == nil || key.defaultText == String(setting.value), "\(setting.key)")
+        }
+    }
+}
+
 @Suite("A value")
 struct ValueTests {
-    @Test("may be a duration of several units.")
+    @Test("can be a duration of several units.")
     func duration() throws {
         let any = Duration.zero...Duration.seconds(1_000_000_000)
         #expect(try ValueParser.duration("1h30m", in: any) == .seconds(5_400))
@@ -273,7 +305,7 @@ struct ValueTests {
     }
 
     @Test(
-        "is shown in the largest unit that divides it.",
+        "is printed in the largest unit that divides it.",
         arguments: ["0s", "500ms", "90s", "5m", "1h", "400d", "1500ms"]
     )
     func short(text: String) throws {
@@ -282,14 +314,14 @@ struct ValueTests {
     }
 
     @Test(
-        "may be a size, binary or decimal.",
+        "can be a size with a binary or a decimal unit.",
         arguments: [("1GiB", 1_073_741_824), ("64kib", 65_536), ("1GB", 1_000_000_000), ("17", 17)]
     )
     func size(text: String, bytes: Int64) throws {
         #expect(try ValueParser.size(text) == bytes)
     }
 
-    @Test("may be an address, IPv6 in brackets.", arguments: ["127.0.0.1:8080", "[::1]:0", "localhost:65535"])
+    @Test("can be an address, with IPv6 in brackets.", arguments: ["127.0.0.1:8080", "[::1]:0", "localhost:65535"])
     func address(text: String) throws {
         #expect(try HostAndPort(parsing: text).description == text)
     }

@@ -5,7 +5,7 @@ import Testing
 @Suite("A connection string")
 struct SecretMaskTests {
     @Test(
-        "is taken as a URI of PostgreSQL or as keywords, whatever a value holds.",
+        "is a PostgreSQL URI or a list of keywords, whatever its values hold.",
         arguments: [
             ("postgres://h/db", true), ("postgresql:///db?host=/tmp", true), ("host=h password=a://b", true),
             ("dbname=siwa", true), ("mysql://h/db?a=b", false), ("https://h", false), ("siwa", false),
@@ -16,7 +16,7 @@ struct SecretMaskTests {
     }
 
     @Test(
-        "is shown without its passwords.",
+        "is printed without passwords.",
         arguments: [
             ("postgres://localhost/siwa", "postgres://localhost/siwa"),
             ("postgres://u@localhost/siwa", "postgres://u@localhost/siwa"),
@@ -49,7 +49,7 @@ struct SecretMaskTests {
     }
 
     @Test(
-        "shows no value of a keyword that is not known to be harmless, in either form.",
+        "is printed without values of keywords that may hold a secret.",
         arguments: [
             "password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key", "options",
             "some_later_token", "PASSWORD",
@@ -69,7 +69,7 @@ struct SecretMaskTests {
     }
 
     @Test(
-        "shows no password of a URI without a host, or of one that lacks a part.",
+        "is printed without a password if it is an incomplete URI.",
         arguments: [
             ("postgresql://:sekret@/db", "postgresql://:****@/db"),
             ("postgresql://u:sekret@/db", "postgresql://u:****@/db"),
@@ -87,7 +87,7 @@ struct SecretMaskTests {
     }
 
     @Test(
-        "is shown as it is where it holds nothing but what is known to be harmless.",
+        "is printed unchanged if all its keywords are harmless.",
         arguments: [
             "postgresql://u@h1:5432,h2:5433/db?target_session_attrs=read-write&sslmode=verify-full&sslrootcert=/a/b.pem",
             "postgresql://u@[2001:db8::1]:5432/db", "postgresql://%2Fvar%2Frun/db", "postgresql:///db?host=/var/run",

@@ -275,7 +275,7 @@ struct CommandRunnerTests {
         #expect(
             json.lines[1]
                 == #"{"key":"database_connections","environment":"SIWAD_DATABASE_CONNECTIONS","value":"4","#
-                + #""source":"default","meaning":"at most this many connections to PostgreSQL, at least 2, with a spool 3"}"#
+                + #""source":"default","meaning":"maximum number of connections to PostgreSQL; at least 2, with a spool 3"}"#
         )
     }
 

@@ -42,7 +42,7 @@ struct VerifyCommand: Command {
 
     /// Refuses a token in the place of its file: the command line is for everybody on the machine to see.
     func validate() throws {
-        guard !Unshown.holdsToken(file) else {
+        guard !Redaction.holdsToken(file) else {
             throw ValidationError("the token is read from a file or, with -, from standard input, not the command line")
         }
     }
@@ -69,7 +69,7 @@ struct VerifyCommand: Command {
         do throws(FileReadingError) {
             body = try readFile(atPath: file)
         } catch {
-            throw CommandFailure(.failed, "\(file == "-" ? "standard input" : Unshown.shown(file)): \(error)")
+            throw CommandFailure(.failed, "\(file == "-" ? "standard input" : Redaction.redacted(file)): \(error)")
         }
         do throws(Rejection) {
             return try NotificationBody.token(in: body)
@@ -91,7 +91,7 @@ struct VerifyCommand: Command {
             do throws(FileReadingError) {
                 bytes = try readFile(atPath: keys)
             } catch {
-                throw CommandFailure(.failed, "--keys \(Unshown.shown(keys)): \(error)")
+                throw CommandFailure(.failed, "--keys \(Redaction.redacted(keys)): \(error)")
             }
         } else {
             bytes = try await KeySetFetcher.fetchOnce(try configuration.keySetURL())

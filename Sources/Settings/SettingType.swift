@@ -1,0 +1,202 @@
+import AppleTokens
+
+/// How the text of a setting becomes its value, and how the text is printed.
+struct SettingType: Sendable {
+    let parse: @Sendable (String) throws(MalformedValue) -> any Sendable
+    /// The text without secrets.
+    var redacted: @Sendable (String) -> String = { Redaction.redacted($0) }
+    var takesList = false
+
+    static let address = SettingType(parse: HostAndPort.init(parsing:))
+    static let urlPath = SettingType(parse: ValueParser.urlPath)
+    static let line = SettingType(parse: ValueParser.line)
+    static let conninfo = SettingType(parse: ValueParser.conninfo, redacted: SecretMask.masked(conninfo:))
+
+    /// A URL that names no user and no password.
+    static let url = SettingType(
+        parse: ValueParser.line,
+        redacted: { $0.contains("@") || Redaction.holdsToken($0) ? Redaction.mask : $0 }
+    )
+
+    static let apps = SettingType(
+        parse: { text throws(MalformedValue) in
+            do throws(AudienceMapError) {
+                return try AudienceMap(parsing: text)
+            } catch {
+                let plainAdvice = "write TEAMID/primary.app.id, such as A1B2C3D4E5/com.example.app"
+                throw MalformedValue(error.description, plainAdvice: plainAdvice)
+            }
+        },
+        takesList: true
+    )
+
+    static func duration(_ range: ClosedRange<Duration>) -> SettingType {
+        SettingType { text throws(MalformedValue) in try ValueParser.duration(text, in: range) }
+    }
+
+    static func count(_ range: ClosedRange<Int>) -> SettingType {
+        SettingType { text throws(MalformedValue) in try ValueParser.integer(text, in: range) }
+    }
+
+    /// A number of bytes.
+    static func size(_ range: ClosedRange<Int64>) -> SettingType {
+        SettingType { text throws(MalformedValue) in try ValueParser.size(text, in: range) }
+    }
+
+    static func word<Word>(_ type: Word.Type) -> SettingType
+    where Word: RawRepresentable<String> & CaseIterable & Sendable {
+        SettingType { text throws(MalformedValue) in
+            guard let word = Word(rawValue: text.lowercased()) else {
+                throw MalformedValue("write one of " + Word.allCases.map(\.rawValue).joined(separator: ", "))
+            }
+            return word
+        }
+    }
+}
+
+/// A text that is not a value of its setting.
+struct MalformedValue: Error, Equatable {
+    /// The next step: `write a duration such as 1h or 60s`.
+    let advice: String
+    /// Where `advice` quotes the value: advice that does not, for a value that must not be printed.
+    let plainAdvice: String?
+
+    init(_ advice: String, plainAdvice: String? = nil) {
+        self.advice = advice
+        self.plainAdvice = plainAdvice
+    }
+}
+
+enum ValueParser {
+    /// Whole numbers with a unit, one or several: `1h`, `1h30m`, `500ms`, `400d`.
+    static func duration(_ text: String, in range: ClosedRange<Duration>) throws(MalformedValue) -> Duration {
+        let malformed = MalformedValue("write a duration such as 500ms, 60s, 5m, 1h or 400d")
+        let units: [Substring: Int64] = ["ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000]
+        var rest = text[...]
+        var milliseconds: Int64 = 0
+        repeat {
+            guard let part = amount(from: &rest, units) else { throw malformed }
+            let (sum, overflow) = milliseconds.addingReportingOverflow(part)
+            guard !overflow else { throw malformed }
+            milliseconds = sum
+        } while !rest.isEmpty
+        let duration = Duration.milliseconds(milliseconds)
+        guard range.contains(duration) else {
+            throw MalformedValue("write a duration from \(range.lowerBound.short) to \(range.upperBound.short)")
+        }
+        return duration
+    }
+
+    /// Bytes: `1GiB`, `512MiB`, `64KiB`, `1GB`, or a plain number.
+    static func size(_ text: String, in range: ClosedRange<Int64> = 1...Int64.max) throws(MalformedValue) -> Int64 {
+        let units: [Substring: Int64] = [
+            "": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+            "kb": 1_000, "mb": 1_000_000, "gb": 1_000_000_000, "tb": 1_000_000_000_000,
+        ]
+        var rest = text.lowercased()[...]
+        guard let size = amount(from: &rest, units), rest.isEmpty, size > 0 else {
+            throw MalformedValue("write a size such as 512MiB or 1GiB")
+        }
+        guard range.contains(size) else {
+            throw MalformedValue("write a size from \(range.lowerBound >> 10)KiB to \(range.upperBound >> 30)GiB")
+        }
+        return size
+    }
+
+    static func integer(_ text: String, in range: ClosedRange<Int>) throws(MalformedValue) -> Int {
+        guard !text.isEmpty, text.allSatisfy(isDigit), let value = Int(text), range.contains(value) else {
+            throw MalformedValue("write a whole number from \(range.lowerBound) to \(range.upperBound)")
+        }
+        return value
+    }
+
+    /// An absolute path of a URL, without query and fragment.
+    static func urlPath(_ text: String) throws(MalformedValue) -> String {
+        let isPath = text.utf8.allSatisfy { byte in
+            byte > 0x20 && byte < 0x7f && byte != UInt8(ascii: "?") && byte != UInt8(ascii: "#")
+        }
+        guard text.hasPrefix("/"), isPath else {
+            throw MalformedValue("write a path that starts with /, such as /apple/notifications")
+        }
+        return text
+    }
+
+    /// A libpq URI or keyword string, by its outer form only: libpq parses it when it connects.
+    static func conninfo(_ text: String) throws(MalformedValue) -> String {
+        let isURI = text.hasPrefix("postgres://") || text.hasPrefix("postgresql://")
+        // The value of a keyword may contain what looks like the start of a URI.
+        let beforeScheme = text.firstRange(of: "://").map { text[..<$0.lowerBound] } ?? text[...]
+        guard isURI || beforeScheme.contains("=") else {
+            throw MalformedValue("write a libpq URI such as postgres://siwad@localhost/siwa, or host=… dbname=…")
+        }
+        return try line(text)
+    }
+
+    /// Any text that is not empty and has no control characters.
+    static func line(_ text: String) throws(MalformedValue) -> String {
+        guard !text.isEmpty, text.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7f }) else {
+            throw MalformedValue("write one line of text")
+        }
+        return text
+    }
+
+    /// Removes a whole number and its unit from the start of `rest`; nil if they are malformed or too large.
+    private static func amount(from rest: inout Substring, _ units: [Substring: Int64]) -> Int64? {
+        let digits = rest.prefix(while: isDigit)
+        let unit = rest[digits.endIndex...].prefix { !isDigit($0) }
+        rest = rest[unit.endIndex...]
+        guard let number = Int64(digits), let factor = units[unit] else { return nil }
+        let (product, overflow) = number.multipliedReportingOverflow(by: factor)
+        return overflow ? nil : product
+    }
+
+    private static func isDigit(_ character: Character) -> Bool {
+        character.isASCII && character.isWholeNumber
+    }
+}
+
+extension Duration {
+    /// As a setting is written, in the largest unit that divides it: `5m`, `400d`, `500ms`.
+    package var short: String {
+        let parts = components
+        let milliseconds = parts.seconds * 1_000 + parts.attoseconds / 1_000_000_000_000_000
+        for (unit, name) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")] as [(Int64, String)]
+        where milliseconds != 0 && milliseconds.isMultiple(of: unit) {
+            return "\(milliseconds / unit)\(name)"
+        }
+        return milliseconds == 0 ? "0s" : "\(milliseconds)ms"
+    }
+}
+
+/// A host and a port to listen on: `127.0.0.1:8080`, `[::1]:8080`, `0.0.0.0:443`. With port 0, the system chooses one.
+package struct HostAndPort: Sendable, Hashable, CustomStringConvertible {
+    /// A host name or an address, without brackets.
+    package let host: String
+    package let port: Int
+
+    package init(host: String, port: Int) {
+        self.host = host
+        self.port = port
+    }
+
+    init(parsing text: String) throws(MalformedValue) {
+        let malformed = MalformedValue("write host:port, such as 127.0.0.1:8080 or [::1]:8080")
+        guard let colon = text.lastIndex(of: ":") else { throw malformed }
+        let digits = text[colon...].dropFirst()
+        guard digits.utf8.count <= 5, let port = try? ValueParser.integer(String(digits), in: 0...65_535) else {
+            throw MalformedValue("the port must be a number from 0 to 65535, as in 127.0.0.1:8080")
+        }
+        var host = text[..<colon]
+        if host.first == "[", host.last == "]" {
+            host = host.dropFirst().dropLast()
+            guard host.contains(":") else { throw malformed }
+        } else if host.contains(":") {
+            throw MalformedValue("write an IPv6 address in brackets, such as [::1]:8080")
+        }
+        let isHost = host.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || ".-_:%".contains($0)) }
+        guard !host.isEmpty, isHost else { throw malformed }
+        self.init(host: String(host), port: port)
+    }
+
+    package var description: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
+}
