@@ -3,40 +3,32 @@ import Settings
 import Telemetry
 import Terminal
 
-/// A command that does something, rather than hold others.
+/// A command that runs. Commands that only contain subcommands do not conform.
 protocol Command: ParsableCommand {
-    /// The options that every command has.
     var common: CommonOptions { get }
-    /// The settings that this command takes as flags.
+    /// The settings that are given as flags.
     var flags: [SettingKey: String] { get }
 
-    /// The log level unless somebody sets one; nil: the setting's own default.
+    /// The log level if no source sets one; nil: the default of the setting.
     var defaultLogLevel: LogLevel? { get }
 
-    /// What is said about settings that can't be read, and the exit code; nil: what every command says.
+    /// Reports malformed settings and returns the exit code; nil: the usual error line.
     func report(_ error: SettingsError, to console: Console) -> CommandStatus?
 
-    /// Does it.
     /// - Throws: `CommandFailure`, or an error that `CommandFailure.init(knownCause:)` knows.
     func run(_ invocation: Invocation) async throws
 }
 
 extension Command {
-    /// None but those of all commands.
     var flags: [SettingKey: String] { [:] }
-    /// The setting's own.
     var defaultLogLevel: LogLevel? { nil }
-    /// What every command says.
     func report(_ error: SettingsError, to console: Console) -> CommandStatus? { nil }
 }
 
-/// One run of a command: what it finds around it.
+/// The environment of one run of a command.
 struct Invocation: Sendable {
-    /// The environment of the process.
     let environment: [String: String]
-    /// Where output goes.
     let console: Console
-    /// The settings in force.
     let configuration: Configuration
 
     /// Reads the configuration, starts the log, and warns of a password in the arguments.
@@ -62,7 +54,7 @@ struct Invocation: Sendable {
 }
 
 extension Invocation {
-    /// The file that holds the database's URL: one of its own, or the configuration file if there is a secret in the URL.
+    /// The file with the database URL: a secret file, or the configuration file if the URL holds a secret.
     var databaseURLFile: String? {
         switch configuration.origin(of: .databaseURL) {
         case .secretFile(let variable): environment[variable]
@@ -71,7 +63,7 @@ extension Invocation {
         }
     }
 
-    /// Warns of a password in the arguments, which all users of the machine can see.
+    /// Warns of a password in the arguments: all users of the machine can see it.
     private func warnOfPassword() {
         guard case .flag(let flag) = configuration.origin(of: .databaseURL), configuration.hidesPartOfDatabaseURL else {
             return
@@ -85,15 +77,102 @@ extension Invocation {
 }
 
 extension Configuration {
-    /// Whether the database's URL holds something that is masked.
+    /// True if a part of the database URL is masked.
     fileprivate var hidesPartOfDatabaseURL: Bool {
         entries.first { $0.key == .databaseURL }?.text?.contains(Redaction.mask) ?? false
     }
 }
 
 extension LogFormat {
-    /// The format where nobody sets one: text on a terminal, else JSON.
+    /// The format if no source sets one.
     static func usual(on console: Console) -> LogFormat {
         console.errorStyle.width == nil ? .json : .text
+    }
+}
+
+/// Runs one command line and turns every error into one line and an exit code.
+struct CommandRunner {
+    let environment: [String: String]
+    let console: Console
+    /// Starts the log of the process, which is possible only once.
+    let startLog: @Sendable (LogLevel, LogFormat) -> Void
+
+    /// Runs the command that the arguments name. Lost output is a failure too.
+    func run(_ arguments: [String]) async -> CommandStatus {
+        let status = await carryOut(arguments)
+        guard let error = console.outputError else { return status }
+        let failure = CommandFailure(
+            .failed,
+            "standard output can't be written: \(error.cause); the output is incomplete"
+        )
+        console.report(failure)
+        return status == .done ? failure.status : status
+    }
+
+    private func carryOut(_ arguments: [String]) async -> CommandStatus {
+        do {
+            var parsed = try Siwad.parseAsRoot(arguments)
+            guard let command = parsed as? any Command else {
+                // Commands that only contain subcommands print their help.
+                try parsed.run()
+                return .done
+            }
+            return await run(command)
+        } catch {
+            return report(error, arguments)
+        }
+    }
+
+    private func run(_ command: any Command) async -> CommandStatus {
+        do {
+            let invocation = try Invocation(
+                command: command,
+                environment: environment,
+                console: console,
+                startLog: startLog
+            )
+            try await command.run(invocation)
+            return .done
+        } catch let error as SettingsError {
+            return command.report(error, to: console) ?? report(error)
+        } catch {
+            return report(error)
+        }
+    }
+
+    private func report(_ error: any Error, _ arguments: [String] = []) -> CommandStatus {
+        if let failure = error as? CommandFailure ?? CommandFailure(knownCause: error) {
+            console.report(failure)
+            return failure.status
+        }
+        switch Siwad.exitCode(for: error) {
+        case .success:
+            console.print(Siwad.fullMessage(for: error))
+            return .done
+        case .validationFailure:
+            console.report(CommandFailure(.usage, Self.usage(error, arguments)))
+            return .usage
+        default:
+            console.report(CommandFailure(.failed, "\(error)"))
+            return .failed
+        }
+    }
+
+    /// Cause and place of the help in one line: `Unknown option '--tpye': see 'siwad simulate token --help'`. An argument
+    /// that looks like a secret is masked.
+    private static func usage(_ error: any Error, _ arguments: [String]) -> String {
+        var message = Siwad.message(for: error)
+        // Of --name=value, a message quotes the value.
+        let values = arguments.map { $0.hasPrefix("--") ? $0.drop { $0 != "=" }.dropFirst() : $0[...] }
+        for argument in values where Redaction.holdsSecret(argument) {
+            message = message.split(separator: argument, omittingEmptySubsequences: false).joined(
+                separator: Redaction.mask
+            )
+        }
+        let cause = message.split(whereSeparator: \.isNewline).joined(separator: " ")
+        let help = Siwad.fullMessage(for: error).split(whereSeparator: \.isNewline).last { $0.contains("See '") }
+        let sentence = cause.hasSuffix(".") ? String(cause.dropLast()) : cause
+        guard let help, let start = help.firstIndex(of: "'"), let end = help.lastIndex(of: "'") else { return sentence }
+        return "\(sentence): see \(help[start...end])"
     }
 }

@@ -1,5 +1,6 @@
 import AppleClient
 import Basics
+import Glibc
 import JOSE
 import LocalPostgres
 import NotificationServer
@@ -9,7 +10,7 @@ import Spool
 import Terminal
 
 extension CommandFailure {
-    /// The line and the exit code of an error that a part of siwad threw; nil for one that nobody expected.
+    /// The line and the exit code of an error of a part of siwad; nil for an unknown error.
     init?(knownCause error: any Error) {
         switch error {
         case let error as SettingsError: self.init(.configuration, error.description)
@@ -35,7 +36,7 @@ extension CommandFailure {
         case (.connectionFailed, "3D"):
             self.init(.unavailable, cause: "\(error)", nextStep: "create the database, or correct its name in \(key)")
         case (.connectionFailed, _), (.connectionLost, _):
-            // libpq asks on a line of its own whether the server runs; the next step says so too.
+            // libpq's question repeats the next step.
             let cause = error.description.split(separator: " Is the server running").first ?? ""
             self.init(.unavailable, cause: "\(cause)", nextStep: "check that PostgreSQL runs there, and \(key)")
         case (.timedOut, _):
@@ -54,7 +55,7 @@ extension CommandFailure {
             let step = "a standby, or a read-only database: name the primary in \(key)"
             self.init(.unavailable, cause: "\(error)", nextStep: step)
         case (.server, "55") where error.sqlState == .lockNotAvailable:
-            self.init(.unavailable, cause: "\(error)", nextStep: "somebody else holds a lock; try again")
+            self.init(.unavailable, cause: "\(error)", nextStep: "another session holds a lock; try again")
         case (.server, "25"), (.server, "53"), (.server, "57"):
             self.init(.unavailable, error.description)
         case (.server, _), (.cancelled, _), (.decoding, _):
@@ -62,7 +63,7 @@ extension CommandFailure {
         }
     }
 
-    /// A schema, table, function or column that is not there.
+    /// True for a missing schema, table, function or column.
     private static func isMissing(_ state: SQLState?) -> Bool {
         ["3F000", "42P01", "42883", "42703"].contains(state?.rawValue)
     }
@@ -70,7 +71,7 @@ extension CommandFailure {
     private init(server error: ServerError) {
         switch error.code {
         case .addressInUse, .addressUnavailable, .listenFailed:
-            // A port gets free and an address comes up without anybody changing the configuration.
+            // A port can become free, and an address can appear, without a change of the configuration.
             self.init(.failed, line: error.description)
         case .permissionDenied, .invalidAddress, .unreadableCertificate, .keyMismatch, .tooFewOpenFiles:
             self.init(.configuration, line: error.description)
@@ -85,5 +86,40 @@ extension CommandFailure {
             self.init(.configuration, cause: error.description, nextStep: step)
         case .unreachable, .timedOut, .unexpectedStatus: self.init(.unavailable, line: error.description)
         }
+    }
+}
+
+extension ListenAddress {
+    /// The failure to report if the daemon cannot listen on one of the addresses. An unknown host name is reported in our
+    /// words instead of the library's.
+    static func failure(_ error: any Error, of addresses: [ListenAddress]) -> any Error {
+        // The notification endpoint wraps the error of the library; the other servers pass it on.
+        let isUnexplained =
+            (error as? ServerError)?.code == .listenFailed
+            || !(error is CommandFailure) && CommandFailure(knownCause: error) == nil
+        guard isUnexplained else { return error }
+        for address in addresses where !address.isHostKnown {
+            return CommandFailure(
+                .failed,
+                cause: "cannot listen on \(address): the host name \(address.host) is not known",
+                nextStep: "correct it in \(address.setting), or write an address such as 127.0.0.1"
+            )
+        }
+        return error
+    }
+
+    /// Asks the resolver of the system, which blocks the thread.
+    private var isHostKnown: Bool {
+        var found: UnsafeMutablePointer<addrinfo>?
+        let result = getaddrinfo(host, nil, nil, &found)
+        if result == 0 { freeaddrinfo(found) }
+        return result == 0
+    }
+}
+
+extension Configuration {
+    /// The failure to report if the daemon ended with an error.
+    func failure(_ error: any Error) -> any Error {
+        ListenAddress.failure(error, of: [notificationAddress, operationsAddress])
     }
 }

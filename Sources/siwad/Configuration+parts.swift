@@ -5,10 +5,9 @@ import NotificationServer
 import Postgres
 import Settings
 
-/// From settings to what the parts of siwad take.
+/// Converts settings to parameters of the parts of siwad.
 extension Configuration {
-    /// How to connect to the database.
-    /// - Throws: `SettingsError` when none is configured, or when libpq can't read what is.
+    /// - Throws: `SettingsError` if no database is configured, or if libpq can't parse its URL.
     func connectionSettings() throws -> ConnectionSettings {
         let conninfo: String?
         switch database {
@@ -26,8 +25,7 @@ extension Configuration {
         }
     }
 
-    /// The apps that are served.
-    /// - Throws: `SettingsError` when there are none.
+    /// - Throws: `SettingsError` if no apps are configured.
     func audiences() throws(SettingsError) -> AudienceMap {
         guard let apps else {
             throw SettingsError(
@@ -37,7 +35,6 @@ extension Configuration {
         return apps
     }
 
-    /// Where Apple's key set is.
     func keySetURL() throws(SettingsError) -> KeySetURL {
         do throws(AppleClientError) {
             return try KeySetURL(parsing: keysURL)
@@ -46,22 +43,19 @@ extension Configuration {
         }
     }
 
-    /// Which of the kept keys count.
+    /// Selects the stored keys that are trusted.
     func keyTrust() throws(SettingsError) -> SigningKeys.Trust {
         SigningKeys.Trust(url: try keySetURL().description, maximumAge: keysMaximumAge)
     }
 
-    /// What a notification must be to be accepted.
     func policy() throws(SettingsError) -> NotificationPolicy {
         NotificationPolicy(issuer: issuer, audiences: try audiences(), leeway: clockLeeway)
     }
 
-    /// The address of the notification endpoint.
     var notificationAddress: ListenAddress {
         ListenAddress(host: listen.host, port: listen.port, setting: name(of: .listen))
     }
 
-    /// The address of the operations endpoint.
     var operationsAddress: ListenAddress {
         ListenAddress(
             host: operationsListen.host,

@@ -1,14 +1,16 @@
+import AppleTokens
+import JOSE
 import Postgres
+import Schema
 import Settings
+import Terminal
 
-/// The database as the operator's commands use it: with the schema of this binary, and a connection that is given back
-/// when the command ends.
+/// The database as the operator's commands use it, with the schema of this binary and one connection.
 struct Database: Sendable {
-    /// The connection.
     let pool: ConnectionPool
 
     /// Runs `body` with the configured database.
-    /// - Throws: `SettingsError`, `PostgresError`, `CommandFailure` for another schema, and what `body` throws.
+    /// - Throws: `SettingsError`, `PostgresError`, `CommandFailure` for another schema, and the errors of `body`.
     static func with<Result>(
         _ configuration: Configuration,
         _ body: (Database) async throws -> Result
@@ -25,17 +27,158 @@ struct Database: Sendable {
         }
     }
 
-    /// Reads one consistent state.
+    /// Reads in one snapshot.
     func read<Value: Sendable>(
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> Value
     ) async throws(PostgresError) -> Value {
         try await pool.transaction(.repeatableRead, body)
     }
 
-    /// Changes something, whole or not at all.
+    /// Writes in one transaction.
     func write<Value: Sendable>(
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> Value
     ) async throws(PostgresError) -> Value {
         try await pool.transaction(.readCommitted, body)
     }
+}
+
+/// The migrations of a database compared with those of this binary.
+struct SchemaState: Sendable {
+    /// Every migration that the binary or the database knows, in order.
+    let migrations: [MigrationStatus]
+
+    /// Reads the state over a new connection.
+    static func read(_ settings: ConnectionSettings) async throws(PostgresError) -> SchemaState {
+        let connection = try await PostgresConnection.connect(settings)
+        let migrator = try Migrator(Schema.migrations, schema: Schema.name)
+        let state = SchemaState(migrations: try await migrator.status(on: connection))
+        await connection.close()
+        return state
+    }
+
+    /// Reads the state over a connection of the pool.
+    static func read(_ pool: ConnectionPool) async throws(PostgresError) -> SchemaState {
+        let migrator = try Migrator(Schema.migrations, schema: Schema.name)
+        return SchemaState(
+            migrations: try await pool.transaction(.repeatableRead) { session throws(PostgresError) in
+                try migrator.status(in: session)
+            }
+        )
+    }
+
+    /// Applies the missing migrations over a new connection.
+    ///
+    /// - Parameter onLockWait: called when a migration is repeated because another session holds a lock.
+    static func migrate(
+        _ settings: ConnectionSettings,
+        onLockWait: (Migrator.LockWait) -> Void = { _ in }
+    ) async throws(PostgresError) -> [Migration] {
+        let connection = try await PostgresConnection.connect(settings)
+        let migrator = try Migrator(Schema.migrations, schema: Schema.name)
+        let applied = try await migrator.up(on: connection, onLockWait: onLockWait)
+        await connection.close()
+        return applied
+    }
+
+    /// The SQL of the migrations after number `done`, for a database administrator to run.
+    static func script(after done: Int) throws(PostgresError) -> String {
+        try Migrator(Schema.migrations, schema: Schema.name).script(after: done, checksum: SchemaVersion.checksum)
+    }
+
+    /// Refuses a schema of another version, in which reads and writes of this binary may be wrong.
+    ///
+    /// - Throws: `CommandFailure` with the text of ``problem``.
+    func check() throws(CommandFailure) {
+        if let problem { throw CommandFailure(.configuration, problem) }
+    }
+
+    /// The reason why siwad can't use this schema, with the next step; nil if it can.
+    var problem: String? {
+        let pending = migrations.filter { $0.state == .pending }
+        if let unknown = migrations.first(where: { $0.state == .unknown }) {
+            return "the database is newer than this siwad (migration \(unknown.number) \(unknown.name)): install the "
+                + "siwad that migrated it"
+        }
+        if let changed = migrations.first(where: { $0.state == .changed }) {
+            return "migration \(changed.number) \(changed.name) in the database is not the one of this siwad: install "
+                + "the siwad that migrated it"
+        }
+        if pending.isEmpty { return nil }
+        if pending.count == migrations.count { return "the database is not migrated: \(Self.nextStep)" }
+        return "the database misses \(pending.count) of \(migrations.count) migrations: \(Self.nextStep)"
+    }
+
+    /// The role of the daemon lacks this right.
+    static let nextStep = "run siwad migrate as a role that may create the schema"
+
+    var table: Table {
+        var table = Table([
+            .init("NUMBER", isRightAligned: true), .init("NAME", cut: .end), .init("STATE"), .init("APPLIED (UTC)"),
+        ])
+        for migration in migrations {
+            table.append([
+                Table.Cell("\(migration.number)"), Table.Cell(migration.name),
+                Table.Cell(migration.state.rawValue, color: migration.state == .applied ? .green : .yellow),
+                Table.Cell(migration.appliedAt.map { WallTime(microseconds: $0.microseconds).column }),
+            ])
+        }
+        return table
+    }
+
+    var json: [JSONText] {
+        migrations.map { migration in
+            .object([
+                .init("number", .integer(Int64(migration.number))), .init("name", .string(migration.name)),
+                .init("state", .string(migration.state.rawValue)),
+                .init("applied_at", migration.appliedAt.map { WallTime(microseconds: $0.microseconds) }.json),
+            ])
+        }
+    }
+}
+
+/// Compares the schema with the one that a running daemon started on, like ``SchemaState`` but with one short query.
+enum SchemaVersion: Sendable, Equatable {
+    case current
+    /// All migrations of this binary and later ones.
+    case newer
+    /// Another schema; the reason, with the next step.
+    case unfit(String)
+
+    static func read(in session: borrowing Session) throws(PostgresError) -> SchemaVersion {
+        var recorded: [Int: String] = [:]
+        do {
+            let rows = try session.execute(statement)
+            for row in 0..<rows.count { recorded[Int(try rows.int32(row, 0))] = try rows.string(row, 1) }
+        } catch {
+            guard error.sqlState == .undefinedTable else { throw error }
+            return .unfit("the database is not migrated: run siwad migrate")
+        }
+        return SchemaVersion(recorded: recorded)
+    }
+
+    /// - Parameter recorded: the checksums of the applied migrations by number.
+    init(recorded: [Int: String]) {
+        let missing = Self.checksums.keys.count { recorded[$0] == nil }
+        if missing > 0 {
+            self = .unfit("the database misses \(missing) of \(Self.checksums.count) migrations: run siwad migrate")
+        } else if let changed = Self.checksums.filter({ recorded[$0.key] != $0.value }).keys.min() {
+            self = .unfit("migration \(changed) in the database is not the one of this siwad")
+        } else {
+            self = recorded.count > Self.checksums.count ? .newer : .current
+        }
+    }
+
+    /// The checksums of this binary's migrations by number.
+    static let checksums: [Int: String] = {
+        var checksums: [Int: String] = [:]
+        for migration in Schema.migrations { checksums[migration.number] = checksum(migration.sql) }
+        return checksums
+    }()
+
+    /// SHA-256 in hexadecimal, as the migrator records it.
+    static func checksum(_ text: String) -> String {
+        SHA256.digest(Array(text.utf8).span).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+
+    private static let statement = Statement(once: "SELECT number, checksum FROM \(Schema.name).schema_migrations")
 }

@@ -1,6 +1,10 @@
 import ArgumentParser
+import FoundationEssentials
+import Glibc
+import Telemetry
+import Terminal
 
-/// The root of all commands.
+/// The root of all commands. To add a command, add its type to `subcommands`.
 struct Siwad: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "siwad",
@@ -9,20 +13,37 @@ struct Siwad: ParsableCommand {
             Example, to try everything on this machine:
               siwad dev
 
-            Settings come from flags, SIWAD_… variables and the file that --config names; siwad config lists them.
+            Settings come from flags, SIWAD_… variables and the file of --config; siwad config lists them.
             """,
         version: Version.current,
         subcommands: [
             ServeCommand.self, DevCommand.self, MigrateCommand.self, AccountsCommand.self, SessionsCommand.self,
             NotificationsCommand.self, DeadLettersCommand.self, ClientsCommand.self, SimulateCommand.self,
-            VerifyCommand.self,
-            DoctorCommand.self, ConfigCommand.self,
+            VerifyCommand.self, DoctorCommand.self, ConfigCommand.self,
         ]
     )
 }
 
-/// What this build is.
 enum Version {
-    /// As `siwad --version`, the metrics and the User-Agent say it.
+    /// Printed by `siwad --version`, and sent in metrics and the User-Agent.
     static let current = "0.1.0"
+}
+
+/// The process: one command, one exit code.
+@main
+struct Main {
+    /// Start of the process, for the log line with the time until it was ready.
+    static let start = ContinuousClock.now
+
+    static func main() async {
+        _ = start
+        let environment = ProcessInfo.processInfo.environment
+        let runner = CommandRunner(
+            environment: environment,
+            console: .standard(environment: environment),
+            startLog: { Log.bootstrap(level: $0, format: $1) }
+        )
+        let status = await runner.run(Array(CommandLine.arguments.dropFirst()))
+        exit(status.rawValue)
+    }
 }

@@ -129,7 +129,7 @@ struct SignalTests {
             }
             daemon.send("TERM")
             #expect(try await daemon.end(within: .seconds(30)) == 1)
-            #expect(daemon.log.last?.contains("ended at once by a second signal") == true)
+            #expect(daemon.log.last?.contains("ended immediately by a second signal") == true)
             let status = await answer?.status
             #expect(status == nil)
             try await scene.letCommit()

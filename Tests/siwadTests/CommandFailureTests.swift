@@ -11,7 +11,7 @@ struct CommandFailureCausesTests {
         CommandFailure(knownCause: PostgresError(code, "cause", sqlState: state.map { SQLState(rawValue: $0) }))
     }
 
-    @Test("has the exit code of its kind and the next step.")
+    @Test("becomes an exit code and a next step.")
     func codes() {
         #expect(failure(.connectionFailed)?.status == .unavailable)
         #expect(failure(.connectionFailed, "28P01")?.message.contains("check user and password") == true)
@@ -36,7 +36,7 @@ struct ServerFailureTests {
         CommandFailure(knownCause: ServerError(code, "cause; step"))?.status
     }
 
-    @Test("is one of the configuration only where nothing but a change of it helps.")
+    @Test("is a configuration error only if a change of the configuration is needed.")
     func codes() {
         #expect(status(.addressInUse) == .failed)
         #expect(status(.addressUnavailable) == .failed)

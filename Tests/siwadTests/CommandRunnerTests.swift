@@ -10,7 +10,7 @@ private let token =
 
 @Suite("A command line")
 struct CommandRunnerTests {
-    @Test("that can't be read ends with 64, one line and where help is.")
+    @Test("that is malformed ends with 64 and one line that names the help.")
     func usage() async {
         let cases: [([String], String)] = [
             (["nonsense"], "siwad: Unexpected argument 'nonsense': see 'siwad --help'\n"),
@@ -110,7 +110,7 @@ struct CommandRunnerTests {
     }
 
     @Test(
-        "has an example that fits 80 columns and can be pasted, a command a line unless the line says that it goes on.",
+        "has an example that fits 80 columns and can be pasted into a shell.",
         arguments: [
             ["serve"], ["dev"], ["migrate"], ["migrate", "sql"], ["accounts", "show"], ["sessions", "list"],
             ["sessions", "end"], ["notifications", "list"], ["notifications", "show"], ["dead-letters"],
@@ -133,7 +133,7 @@ struct CommandRunnerTests {
         #expect(!isOpen)
     }
 
-    @Test("with --help fits 80 columns, whichever command it is.")
+    @Test("with --help fits 80 columns, for every command.")
     func width() async {
         var commands: [[String]] = [[]]
         var seen = 0
@@ -150,7 +150,7 @@ struct CommandRunnerTests {
         #expect(seen > 30)
     }
 
-    @Test("with a wrong setting ends with 78 and the first problem.")
+    @Test("with a malformed setting ends with 78 and the first problem.")
     func wrongSetting() async {
         let result = await siwad("accounts", "list", environment: ["SIWAD_LISTN": "x", "SIWAD_BATCH_LIMIT": "many"])
         #expect(result.status == .configuration)
@@ -161,7 +161,7 @@ struct CommandRunnerTests {
         )
     }
 
-    @Test("of config lists every problem, a line each, and all settings in spite of them.")
+    @Test("of config lists all settings, and every problem on its own line.")
     func everyProblem() async {
         let environment = [
             "SIWAD_LISTN": "x", "SIWAD_BATCH_LIMIT": "many", "SIWAD_DATABASE_URL": "siwad:geheim@db",
@@ -182,7 +182,7 @@ struct CommandRunnerTests {
     }
 
     @Test(
-        "doesn't repeat a URL or a token that stands in the wrong place.",
+        "never prints a URL or a token that was written in the wrong place.",
         arguments: [
             (["config"], ["SIWAD_APPS": url]), (["config"], ["SIWAD_LISTEN": url]), (["config"], ["SIWAD_ISSUER": url]),
             (["config"], ["SIWAD_SPOOL_DIRECTORY": url]), (["config"], ["SIWAD_LOG_LEVEL": token]),
@@ -202,7 +202,7 @@ struct CommandRunnerTests {
     }
 
     @Test(
-        "that names a file that isn't there says what to do about it.",
+        "with a missing file reports the next step.",
         arguments: [
             ["config", "--config", "/nope"], ["verify", "/nope"], ["verify", "/dev/null", "--keys", "/nope"],
         ]
@@ -212,14 +212,14 @@ struct CommandRunnerTests {
         #expect(result.errors.hasSuffix("/nope: No such file or directory: check the path\n"))
     }
 
-    @Test("of verify with a token says where tokens are read from.")
+    @Test("of verify with a token as argument names the right sources.")
     func tokenAsFile() async {
         let result = await siwad("verify", token)
         #expect(result.status == .usage)
         #expect(result.errors.contains("the token is read from a file or, with -, from standard input"))
     }
 
-    @Test("of config shows the format that the log has when nobody sets one.")
+    @Test("of config shows the default format of the log.")
     func logFormat() async {
         let piped = await siwad("config")
         #expect(piped.output.contains("SIWAD_LOG_FORMAT            json  (default)\n"))
@@ -228,7 +228,7 @@ struct CommandRunnerTests {
         #expect(onTerminal.output.contains("SIWAD_LOG_FORMAT            text  (default)\n"))
     }
 
-    @Test("judges the key set's URL with every other setting.")
+    @Test("checks the URL of the key set together with the other settings.")
     func keySetURL() async {
         let result = await siwad("config", "--keys-url", "http://example.com/keys")
         #expect(result.status == .configuration)
@@ -238,7 +238,7 @@ struct CommandRunnerTests {
         )
     }
 
-    @Test("names the first things that are missing for a daemon.")
+    @Test("of serve names missing required settings.")
     func missing() async {
         let noDatabase = await siwad("serve", environment: ["SIWAD_APPS": "A1B2C3D4E5/com.example.app"])
         #expect(noDatabase.status == .configuration)
@@ -252,7 +252,7 @@ struct CommandRunnerTests {
         #expect(!badURL.errors.contains("geheim"))
     }
 
-    @Test("says that PostgreSQL can't be reached, with 69.")
+    @Test("ends with 69 if PostgreSQL is unreachable.")
     func unreachable() async {
         let environment = ["SIWAD_DATABASE_URL": "postgres://nobody:geheim@127.0.0.1:1/siwa"]
         let result = await siwad("accounts", "list", environment: environment)
@@ -262,7 +262,7 @@ struct CommandRunnerTests {
         #expect(result.errors.split(separator: "\n").count == 1)
     }
 
-    @Test("of config shows what is in force, where it came from and what it does, passwords masked.")
+    @Test("of config shows value, source and meaning of each setting, with passwords masked.")
     func config() async {
         let environment = ["SIWAD_DATABASE_URL": "postgres://siwad:geheim@db/siwa"]
         let result = await siwad("config", "--batch-limit", "64", environment: environment)
@@ -280,7 +280,7 @@ struct CommandRunnerTests {
     }
 
     @Test(
-        "of config shows all settings, and then what libpq can't read.",
+        "of config shows all settings before the error about a malformed database URL.",
         arguments: ["postgres://u:geheim@h:x/db", "postgres://u:p@geheim@h/db", "host=h passwordd=geheim"]
     )
     func unreadableURL(url: String) async {
@@ -293,7 +293,7 @@ struct CommandRunnerTests {
     }
 
     @Test(
-        "whose output is lost fails, and says so in one line.",
+        "fails with one line if its output is lost.",
         arguments: [
             ["config"], ["config", "--json"], ["migrate", "sql"], ["--help"], ["serve", "--help"], ["--version"],
         ]
@@ -303,7 +303,7 @@ struct CommandRunnerTests {
         #expect(result.status == .failed)
         #expect(
             result.errors
-                == "siwad: standard output can't be written: no room; what was printed is incomplete\n"
+                == "siwad: standard output can't be written: no room; the output is incomplete\n"
         )
     }
 

@@ -2,22 +2,22 @@ import Testing
 
 @testable import siwad
 
-@Suite("What the daemon's parts tell each other")
+@Suite("The state of the daemon")
 struct DaemonStateTests {
     @Test(
-        "Who asked before the shut-down began and was answered after it has been told of it.",
+        "The shutdown waits until a readiness probe was answered that it has begun.",
         .timeLimit(.minutes(1))
     )
     func told() async {
         let state = DaemonState()
         state.readinessAsked()
-        #expect(!state.tellWhetherDraining())
+        #expect(!state.reportDraining())
         async let drained = ContinuousClock().measure { await state.beginDraining(within: .seconds(3_600)) }
-        while !state.tellWhetherDraining() { await Task.yield() }
+        while !state.reportDraining() { await Task.yield() }
         #expect(await drained < .seconds(60))
     }
 
-    @Test("Where nobody asks, nobody is waited for.", .timeLimit(.minutes(1)))
+    @Test("The shutdown does not wait if nothing probes readiness.", .timeLimit(.minutes(1)))
     func unasked() async {
         await DaemonState().beginDraining(within: .seconds(3_600))
     }

@@ -83,7 +83,7 @@ struct DeadLetterCommandTests {
         for verb in ["replay", "discard", "reopen"] {
             let bare = await siwad("dead-letters", verb, "--note", "why")
             #expect(bare.status == .usage)
-            #expect(bare.errors.contains("or say --all"))
+            #expect(bare.errors.contains("or use --all"))
             #expect(await siwad("dead-letters", verb, "--all").status == .usage)
             #expect(await siwad("dead-letters", verb, "--all", "--note", " ").status == .usage)
             #expect(await siwad("dead-letters", verb, "--all", "--id", "1", "--note", "x").status == .usage)
@@ -221,7 +221,7 @@ struct DeadLetterCommandTests {
             #expect(result.status == .partlyFailed)
             #expect(
                 result.errors.hasSuffix(
-                    "siwad: 1 of 2 named is no open letter that matches: siwad dead-letters list --id shows how they stand\n"
+                    "siwad: 1 of 2 named is no open letter that matches: siwad dead-letters list --id shows their status\n"
                 )
             )
             #expect(!result.output.isEmpty)

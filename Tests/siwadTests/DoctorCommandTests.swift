@@ -30,7 +30,7 @@ struct DoctorCommandTests {
         result.lines.filter { $0.dropFirst(2).hasPrefix("\(check) ") }
     }
 
-    @Test("looks at everything and ends with 1 when anything is wrong.")
+    @Test("runs all checks and ends with 1 if one fails.")
     func everything() async throws {
         try await TestDatabase.with(.siwa) { database in
             let result = await siwad("doctor", environment: environment(database))
@@ -50,7 +50,7 @@ struct DoctorCommandTests {
         }
     }
 
-    @Test("names what differs in the schema.")
+    @Test("names the differences in the schema.")
     func drift() async throws {
         try await TestDatabase.with(.siwa) { database in
             let connection = try await PostgresConnection.connect(database.settings)
@@ -69,7 +69,7 @@ struct DoctorCommandTests {
         }
     }
 
-    @Test("leaves out what a database that isn't migrated can't tell, and says what to run.")
+    @Test("skips checks that need a migrated database, and names the command to run.")
     func notMigrated() async throws {
         try await TestDatabase.with { database in
             let result = await siwad("doctor", environment: environment(database))
@@ -79,7 +79,7 @@ struct DoctorCommandTests {
         }
     }
 
-    @Test("goes on without a database, and without apps.")
+    @Test("continues without a database and without apps.")
     func without() async throws {
         let nowhere = "host=127.0.0.1 port=\(closed.port) dbname=none"
         let result = await siwad(
@@ -96,7 +96,7 @@ struct DoctorCommandTests {
         #expect(lines(result, "certificate").first?.hasPrefix("✓") == true)
     }
 
-    @Test("reports settings that can't be read like everything else.")
+    @Test("reports malformed settings as a finding.")
     func settings() async {
         let result = await siwad("doctor", "--listen", "here", "--json")
         #expect(result.status == .failed)
@@ -106,7 +106,7 @@ struct DoctorCommandTests {
         )
     }
 
-    @Test("sees what waits in the spool.")
+    @Test("reports the files in the spool.")
     func spool() async throws {
         let directory = FileManager.default.temporaryDirectory.path + "/siwad-doctor-\(UInt64.random(in: 0 ... .max))"
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
@@ -164,7 +164,7 @@ struct DoctorCommandTests {
         #expect(try TemporaryDirectory.names(at: parent.file("spool")) == ["notes.txt"], "doctor changes nothing")
     }
 
-    @Test("asks a server that listens everywhere at the loopback address.")
+    @Test("probes a server that listens on all addresses at the loopback address.")
     func addresses() throws {
         #expect(Checkup.url("http", .init(host: "0.0.0.0", port: 80)) == "http://127.0.0.1:80")
         #expect(Checkup.url("https", .init(host: "::", port: 443)) == "https://[::1]:443")
@@ -173,7 +173,7 @@ struct DoctorCommandTests {
     }
 }
 
-/// A TCP port of every address that is taken and at which nobody listens, for as long as this is there.
+/// A TCP port that is bound on all addresses and refuses connections, for as long as this object exists.
 private final class ClosedPort: Sendable {
     /// Chosen by the kernel.
     let port: UInt16

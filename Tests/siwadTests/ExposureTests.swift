@@ -6,12 +6,12 @@ import Testing
 
 @testable import siwad
 
-@Suite("What a configuration exposes to others")
+@Suite("Warnings about exposed secrets")
 struct ExposureTests {
     // MARK: - The process list
 
     @Test(
-        "No command takes a password from its arguments without a word.",
+        "Every command warns of a password in its arguments.",
         arguments: [
             "postgresql://u:sekret@127.0.0.1:1/db", "host=127.0.0.1 port=1 password=sekret",
             "postgresql://u@127.0.0.1:1/db?sslpassword=sekret",
@@ -27,7 +27,7 @@ struct ExposureTests {
         }
     }
 
-    @Test("A URL without a password, or one that is not an argument, brings no warning.")
+    @Test("A URL without a password, or outside the arguments, causes no warning.")
     func noPasswordInArguments() async {
         let url = "postgresql://u@127.0.0.1:1/db?sslmode=verify-full"
         let harmless = await siwad("config", "--database-url", url)
@@ -45,7 +45,7 @@ struct ExposureTests {
         return result.lines.filter { $0.dropFirst(2).hasPrefix("\(check) ") }
     }
 
-    @Test("A file with a secret that other users can read is not passed over.", arguments: [0o644, 0o604, 0o602])
+    @Test("The doctor warns of a file with a secret that other users can read.", arguments: [0o644, 0o604, 0o602])
     func readableFiles(mode: mode_t) async throws {
         let directory = try TemporaryDirectory()
         let names = ["tls-key.pem", "database-url", "siwad.yaml"]
@@ -75,7 +75,7 @@ struct ExposureTests {
         }
     }
 
-    @Test("A configuration file without a secret may be read by all.")
+    @Test("The doctor does not warn of a readable configuration file without a secret.")
     func harmlessConfiguration() async throws {
         let directory = try TemporaryDirectory()
         try directory.write(Array("database_url: postgresql://u@127.0.0.1:1/db\n".utf8), to: "siwad.yaml")
@@ -86,7 +86,7 @@ struct ExposureTests {
     // MARK: - Networks
 
     @Test(
-        "An operations endpoint that other machines reach is not passed over.",
+        "The doctor warns of an operations endpoint that other machines can reach.",
         arguments: [
             ("127.0.0.1", true), ("127.8.9.10", true), ("localhost", true), ("[::1]", true), ("0.0.0.0", false),
             ("[::]", false), ("192.0.2.1", false), ("127.0.0.1.example.com", false), ("localhost.example.com", false),
@@ -97,7 +97,7 @@ struct ExposureTests {
         #expect(found.map { $0.first } == [isPrivate ? "✓" : "⚠"], "\(found)")
     }
 
-    @Test("A local database needs no TLS, and the doctor says so.")
+    @Test("The doctor accepts a local database without TLS.")
     func localDatabase() async throws {
         try await TestDatabase.with { database in
             let found = await findings("database-tls", ["SIWAD_DATABASE_URL": database.conninfo])
@@ -107,7 +107,7 @@ struct ExposureTests {
 
     // MARK: - The database
 
-    @Test("A database in which every role may create objects in the schema public is not passed over.")
+    @Test("The doctor warns if every role may create objects in the schema public.")
     func publicSchema() async throws {
         try await TestDatabase.with(.siwa) { database in
             func found() async -> [String] {

@@ -12,11 +12,11 @@ import Testing
 
 private let now = WallTime(seconds: 1_790_000_000)
 
-@Suite("What siwad doctor makes of what it finds")
+@Suite("The findings of siwad doctor")
 struct FindingTests {
     private func ago(_ seconds: Int64) -> WallTime { now - .seconds(seconds) }
 
-    @Test("Clocks may differ a little; beyond the leeway notifications would be refused.")
+    @Test("A clock difference of seconds passes, and one above the leeway fails.")
     func clocks() {
         func judged(_ seconds: Double) -> Finding {
             .appleClock(ahead: .seconds(seconds), leeway: .seconds(300))
@@ -31,7 +31,7 @@ struct FindingTests {
         #expect(database.remedy == "synchronise both by NTP")
     }
 
-    @Test("No route to another machine counts as safe but one with verify-full.")
+    @Test("Only verify-full passes for a database on another machine.")
     func databaseTLS() {
         func judged(_ address: String?, _ sslMode: String) -> Finding.Status {
             Finding.databaseTLS(ServerEndpoint(address: address, sslMode: sslMode)).status
@@ -48,14 +48,14 @@ struct FindingTests {
         #expect(finding.remedy?.contains("verify-full") == true)
     }
 
-    @Test("A missing month is urgent when it is the present one.")
+    @Test("A missing partition fails for the present month, and is a warning for a later one.")
     func partitions() {
         #expect(Finding.partitions([true, true, true]).status == .pass)
         #expect(Finding.partitions([true, true, false]).status == .warn)
         #expect(Finding.partitions([false, true, true]).status == .fail)
     }
 
-    @Test("Maintenance that was never done, or long ago, is suspicious.")
+    @Test("Overdue maintenance is a warning.")
     func maintenance() {
         let never = Finding.maintenance([.partitions: now], now: now)
         #expect((never.status, never.detail) == (.warn, "never done: retention, erasure, sessions"))
@@ -67,7 +67,7 @@ struct FindingTests {
         #expect(Finding.maintenance(times, now: now + .seconds(4 * 3_600)).status == .warn)
     }
 
-    @Test("Kept keys grow old when three refreshes were missed.")
+    @Test("Stored keys are a warning after three missed refreshes.")
     func keptKeys() {
         func judged(_ time: WallTime?) -> Finding.Status {
             Finding.keptKeys(time, refresh: .seconds(3_600), maximumAge: .seconds(86_400), now: now).status
@@ -76,7 +76,7 @@ struct FindingTests {
         #expect([judged(ago(86_399)), judged(ago(86_400))] == [.warn, .fail])
     }
 
-    @Test("Open dead letters want a look; at the limit Apple is answered 503.")
+    @Test("Open dead letters are a warning, and fail at the limit.")
     func deadLetters() {
         func judged(_ counts: [(String, Int)]) -> Finding {
             .deadLetters(.init(counts: counts, oldest: counts.isEmpty ? nil : ago(172_800)), limit: 100, now: now)
@@ -88,7 +88,7 @@ struct FindingTests {
         #expect(judged([("keys-unavailable", 100)]).status == .warn, "these have a limit of their own")
     }
 
-    @Test("An app without a notification, or without one for a month, is suspicious.")
+    @Test("An app without a notification for a month is a warning.")
     func notifications() throws {
         let audiences = try AudienceMap(parsing: "AAAAAAAAAA/a,AAAAAAAAAA/b,AAAAAAAAAA/c")
         let last: [AppID: WallTime] = [AppID("a"): ago(7_200), AppID("b"): ago(31 * 86_400)]
@@ -98,7 +98,7 @@ struct FindingTests {
         #expect(findings[0].detail == "the last one came 2 h ago")
     }
 
-    @Test("Objects are named; many are cut short.")
+    @Test("Differences in the schema are named, at most three.")
     func objects() {
         func catalog(_ count: Int) -> SchemaCatalog {
             SchemaCatalog(text: "postgres\t15\n" + (0..<count).map { "table\tt\($0)\tplain\n" }.joined())
@@ -114,13 +114,13 @@ struct FindingTests {
         #expect((judged(4, 3).status, judged(4, 3).detail) == (.warn, "table t3 is not siwad's"))
     }
 
-    @Test("A key set that is none, or has keys that can't be used, is told.")
+    @Test("A malformed key set fails, and an unusable key is a warning.")
     func keys() {
         #expect(Finding.keys(Array("{}".utf8), from: "u").status == .fail)
         #expect(Finding.keys(Array("<html>".utf8), from: "u").remedy == "check SIWAD_KEYS_URL")
     }
 
-    @Test("Only a 405 that allows POST is siwad's endpoint.")
+    @Test("Only status 405 with Allow: POST passes for the endpoint.")
     func endpoint() {
         func judged(_ status: Int, _ allow: String?) -> Finding {
             let answer = LocalProbe.Response(status: status, allow: allow, body: "", latency: .milliseconds(3))
@@ -131,7 +131,7 @@ struct FindingTests {
         #expect(judged(404, nil).detail == "http://127.0.0.1:8080/p is not the path that is served")
     }
 
-    @Test("What keeps the daemon from being ready is repeated.")
+    @Test("The failed checks of /readyz are named.")
     func readiness() {
         let body =
             "[+]accepting ok\n[-]database failed: PostgreSQL can't be written to\n[-]keys failed\nreadyz check failed\n"
@@ -141,7 +141,7 @@ struct FindingTests {
         #expect(finding.status == .fail)
     }
 
-    @Test("A certificate is renewed in time.")
+    @Test("A certificate is a warning two weeks before it expires.")
     func certificate() {
         func judged(_ days: Int64) -> Finding {
             .certificate(validUntil: now.wholeSeconds + days * 86_400, now: now)
@@ -151,7 +151,7 @@ struct FindingTests {
         #expect(judged(14).detail == "valid until 2026-10-05")
     }
 
-    @Test("What waits in the spool is counted, aged, and wrong when it nears its limit.")
+    @Test("Waiting files in the spool are a warning, and fail close to the limit.")
     func spool() {
         var contents = SpoolContents()
         #expect(Finding.spool(contents, limit: 1_000, now: now) == .pass(.spool, "empty"))
@@ -174,7 +174,7 @@ struct FindingTests {
         #expect(Finding.disk(free: 1 << 20, spoolLimit: 1 << 30, used: 0).status == .fail)
     }
 
-    @Test("What is forged, and what others can write, is not counted as waiting.")
+    @Test("Forged and untrusted files are not counted as waiting.")
     func untrusted() throws {
         let directory = try TemporaryDirectory()
         for name in [".siwad-spool", "1.spool", "2.spool", "3.spool.0.forged", "4.spool.corrupt"] {
@@ -186,7 +186,7 @@ struct FindingTests {
         #expect((contents.untrusted, contents.forged, contents.setAside) == (1, 1, 1))
     }
 
-    @Test("What PostgreSQL refuses is told by itself, and counts towards the spool's limit.")
+    @Test("Refused notifications are a separate finding, and count towards the limit.")
     func refused() {
         var contents = SpoolContents()
         #expect(Finding.refused(contents, limit: 1_000, now: now) == nil)
@@ -200,14 +200,14 @@ struct FindingTests {
         #expect(Finding.spool(contents, limit: 1_000, now: now).status == .fail)
     }
 
-    @Test("A failure of a command becomes cause and remedy.")
+    @Test("A command failure becomes detail and remedy.")
     func failures() {
         let failure = CommandFailure(.unavailable, "cannot connect: check that PostgreSQL runs there")
         let finding = Finding.fail(.database, failure)
         #expect((finding.detail, finding.remedy) == ("cannot connect", "check that PostgreSQL runs there"))
     }
 
-    @Test("A cause with colons and semicolons of its own stays whole.")
+    @Test("A cause with colons and semicolons is not split.")
     func colons() {
         let text = "connection to server at \"db\", port 5432 failed: FATAL: no pg_hba.conf entry; see the log"
         let refused = PostgresError(.connectionFailed, text, sqlState: SQLState(rawValue: "28000"))
@@ -235,7 +235,7 @@ struct ReportTests {
         .pass(.configuration, "1 app group of 1 team with 2 client ids"),
     ])
 
-    @Test("is in the order of the checks, a line each in a pipe.")
+    @Test("has one line for each check, in their order, in a pipe.")
     func pipe() {
         #expect(
             report.lines(style: .plain) == [
@@ -254,7 +254,7 @@ struct ReportTests {
         for line in lines { #expect(VisibleText.width(line) <= 80, "\(line)") }
     }
 
-    @Test("fails with what is wrong, not with what is suspicious, and as JSON has an object for each check.")
+    @Test("fails for failed checks but not for warnings, and has one JSON object for each check.")
     func json() {
         #expect(!report.isPassed)
         #expect(Report(report.findings.filter { $0.status == .warn }).isPassed)
@@ -268,7 +268,7 @@ struct ReportTests {
 
 @Suite("Quantities in reports")
 struct QuantityTests {
-    @Test("are in the unit that one would say.")
+    @Test("are printed in a readable unit.")
     func units() {
         let sizes: [Int64] = [0, 1_023, 1_024, 1_536, 10 << 20, 5 << 30]
         #expect(sizes.map { "\(ByteCount($0))" } == ["0 B", "1023 B", "1 KiB", "1.5 KiB", "10 MiB", "5 GiB"])
@@ -279,7 +279,7 @@ struct QuantityTests {
         #expect([counted(1, "key"), counted(2, "key")] == ["1 key", "2 keys"])
     }
 
-    @Test("of an HTTP date are read in its one form of today.")
+    @Test("of an HTTP date are parsed in the format of RFC 9110.")
     func httpDate() {
         #expect(WallTime(httpDate: "Sun, 06 Nov 1994 08:49:37 GMT")?.iso8601 == "1994-11-06T08:49:37.000Z")
         #expect(WallTime(httpDate: "Fri, 02 Oct 2026 00:00:00 GMT")?.iso8601 == "2026-10-02T00:00:00.000Z")

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("A gate")
 struct GateTests {
-    @Test("lets through those who wait, and those who come later.")
+    @Test("resumes waiting tasks, and does not block later ones.")
     func opens() async {
         let gate = Gate()
         async let first = gate.wait()
@@ -15,7 +15,7 @@ struct GateTests {
         #expect(waited + [third] == [true, true, true])
     }
 
-    @Test("sends away whoever is cancelled.")
+    @Test("resumes a cancelled task with false.")
     func cancelled() async {
         let gate = Gate()
         let waiting = Task { await gate.wait() }

@@ -1,4 +1,5 @@
 import AppleTokens
+import Glibc
 import Ingest
 import Postgres
 import Settings
@@ -9,7 +10,7 @@ import Testing
 
 @testable import siwad
 
-@Suite("Reading the configuration anew")
+@Suite("Reloading the configuration")
 struct ReloadTests {
     private static let apps = "AAAAAAAAAA/com.example.one"
     private static let moreApps = "AAAAAAAAAA/com.example.one,BBBBBBBBBB/com.example.late"
@@ -56,7 +57,7 @@ struct ReloadTests {
         }
     }
 
-    @Test("Other apps are accepted from then on, and the database knows them.")
+    @Test("A changed list of apps applies to new notifications, and is written to the database.")
     func apps() async throws {
         try await withDaemon { daemon, sources, write in
             #expect(try await clients(daemon) == ["com.example.one"])
@@ -69,7 +70,7 @@ struct ReloadTests {
     }
 
     @Test(
-        "What makes no sense changes nothing.",
+        "A malformed configuration changes nothing.",
         arguments: [
             "apps: nonsense\n", "apps: [\n", "", "apps: \(moreApps)\nlog_level: shouting\n", "aps: \(moreApps)\n",
         ]
@@ -88,7 +89,7 @@ struct ReloadTests {
 struct SpoolStartTests {
     private let environment = ["SIWAD_APPS": "AAAAAAAAAA/com.example.one", "SIWAD_DATABASE_URL": "host=/nowhere"]
 
-    @Test("PostgreSQL's being away stops no start that has a spool.")
+    @Test("With a spool, siwad starts while PostgreSQL is unavailable.")
     func withoutDatabase() async throws {
         let directory = try TemporaryDirectory()
         var environment = environment
@@ -101,7 +102,7 @@ struct SpoolStartTests {
         await daemon.close()
     }
 
-    @Test("A second daemon on the same spool is a configuration error that says so.")
+    @Test("A second daemon on the same spool is a configuration error.")
     func secondDaemon() async throws {
         let directory = try TemporaryDirectory()
         var environment = environment
@@ -117,7 +118,23 @@ struct SpoolStartTests {
         await daemon.close()
     }
 
-    @Test("A directory of other files is a configuration error that says so, and nothing in it changes.")
+    @Test("A directory that other users can write, or replace through a parent, is a configuration error.")
+    func writableDirectory() async throws {
+        let parent = try TemporaryDirectory()
+        var environment = environment
+        environment["SIWAD_SPOOL_DIRECTORY"] = parent.file("spool")
+        try #require(mkdir(parent.file("spool"), 0o700) == 0 && chmod(parent.file("spool"), 0o777) == 0)
+        let directory = await siwad("serve", environment: environment)
+        #expect(directory.status == .configuration)
+        #expect(directory.errors.contains("others can write it"))
+        try #require(chmod(parent.file("spool"), 0o700) == 0 && chmod(parent.path, 0o777) == 0)
+        let replaceable = await siwad("serve", environment: environment)
+        #expect(replaceable.status == .configuration)
+        #expect(replaceable.errors.contains(parent.path) && replaceable.errors.contains("others can write it"))
+        #expect(try TemporaryDirectory.names(at: parent.file("spool")).isEmpty)
+    }
+
+    @Test("A directory with other files is a configuration error, and stays unchanged.")
     func foreignDirectory() async throws {
         let directory = try TemporaryDirectory()
         try directory.write(Array("apps: []".utf8), to: "siwad.yaml")

@@ -7,7 +7,7 @@ import Testing
 
 @testable import siwad
 
-@Suite("An endpoint with a certificate of its own making", .timeLimit(.minutes(5)))
+@Suite("An endpoint with a self-signed certificate", .timeLimit(.minutes(5)))
 struct UntrustedCertificateTests {
     /// Runs `body` with the port of such an endpoint on 127.0.0.1.
     private func withEndpoint(
@@ -50,7 +50,7 @@ struct UntrustedCertificateTests {
         await daemon.close()
     }
 
-    @Test("is named as one that isn't trusted, in plain words, to who sends there or fetches keys.")
+    @Test("causes an error about the untrusted certificate when keys are fetched or notifications sent.")
     func untrusted() async throws {
         let directory = try TemporaryDirectory()
         _ = await siwad("simulate", "keys", "--out", directory.path)

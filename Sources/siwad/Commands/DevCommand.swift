@@ -32,7 +32,7 @@ struct DevCommand: Command {
 
     /// Refuses what it would ignore.
     func validate() throws {
-        guard options.databaseURL == nil, options.keysURL == nil else {
+        guard options.flags[.databaseURL] == nil, options.flags[.keysURL] == nil else {
             throw ValidationError(
                 "siwad dev has a PostgreSQL and an Apple of its own: --database-url and --keys-url are for siwad serve"
             )

@@ -11,7 +11,7 @@ extension Daemon {
         await databaseChecks() + [keysCheck(), drainingCheck()]
     }
 
-    /// Waits until every condition holds, then says so: to the log and to `onReady`. What takes long is logged.
+    /// Waits until all conditions hold, then writes a log message and calls `onReady`. Warns once if it takes long.
     func announceReadiness(to onReady: @Sendable (DaemonAddresses) async -> Void) async {
         var pause = Duration.milliseconds(2)
         var isWarned = false
@@ -39,36 +39,35 @@ extension Daemon {
         }
     }
 
-    /// Where the daemon can be reached, once it can.
     private var addresses: DaemonAddresses? { state.addresses(configuration) }
 
-    /// The database and its schema, which is not in question while nothing can be stored there.
+    /// Database and schema. The schema is not checked while the database is unavailable.
     private func databaseChecks() async -> [ReadinessCheck] {
-        let unasked = ReadinessCheck(name: "schema", isReady: true, detail: "not asked, PostgreSQL is away")
+        let unasked = ReadinessCheck(name: "schema", isReady: true, detail: "not checked, PostgreSQL is unavailable")
         switch intake.storage {
         case .database: break
         case .spool: return [spooling, unasked]
         case .nowhere(let cause): return [ReadinessCheck(name: "database", isReady: false, detail: cause), unasked]
         }
         do {
-            // A round trip, because a connection through a wire that is dead looks as good as any.
+            // A round trip, because a dead connection is not recognizable otherwise.
             let schema: SchemaVersion?
             if let probes {
                 schema = try await probes.withSession { session throws(PostgresError) in
                     try SchemaVersion.read(in: session)
                 }
             } else {
-                // One that is in use for something else is no sign that anything is wrong; the writer looks at its own.
+                // A connection in use is not a fault. The writer checks its own connection.
                 schema = try await pool.withSessionIfFree(deadline: .seconds(1)) { session throws(PostgresError) in
                     try SchemaVersion.read(in: session)
                 }
             }
             let schemaCheck =
                 schema.map(Self.schemaCheck)
-                ?? ReadinessCheck(name: "schema", isReady: true, detail: "not asked, the connections are in use")
+                ?? ReadinessCheck(name: "schema", isReady: true, detail: "not checked, the connections are in use")
             return [ReadinessCheck(name: "database", isReady: true), schemaCheck]
         } catch {
-            // The writer finds out by itself; until then its next batch goes to the spool as well.
+            // The writer has not noticed yet; its next batch will go to the spool.
             guard intake.spoolBytes == nil else { return [spooling, unasked] }
             return [ReadinessCheck(name: "database", isReady: false, detail: error.description), unasked]
         }
@@ -77,7 +76,7 @@ extension Daemon {
     private static func schemaCheck(_ version: SchemaVersion) -> ReadinessCheck {
         switch version {
         case .current: ReadinessCheck(name: "schema", isReady: true)
-        // Between a migration and the restart of the last daemon they all see this, and go on working.
+        // Normal between a migration and the restart of the daemons; they continue to work.
         case .newer: ReadinessCheck(name: "schema", isReady: true, detail: "newer than this siwad; restart it")
         case .unfit(let problem): ReadinessCheck(name: "schema", isReady: false, detail: problem)
         }
@@ -88,7 +87,7 @@ extension Daemon {
         return ReadinessCheck(
             name: "database",
             isReady: true,
-            detail: "PostgreSQL is away; notifications wait in the spool, \(bytes) bytes"
+            detail: "PostgreSQL is unavailable; notifications wait in the spool, \(bytes) bytes"
         )
     }
 
@@ -100,22 +99,21 @@ extension Daemon {
             return ReadinessCheck(name: "keys", isReady: true, detail: "\(keys.keys.count), \(origin)\(age)")
         }
         let source = configuration.name(of: .keysURL)
-        return ReadinessCheck(name: "keys", isReady: false, detail: "no key set that is trusted from \(source)")
+        return ReadinessCheck(name: "keys", isReady: false, detail: "no trusted key set from \(source)")
     }
 
     private func drainingCheck() -> ReadinessCheck {
-        let isDraining = state.tellWhetherDraining()
+        let isDraining = state.reportDraining()
         return ReadinessCheck(name: "accepting", isReady: !isDraining, detail: isDraining ? "shutting down" : nil)
     }
 
     private func untilCancelled() async {
-        // A stream that nothing is sent into ends with its task.
+        // An empty stream ends when its task is cancelled.
         for await _ in AsyncStream<Never>.makeStream().stream {}
     }
 }
 
 extension Duration {
-    /// Whole milliseconds.
     var milliseconds: Int64 {
         components.seconds * 1_000 + components.attoseconds / 1_000_000_000_000_000
     }

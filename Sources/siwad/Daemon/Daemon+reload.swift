@@ -5,31 +5,27 @@ import Settings
 import Telemetry
 import UnixSignals
 
-/// SIGHUP from here on, and what is read at it.
+/// The signal and the sources of a reload.
 struct Reloading: Sendable {
     fileprivate let sources: SettingsSources
     fileprivate let signals: UnixSignalsSequence
 
-    /// From here on a SIGHUP ends nothing; it is followed once the daemon runs.
+    /// From here on SIGHUP does not end the process; the daemon handles it once it runs.
     init(from sources: SettingsSources) async {
         self.sources = sources
         signals = await UnixSignalsSequence(trapping: .sighup)
     }
 }
 
-/// What SIGHUP does.
 extension Daemon {
-    /// The settings that take effect without a restart.
-    private static let reloadable: Set<SettingKey> = [.apps, .issuer, .clockLeeway, .logLevel]
-
-    /// Reads the configuration anew at every SIGHUP, until it is cancelled.
+    /// Reloads the configuration at every SIGHUP until the task is cancelled.
     func reloadAtSignal(_ reloading: Reloading) async {
         for await _ in reloading.signals {
             await reload(from: reloading.sources)
         }
     }
 
-    /// Takes over the apps, the log level and the TLS files. What can't be read or makes no sense changes nothing.
+    /// Applies the reloadable settings and the TLS files. A malformed configuration changes nothing.
     func reload(from sources: SettingsSources) async {
         reloadCertificates()
         let new: Configuration
@@ -45,7 +41,7 @@ extension Daemon {
         if policy != intake.policy {
             metrics.lastNotification.admit(policy.audiences.groups.map(\.app.rawValue))
             intake.replace(policy: policy)
-            await tellDatabase()
+            await updateClients()
         }
         let ignored = changes(in: new).map(\.rawValue).joined(separator: ", ")
         if ignored.isEmpty {
@@ -55,11 +51,11 @@ extension Daemon {
         }
     }
 
-    private func tellDatabase() async {
+    private func updateClients() async {
         do {
             try await synchronizeClients()
         } catch {
-            log.warning("the database is told of the changed apps when it is back", ["error": "\(error)"])
+            log.warning("the changed apps are written to the database when it is reachable", ["error": "\(error)"])
             prepareWithNextConnection()
         }
     }
@@ -77,12 +73,12 @@ extension Daemon {
         }
     }
 
-    /// Settings that changed since the start and need one.
+    /// Settings that changed since the start and need a restart.
     private func changes(in new: Configuration) -> [SettingKey] {
         zip(configuration.entries, new.entries).compactMap { old, entry in
-            // Of the database its text tells everything but the password.
+            // The text of the database shows everything but the password.
             let isSame = old.text == entry.text && (old.key != .databaseURL || configuration.database == new.database)
-            return isSame || Self.reloadable.contains(old.key) ? nil : old.key
+            return isSame || old.key.isReloadable ? nil : old.key
         }
     }
 }

@@ -11,35 +11,28 @@ import Spool
 import Telemetry
 import Terminal
 
-/// The daemon: all its parts, put together from the configuration.
+/// The daemon: creates all parts from the configuration and connects them.
 struct Daemon: Sendable {
-    /// What is in force.
     let configuration: Configuration
-    /// From bodies to answers.
     let intake: Intake
-    /// Connections beside the writer's.
+    /// Connections in addition to the writer's.
     let pool: ConnectionPool
-    /// The connection on which readiness is found out: whoever asks wants an answer at once, also when all others are
-    /// stuck on a wire that is dead. nil: there may be no more connections than the writer needs, and one other.
+    /// The connection of the readiness check, which must answer within seconds even if all other connections hang. nil if
+    /// the configured number of connections leaves none.
     let probes: ConnectionPool?
-    /// The threads of the network.
     let loops: EventLoops
-    /// Where the parts write what happens.
     let log: Log
 
-    /// Group commit.
     let writer: NotificationWriter
-    /// What dashboards see.
     let metrics: SiwadMetrics
-    /// For TLS on the notification endpoint.
+    /// nil without TLS on the notification endpoint.
     let certificates: ServerCertificates?
     private let settings: ConnectionSettings
     private let trust: SigningKeys.Trust
     private let upkeep: Upkeep
-    /// How far its start and its end have come.
     let state = DaemonState()
 
-    /// Puts the parts together; reads the TLS files, opens and locks the spool, connects to nothing.
+    /// Reads the TLS files, opens and locks the spool; makes no connection.
     /// - Throws: `SettingsError`, `ServerError`, `SpoolError`.
     init(_ configuration: Configuration) throws {
         self.configuration = configuration
@@ -53,7 +46,7 @@ struct Daemon: Sendable {
         let spool = try configuration.spoolDirectory.map { path throws(SpoolError) in
             try Spool(directory: path, limit: configuration.spoolLimit)
         }
-        // The writer has a connection of its own, and another one while it empties the spool.
+        // The writer has its own connection, and another one while it drains the spool.
         let others = configuration.databaseConnections - configuration.leastDatabaseConnections + 1
         pool = ConnectionPool(settings, maximum: max(1, others - 1))
         probes =
@@ -101,28 +94,28 @@ struct Daemon: Sendable {
         writer = NotificationWriter(intake: intake, settings: settings, trust: trust)
     }
 
-    /// Sees to it that the database is there and has the schema of this binary; changes nothing. With a spool a database
-    /// that is away can wait: it is looked at, and told the apps, as soon as it is back.
+    /// Checks that the database is reachable and has the schema of this binary; changes nothing. With a spool, an unreachable
+    /// database is checked on the first connection instead.
     /// - Throws: `PostgresError`; `CommandFailure` for another schema.
     func prepare() async throws {
         try await unlessAway { try await Self.checkSchema(settings) }
     }
 
-    /// Tells the database the apps in force, once it is certain that this daemon is the one that serves them: one that
-    /// ends because another has its port leaves that one's apps alone.
+    /// Writes the apps in force to the database. Called only once the endpoints are open: a daemon that ends because another
+    /// one has its port must not change the other one's apps.
     /// - Throws: `PostgresError`.
     func announceApps() async throws {
         guard !state.waitsForDatabase else { return }
         try await unlessAway { try await synchronizeClients() }
     }
 
-    /// Does something with the database now or, with a spool, everything as soon as it is back.
+    /// Runs `work` now. With a spool and an unreachable database, the writer prepares the database on its first connection.
     private func unlessAway(_ work: () async throws -> Void) async throws {
         do {
             try await work()
-        } catch let error as PostgresError where configuration.spoolDirectory != nil && error.meansAway {
+        } catch let error as PostgresError where configuration.spoolDirectory != nil && error.isTemporary {
             log.warning(
-                "PostgreSQL is away; starting without it, notifications wait in the spool",
+                "PostgreSQL is unavailable; starting without it, notifications wait in the spool",
                 ["error": "\(error)"]
             )
             state.databaseIsAway()
@@ -130,15 +123,14 @@ struct Daemon: Sendable {
         }
     }
 
-    /// Has the database told, before anything else is stored, what it is told at the start.
+    /// Repeats the preparation of the start on the next connection, before any batch.
     func prepareWithNextConnection() {
-        // Without the rest of the daemon, of which the writer is a part: it would hold itself.
+        // Captures no more than needed: capturing the daemon, which holds the writer, would make a retain cycle.
         writer.prepareAgain { [settings, pool, intake] in
             try await Self.prepareDatabase(settings, pool, intake)
         }
     }
 
-    /// Checks the schema, and tells the database the apps in force.
     private static func prepareDatabase(
         _ settings: ConnectionSettings,
         _ pool: ConnectionPool,
@@ -152,7 +144,6 @@ struct Daemon: Sendable {
         try await SchemaState.read(settings).check()
     }
 
-    /// Tells the database the apps in force.
     func synchronizeClients() async throws(PostgresError) {
         try await Self.synchronizeClients(pool, intake)
     }
@@ -164,7 +155,7 @@ struct Daemon: Sendable {
         }
     }
 
-    /// For a question that is answered within two seconds, or not at all.
+    /// Settings with which a query ends within two seconds.
     private static func impatient(_ settings: ConnectionSettings) -> ConnectionSettings {
         var settings = settings
         settings.connectTimeout = .seconds(1)
@@ -173,19 +164,19 @@ struct Daemon: Sendable {
         return settings
     }
 
-    /// Gives back what the parts hold. Call it once their services have ended. The event loops end with the process: a
-    /// connection that is still being closed may want them, and nobody else does.
+    /// Closes the connections. Call it once the services have ended. The event loops end with the process, because a
+    /// connection that is still closing may need them.
     func close() async {
         await probes?.close()
         await pool.close()
     }
 
-    /// What runs, in the order of the start; the shut-down goes the other way, so the endpoint ends first and what it
-    /// accepted is stored and answered before the writer ends.
+    /// All services, in the order of the start. They shut down in reverse order: the endpoint ends first, and the writer
+    /// stores and answers what was accepted before it ends.
     ///
     /// - Parameters:
-    ///   - reloading: what SIGHUP reads; nil leaves the signal alone.
-    ///   - onReady: called once, when notifications can be accepted durably.
+    ///   - reloading: the sources that SIGHUP reads; nil: SIGHUP is not handled.
+    ///   - onReady: called once, when the daemon is ready.
     func services(
         reloading: Reloading? = nil,
         onReady: @escaping @Sendable (DaemonAddresses) async -> Void
@@ -205,17 +196,17 @@ struct Daemon: Sendable {
             },
             NamedService("upkeep") {
                 await state.afterEndpointsOpened {
-                    // With the database there and known to have this binary's schema.
+                    // Only while the database is reachable and has the schema of this binary.
                     await cancelWhenGracefulShutdown { await upkeep.run { intake.storage == .database } }
                 }
             },
             NamedService("writer", endedBy: { writer.finish() }) {
                 try await state.afterEndpointsOpened {
                     do {
-                        // Somebody's lock may hold it up for longer than whoever ends the daemon wants to wait.
+                        // A lock of another session may block this for longer than a shutdown may take.
                         try await cancelWhenGracefulShutdown { try await announceApps() }
                     } catch {
-                        // What came in meanwhile is answered all the same.
+                        // Notifications that arrived during the start still get a response.
                         writer.finish()
                         await writer.run()
                         if (error as? PostgresError)?.code == .cancelled { return }
@@ -226,7 +217,7 @@ struct Daemon: Sendable {
             },
             operationsServer,
             NamedService("notifications", notificationServer.run),
-            // The last to start is the first to end: whoever asks is told, while the endpoint still accepts.
+            // The last to start is the first to end: readiness fails while the endpoint still accepts requests.
             NamedService("readiness") {
                 await cancelWhenGracefulShutdown { await announceReadiness(to: onReady) }
                 await state.beginDraining(within: configuration.shutdownGrace / 3)
@@ -268,12 +259,34 @@ struct Daemon: Sendable {
 }
 
 extension PostgresError {
-    /// Whether the database may be back later without anybody changing the configuration.
-    fileprivate var meansAway: Bool {
+    /// True if the database may become reachable without a change of the configuration.
+    fileprivate var isTemporary: Bool {
         switch sqlState?.classCode {
         case "28", "3D": false
         case "25": true
         default: isConnectionError || isRetryable
         }
+    }
+}
+
+extension KeyRing.Source {
+    /// Keys from Apple's endpoint, stored in the database under its URL.
+    init(fetcher: KeySetFetcher, trust: SigningKeys.Trust, pool: ConnectionPool) {
+        self.init(
+            fetch: { try await fetcher.fetch() },
+            persisted: {
+                let kept = try await pool.withSession { session throws(PostgresError) in
+                    try SigningKeys.latestSet(trust, in: session)
+                }
+                let keys = try kept.map { try JSONWebKey(JSONValue(parsing: Array($0.key.jwk.utf8))) }
+                return KeySet(keys, fetchedAt: nil, confirmedAt: kept.first?.lastSeenAt)
+            },
+            persist: { keys in
+                let kept = keys.map { SigningKeys.Kept(keyID: $0.keyID, jwk: $0.json) }
+                try await pool.withSession { session throws(PostgresError) in
+                    try SigningKeys.keep(kept, from: trust.url, in: session)
+                }
+            }
+        )
     }
 }

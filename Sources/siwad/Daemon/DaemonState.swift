@@ -2,111 +2,104 @@ import ServiceLifecycle
 import Settings
 import Synchronization
 
-/// Where the daemon can be reached, with the ports that the system chose.
+/// The addresses of the daemon, with the ports that the system chose.
 struct DaemonAddresses: Sendable, Equatable {
     /// The URL of the notification endpoint.
     let notifications: String
     /// The URL of the operations endpoint, without a path.
     let operations: String
-    /// The settings that name these addresses.
+    /// The settings with these addresses.
     let listening: [SettingKey: String]
 }
 
-/// What the daemon's parts tell each other about its start and end.
+/// The progress of the daemon's start and shutdown, shared by its services.
 final class DaemonState: Sendable {
     private struct Progress {
         var notificationPort: Int?
         var operationsPort: Int?
         var waitsForDatabase = false
         var isDraining = false
-        /// When `/readyz` was last asked.
         var readinessAskedAt: ContinuousClock.Instant?
     }
 
     private let progress = Mutex(Progress())
-    /// Opened when the notification endpoint accepts connections.
     private let notificationsOpen = Gate()
-    /// Opened when somebody was told that the shut-down has begun.
-    private let drainingTold = Gate()
-    /// Opened when both endpoints do.
+    /// Opens when a readiness probe was answered that the shutdown has begun.
+    private let drainingReported = Gate()
     private let endpointsOpen = Gate()
 
-    /// The notification endpoint accepts connections.
     func notificationsOpened(port: Int) {
         progress.withLock { $0.notificationPort = port }
         notificationsOpen.open()
     }
 
-    /// The operations endpoint accepts connections.
+    /// The operations endpoint opens last.
     func operationsOpened(port: Int) {
         progress.withLock { $0.operationsPort = port }
         endpointsOpen.open()
     }
 
-    /// The database was away at the start: the writer prepares it when it is back.
+    /// The database was unreachable at the start: the writer prepares it on the first connection.
     func databaseIsAway() {
         progress.withLock { $0.waitsForDatabase = true }
     }
 
-    /// Whether the database was away at the start.
     var waitsForDatabase: Bool { progress.withLock { $0.waitsForDatabase } }
 
-    /// Somebody asks whether notifications can be accepted.
     func readinessAsked() {
         progress.withLock { $0.readinessAskedAt = .now }
     }
 
-    /// Whether the shut-down has begun, for an answer to somebody who asked: who is told that it has counts as told, also
-    /// if it began between the question and the answer.
-    func tellWhetherDraining() -> Bool {
+    /// True once the shutdown has begun. Call it only to answer a readiness probe: ``beginDraining(within:)`` waits for that.
+    func reportDraining() -> Bool {
         let isDraining = progress.withLock { $0.isDraining }
-        if isDraining { drainingTold.open() }
+        if isDraining { drainingReported.open() }
         return isDraining
     }
 
-    /// The shut-down has begun: whoever asks is told from here on.
+    /// The shutdown has begun: readiness probes fail from here on.
     ///
-    /// Returns once a load balancer that asks from time to time was told and could turn to others, so that it sends nothing
-    /// to an endpoint that is closed; at once where nobody asks.
+    /// Returns once a load balancer has seen this and had a second to route requests elsewhere, so that it sends none to a
+    /// closed endpoint. Returns immediately if nothing probes readiness.
     ///
-    /// - Parameter limit: the longest that it may take.
+    /// - Parameter limit: the maximum time that it takes.
     func beginDraining(within limit: Duration) async {
         let askedAt = progress.withLock { progress in
             progress.isDraining = true
             return progress.readinessAskedAt
         }
         guard let askedAt, .now - askedAt < Self.longestProbeInterval else { return }
-        let told = drainingTold
+        let reported = drainingReported
         await withTaskGroup { group in
             group.addTask {
-                if await told.wait() { try? await Task.sleep(for: Self.timeToTurnAway) }
+                if await reported.wait() { try? await Task.sleep(for: Self.reroutingTime) }
             }
-            // Whichever comes first; a cancelled sleep is the wanted end of it.
+            // The first of the two ends the wait; the cancelled sleep throws, which is its normal end.
             group.addTask { try? await Task.sleep(for: limit) }
             await group.next()
             group.cancelAll()
         }
     }
 
-    /// Who asked so long ago doesn't ask any more.
+    /// After this time without a probe, there is no load balancer.
     private static let longestProbeInterval = Duration.seconds(30)
-    /// What whoever was told needs to act on it.
-    private static let timeToTurnAway = Duration.seconds(1)
+    /// The time that a load balancer needs to stop sending requests.
+    private static let reroutingTime = Duration.seconds(1)
 
-    /// Runs `work` once the notification endpoint accepts connections, so that a port that is taken ends the start
-    /// before anything else has begun; not at all if the end comes first.
+    /// Runs `work` once the notification endpoint accepts connections, so that a port in use ends the start before anything
+    /// else has begun. Does not run it if the shutdown comes first.
     func afterNotificationsOpened(_ work: @Sendable () async throws -> Void) async throws {
         let gate = notificationsOpen
         if await cancelWhenGracefulShutdown({ await gate.wait() }) { try await work() }
     }
 
-    /// Runs `work` once both endpoints accept connections; not at all if the end comes first.
+    /// Runs `work` once both endpoints accept connections, unless the shutdown comes first.
     func afterEndpointsOpened(_ work: @Sendable () async throws -> Void) async rethrows {
         let gate = endpointsOpen
         if await cancelWhenGracefulShutdown({ await gate.wait() }) { try await work() }
     }
 
-    /// The addresses, once both endpoints accept connections.
+    /// nil until both endpoints accept connections.
     func addresses(_ configuration: Configuration) -> DaemonAddresses? {
         let ports = progress.withLock { ($0.notificationPort, $0.operationsPort) }
         guard let notificationPort = ports.0, let operationsPort = ports.1 else { return nil }
@@ -118,5 +111,38 @@ final class DaemonState: Sendable {
             operations: "http://\(operations)",
             listening: [.listen: notifications.description, .operationsListen: operations.description]
         )
+    }
+}
+
+/// Lets tasks wait until it opens.
+final class Gate: Sendable {
+    private struct State {
+        var isOpen = false
+        var waiters: [AsyncStream<Never>.Continuation] = []
+    }
+
+    private let state = Mutex(State())
+
+    /// Resumes all waiting tasks; later ones do not wait.
+    func open() {
+        let waiters = state.withLock { state in
+            state.isOpen = true
+            let waiters = state.waiters
+            state.waiters = []
+            return waiters
+        }
+        for waiter in waiters { waiter.finish() }
+    }
+
+    /// - Returns: false if the task was cancelled before the gate opened.
+    func wait() async -> Bool {
+        let (stream, continuation) = AsyncStream<Never>.makeStream()
+        let isOpen = state.withLock { state in
+            if !state.isOpen { state.waiters.append(continuation) }
+            return state.isOpen
+        }
+        if isOpen { return true }
+        for await _ in stream {}
+        return state.withLock { $0.isOpen }
     }
 }

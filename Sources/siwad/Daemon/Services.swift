@@ -4,19 +4,18 @@ import Telemetry
 import Terminal
 import UnixSignals
 
-/// A part of the process that runs until it is told to end.
+/// A part of the process that runs until the shutdown.
 struct NamedService: Service, CustomStringConvertible {
-    /// For the log.
     let description: String
     private let work: @Sendable () async throws -> Void
 
-    /// A service of this work, which must end at a graceful shutdown by itself.
+    /// - Parameter work: must end by itself at a graceful shutdown.
     init(_ name: String, _ work: @escaping @Sendable () async throws -> Void) {
         self.description = name
         self.work = work
     }
 
-    /// A service whose work ends when it is asked to, by `end`; also at cancellation, so that nothing can hang.
+    /// A service whose work `end` ends, at a graceful shutdown or at cancellation.
     init(
         _ name: String,
         endedBy end: @escaping @Sendable () -> Void,
@@ -34,21 +33,20 @@ struct NamedService: Service, CustomStringConvertible {
         )
     }
 
-    /// Runs until the end.
     func run() async throws {
         try await work()
     }
 }
 
-/// The process's services, started in order and shut down in reverse.
+/// Runs services, which start in order and shut down in reverse order.
 enum Services {
-    /// Runs them until SIGTERM or SIGINT, or until one of them fails.
-    /// - Parameter grace: how long they may take to end; then they are cancelled.
+    /// Runs services until SIGTERM or SIGINT, or until one of them fails.
+    /// - Parameter grace: the time after which services that have not ended are cancelled.
     static func run(_ services: [NamedService], grace: Duration, log: Log) async throws {
         try await run(group(services, grace: grace, log: log), log: log)
     }
 
-    /// Runs a group of them; a second SIGTERM or SIGINT ends the process at once.
+    /// Runs a group. A second SIGTERM or SIGINT ends the process immediately.
     static func run(_ group: ServiceGroup, log: Log) async throws {
         try await withThrowingTaskGroup { tasks in
             tasks.addTask { await endAtSecondSignal(log) }
@@ -57,28 +55,58 @@ enum Services {
         }
     }
 
-    /// Ends the process at the second SIGTERM or SIGINT: whoever sends it doesn't want to wait for the first.
     private static func endAtSecondSignal(_ log: Log) async {
         var isFirst = true
         for await _ in await UnixSignalsSequence(trapping: .sigterm, .sigint) {
             if !isFirst {
-                log.warning("ended at once by a second signal; what was not answered yet may be lost to its sender")
-                // Without the handlers of an orderly end, which might wait for what hangs.
+                log.warning("ended immediately by a second signal; requests without a response may be lost")
+                // Without exit handlers, which could wait for the part that hangs.
                 _exit(CommandStatus.failed.rawValue)
             }
             isFirst = false
         }
     }
 
-    /// The group of them, for those who end it themselves.
     static func group(_ services: [NamedService], grace: Duration, log: Log) -> ServiceGroup {
         var configuration = ServiceGroupConfiguration(
-            // What one of them can't do ends the others in good order.
+            // The failure of one service shuts the others down gracefully.
             services: services.map { .init(service: $0, failureTerminationBehavior: .gracefullyShutdownGroup) },
             gracefulShutdownSignals: [.sigterm, .sigint],
             logger: log.quieter(than: .warning).logger
         )
         configuration.maximumGracefulShutdownDuration = grace
         return ServiceGroup(configuration: configuration)
+    }
+}
+
+enum Interruption {
+    /// Runs `work` and cancels it at SIGINT. The process then ends by the signal itself, so that a shell sees the cause.
+    static func endsAfter(_ work: @escaping @Sendable () async throws -> Void) async throws {
+        try await withThrowingTaskGroup(of: Bool.self) { group in
+            group.addTask {
+                try await work()
+                return false
+            }
+            group.addTask {
+                for await _ in await UnixSignalsSequence(trapping: .sigint) { return true }
+                return false
+            }
+            let isInterrupted = try await group.next() ?? false
+            group.cancelAll()
+            guard isInterrupted else { return }
+            // The cancelled work has already reported how it ended.
+            _ = try? await group.next()
+            endBySignal()
+        }
+    }
+
+    private static func endBySignal() -> Never {
+        signal(SIGINT, SIG_DFL)
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        sigaddset(&signals, SIGINT)
+        pthread_sigmask(SIG_UNBLOCK, &signals, nil)
+        raise(SIGINT)
+        _exit(128 + SIGINT)
     }
 }

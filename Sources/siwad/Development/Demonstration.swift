@@ -1,31 +1,27 @@
 import AccountStore
 import AppleClient
-import AppleTokens
 import AppleSimulator
+import AppleTokens
 import NotificationServer
 import Postgres
 import Terminal
 
-/// What `siwad dev` shows: people sign in, Apple sends every type of event about them through the real endpoint, and the
-/// database is looked at after each.
+/// The demonstration of `siwad dev`: people sign in, the simulated Apple sends every type of event to the real endpoint, and
+/// the database is checked after each event.
 struct Demonstration: Sendable {
-    /// The Apple that signs.
     let apple: SimulatedApple
-    /// The groups of one team, of which the first two are used.
+    /// One or two groups of one team.
     let groups: [AudienceMap.Group]
-    /// The database that the endpoint writes to.
     let pool: ConnectionPool
-    /// Where the steps are printed.
     let console: Console
 
-    /// Plays it.
-    /// - Returns: whether everything had the effect that it should have.
+    /// - Returns: true if every event had the expected effect.
     func play(against url: String, over loops: EventLoops) async throws -> Bool {
         let sender = try NotificationSender(url: url, version: Version.current, eventLoopGroup: loops.group)
         let now = WallTime.now()
         let people = DemonstrationPerson.all(groups: groups)
         let apps = groups.map(\.app.rawValue).joined(separator: " and ")
-        console.print("Somebody signs in, to \(apps), with a private address:")
+        console.print("Four people sign in to \(apps), each with a private address:")
         for person in people { try await signIn(person, at: now - .seconds(120)) }
         console.print(lines: table(of: people).lines(style: console.style, indentation: 2))
         var isAsExpected = true
@@ -84,7 +80,7 @@ struct Demonstration: Sendable {
         guard let status = summary.statuses.first?.key else {
             throw CommandFailure(
                 .unavailable,
-                "the endpoint gave no answer: \(summary.firstFailure ?? "unknown cause")"
+                "the endpoint did not respond: \(summary.firstFailure ?? "unknown cause")"
             )
         }
         return status
@@ -139,5 +135,152 @@ struct Demonstration: Sendable {
         console.print(console.style.painted("Sessions afterwards (siwa.sessions)", .bold))
         console.print(lines: AccountListings.sessions(sessions).table.lines(style: console.style, indentation: 2))
         console.print()
+    }
+}
+
+/// A person of the demonstration. Each run creates its own people.
+struct DemonstrationPerson: Sendable {
+    let name: String
+    let subject: Subject
+    let email: String
+    /// One session in each app group.
+    let sessions: [String]
+
+    static func all(groups: [AudienceMap.Group]) -> [DemonstrationPerson] {
+        ["Ada", "Ben", "Cleo", "Dan"].map { name in
+            let tag = String(UInt32.random(in: .min ... .max), radix: 36)
+            return DemonstrationPerson(
+                name: name,
+                subject: Subject(SimulatedEvent.randomSubject()),
+                email: "\(name.lowercased())-\(tag)@privaterelay.appleid.com",
+                sessions: groups.indices.map { "\(name.lowercased())-\(tag)-\($0 + 1)" }
+            )
+        }
+    }
+}
+
+/// A notification of the demonstration and its expected effect.
+struct DemonstrationStep: Sendable {
+    let title: String
+    let person: DemonstrationPerson
+    let event: SimulatedEvent
+    var isForged = false
+    var expectedStatus = 200
+    let expectation: String
+    /// True if the database shows the effect.
+    let hasEffect: @Sendable (AccountPage) -> Bool
+
+    static func all(
+        people: [DemonstrationPerson],
+        groups: [AudienceMap.Group],
+        now: WallTime
+    ) -> [DemonstrationStep] {
+        guard people.count == 4, let app = groups.first?.app.rawValue else { return [] }
+        let script = Script(app: app, now: now)
+        return script.mail(people[0], people[1]) + script.revocation(people[2]) + script.deletion(people[3])
+    }
+}
+
+private struct Script {
+    let app: String
+    let now: WallTime
+
+    func event(_ type: String, _ person: DemonstrationPerson, secondsAgo: Int64, mail: Bool = false) -> SimulatedEvent {
+        SimulatedEvent(
+            type: type,
+            sub: person.subject.rawValue,
+            app: app,
+            email: mail ? person.email : nil,
+            isPrivateEmail: mail ? true : nil,
+            eventTime: (now - .seconds(secondsAgo)).wholeMilliseconds,
+            issuedAt: now.wholeSeconds
+        )
+    }
+
+    func mail(_ ada: DemonstrationPerson, _ ben: DemonstrationPerson) -> [DemonstrationStep] {
+        let off = "Mail must not be sent there any more; consent and sessions are untouched"
+        let isOff: @Sendable (AccountPage) -> Bool = { page in
+            page.states.allSatisfy { $0.state == "authorized" && !$0.emailIsDeliverable }
+                && page.sessions.allSatisfy(\.isLive)
+        }
+        return [
+            DemonstrationStep(
+                title: "Ada switches the forwarding of her private address off.",
+                person: ada,
+                event: event("email-disabled", ada, secondsAgo: 30, mail: true),
+                expectation: off,
+                hasEffect: isOff
+            ),
+            DemonstrationStep(
+                title: "Ben switches the forwarding off …",
+                person: ben,
+                event: event("email-disabled", ben, secondsAgo: 30, mail: true),
+                expectation: off,
+                hasEffect: isOff
+            ),
+            DemonstrationStep(
+                title: "… and on again.",
+                person: ben,
+                event: event("email-enabled", ben, secondsAgo: 20, mail: true),
+                expectation: "Mail may be sent again",
+                hasEffect: { page in
+                    page.states.allSatisfy { $0.state == "authorized" && $0.emailIsDeliverable }
+                        && page.sessions.allSatisfy(\.isLive)
+                }
+            ),
+        ]
+    }
+
+    func revocation(_ cleo: DemonstrationPerson) -> [DemonstrationStep] {
+        let app = app
+        let revocation = event("consent-revoked", cleo, secondsAgo: 15)
+        let isRevokedOnce: @Sendable (AccountPage) -> Bool = { page in
+            page.states.allSatisfy { ($0.state == "revoked") == ($0.app.rawValue == app) }
+                && page.sessions.allSatisfy { $0.isLive != ($0.app.rawValue == app) }
+                && page.history.count { $0.toState == "revoked" } == 1
+        }
+        return [
+            DemonstrationStep(
+                title: "Cleo stops using Sign in with Apple in one app.",
+                person: cleo,
+                event: revocation,
+                expectation: "Her session there is ended; other apps' sessions live on",
+                hasEffect: isRevokedOnce
+            ),
+            DemonstrationStep(
+                title: "Apple delivers the same notification once more.",
+                person: cleo,
+                event: revocation,
+                expectation: "Nothing changes: a duplicate is acknowledged, and has no effect",
+                hasEffect: isRevokedOnce
+            ),
+        ]
+    }
+
+    func deletion(_ dan: DemonstrationPerson) -> [DemonstrationStep] {
+        var forged = DemonstrationStep(
+            title: "A sender without Apple's key claims that Dan's account is deleted.",
+            person: dan,
+            event: event("account-deleted", dan, secondsAgo: 10),
+            expectation: "Refused, nothing changes",
+            hasEffect: { page in
+                page.states.allSatisfy { $0.state == "authorized" } && page.sessions.allSatisfy(\.isLive)
+            }
+        )
+        forged.isForged = true
+        forged.expectedStatus = 401
+        return [
+            forged,
+            DemonstrationStep(
+                title: "Dan deletes his Apple Account.",
+                person: dan,
+                event: event("account-deleted", dan, secondsAgo: 10),
+                expectation: "He is deleted in every app of the team, for good, and all his sessions are ended",
+                hasEffect: { page in
+                    page.registers.deletedAt != nil && page.states.allSatisfy { $0.state == "deleted" }
+                        && page.sessions.allSatisfy { $0.endReason == "account-deleted" }
+                }
+            ),
+        ]
     }
 }

@@ -1,28 +1,27 @@
 import AppleSimulator
 import FoundationEssentials
 import Glibc
+import JOSE
 import LocalPostgres
 import Postgres
 import Settings
 import Terminal
 
-/// What `siwad dev` keeps in `.siwad`: a PostgreSQL cluster, the key of a simulated Apple, a configuration file.
+/// The directory `.siwad` of `siwad dev`: a PostgreSQL cluster, the key of a simulated Apple, a configuration file.
 struct DevelopmentPlace {
-    /// The developer team and the two app groups that are served unless `SIWAD_APPS` names others.
+    /// A team and two app groups, served unless `SIWAD_APPS` is set.
     static let apps = "A1B2C3D4E5/com.example.app+com.example.web,A1B2C3D4E5/com.example.notes"
     private static let name = "siwad"
 
-    /// The absolute path of `.siwad`.
+    /// Absolute.
     let directory: String
-    /// The Apple that signs.
     let apple: SimulatedApple
-    /// The server, until ``close()``.
     private let cluster: LocalCluster
 
-    /// Opens the place in the working directory, made where it isn't there, and starts its PostgreSQL.
+    /// Opens or creates `.siwad` in the working directory and starts its PostgreSQL.
     ///
-    /// - Parameter issuer: what the simulated Apple writes into `iss`.
-    /// - Throws: `CommandFailure` where another `siwad dev` has it.
+    /// - Parameter issuer: the `iss` of the simulated Apple.
+    /// - Throws: `CommandFailure` if another `siwad dev` uses the directory.
     static func open(issuer: String) async throws -> DevelopmentPlace {
         let directory = FileManager.default.currentDirectoryPath + "/.siwad"
         try NewFile.makeDirectory(directory)
@@ -46,26 +45,26 @@ struct DevelopmentPlace {
         await cluster.stop()
     }
 
-    /// Where the cluster is, for the reader: elsewhere where PostgreSQL's user can't enter the working directory.
+    /// The cluster's directory as printed. It is outside `.siwad` if PostgreSQL's user can't enter the working directory.
     var clusterDirectory: String {
         cluster.directory == directory + "/postgres" ? ".siwad/postgres" : cluster.directory
     }
 
-    /// The directories that hold it all, for the reader.
+    /// All directories of `siwad dev`, as printed.
     var directories: String {
         cluster.directory.hasPrefix(directory + "/") ? ".siwad" : ".siwad and \(cluster.directory)"
     }
 
-    /// How to connect to the database, as the role that owns it. A later keyword wins (libpq, "Connection Strings").
+    /// Connects as the owner of the database. A later keyword wins (libpq, "Connection Strings").
     var conninfo: String { cluster.conninfo(database: Self.name) + " user=\(Self.name)" }
 
-    /// The settings that the place decides.
+    /// The settings that `siwad dev` decides.
     var flags: [SettingKey: String] {
         [.databaseURL: conninfo, .keysURL: "file://\(directory)/apple/keys.json"]
     }
 
-    /// Writes `siwad.yaml`, with which the operator's commands find the same database, keys and endpoints, and simulate the
-    /// same Apple.
+    /// Writes `siwad.yaml`, so that the operator's commands use the same database, keys and endpoints and simulate the same
+    /// Apple.
     ///
     /// - Parameter listening: the addresses of the endpoints.
     func writeConfiguration(_ configuration: Configuration, listening: [SettingKey: String]) throws {
@@ -82,7 +81,7 @@ struct DevelopmentPlace {
         try NewFile.replace(directory + "/siwad.yaml", mode: 0o600, Array(text.utf8))
     }
 
-    /// Takes the place for this process: the lock goes with it, however it ends.
+    /// Locks the directory until the process ends.
     private static func lock(_ path: String) throws {
         let descriptor = Glibc.open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else {
@@ -99,12 +98,12 @@ struct DevelopmentPlace {
         }
     }
 
-    /// Makes the role and the database, and a link to the directory of the socket that is always at the same place.
+    /// Creates role and database, and the link `run` to the directory of the socket.
     private func prepareDatabase() async throws {
         let settings = try ConnectionSettings(conninfo: cluster.conninfo(), applicationName: "siwad dev")
         let connection = try await PostgresConnection.connect(settings)
         let socket = try await connection.withSession { session throws(PostgresError) in
-            // A private cluster is the one place where siwad plays the administrator.
+            // Only in its private cluster does siwad act as the administrator.
             if try session.execute(Statement(once: "SELECT FROM pg_roles WHERE rolname = 'siwad'")).isEmpty {
                 try session.execute(script: "CREATE ROLE siwad LOGIN SUPERUSER")
             }
@@ -115,12 +114,92 @@ struct DevelopmentPlace {
         }
         await connection.close()
         let link = directory + "/run"
-        // What is not there can't be removed, and that is as good.
+        // The link may not exist.
         try? FileManager.default.removeItem(atPath: link)
         do {
             try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: socket)
         } catch {
-            throw CommandFailure(.failed, "\(link): can't be made: remove it, or start in another directory")
+            throw CommandFailure(.failed, "\(link): can't be created: remove it, or start in another directory")
+        }
+    }
+}
+
+/// The key of a simulated Apple in a directory: `key.pem` and `keys.json`.
+struct KeyFiles {
+    let directory: String
+
+    /// PKCS #8 in PEM.
+    var key: String { directory + "/key.pem" }
+    var keySet: String { directory + "/keys.json" }
+
+    /// Creates both files.
+    /// - Returns: nil if there is a key already. Nothing is changed then.
+    func create() throws -> SimulatedApple? {
+        try NewFile.makeDirectory(directory)
+        guard access(key, F_OK) != 0 else { return nil }
+        let apple = try SimulatedApple.generate()
+        guard try NewFile.create(key, mode: 0o600, Array(try apple.key.pem().utf8)) else { return nil }
+        try NewFile.replace(keySet, mode: 0o644, Array((apple.keySetJSON + "\n").utf8))
+        return apple
+    }
+
+    /// The simulated Apple with the private key of a PEM file.
+    /// - Throws: `CommandFailure` that names the file.
+    static func apple(keyFile: String, issuer: String) throws -> SimulatedApple {
+        let bytes: [UInt8]
+        do throws(FileReadingError) {
+            bytes = try readFile(atPath: keyFile)
+        } catch {
+            throw CommandFailure(
+                .failed,
+                "--key \(Redaction.redacted(keyFile)): \(error.cause): write one with siwad simulate keys --out DIR"
+            )
+        }
+        do throws(JOSEError) {
+            return try SimulatedApple(key: RSAPrivateKey(pem: String(decoding: bytes, as: UTF8.self)), issuer: issuer)
+        } catch {
+            throw CommandFailure(.failed, "--key \(Redaction.redacted(keyFile)): \(error)")
+        }
+    }
+}
+
+/// Writes files atomically.
+enum NewFile {
+    /// Creates a directory and its parents.
+    static func makeDirectory(_ path: String) throws {
+        do {
+            try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+        } catch {
+            throw CommandFailure(
+                .failed,
+                "\(path): can't be created as a directory: choose another, or check the permissions"
+            )
+        }
+    }
+
+    /// - Returns: false if the file exists. It stays as it is.
+    static func create(_ path: String, mode: mode_t, _ bytes: [UInt8]) throws -> Bool {
+        let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)
+        guard descriptor >= 0 else {
+            if errno == EEXIST { return false }
+            throw CommandFailure(.failed, "\(path): \(String(cString: strerror(errno)))")
+        }
+        defer { close(descriptor) }
+        var start = 0
+        while start < bytes.count {
+            let written = bytes[start...].withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
+            guard written > 0 else { throw CommandFailure(.failed, "\(path): \(String(cString: strerror(errno)))") }
+            start += written
+        }
+        return true
+    }
+
+    /// Writes a temporary file and renames it to `path`.
+    static func replace(_ path: String, mode: mode_t, _ bytes: [UInt8]) throws {
+        let temporary = "\(path).\(getpid()).tmp"
+        unlink(temporary)
+        guard try create(temporary, mode: mode, bytes), rename(temporary, path) == 0 else {
+            throw CommandFailure(.failed, "\(path): \(String(cString: strerror(errno)))")
         }
     }
 }

@@ -1,3 +1,4 @@
+import AccountStore
 import AppleClient
 import AppleTokens
 import Basics
@@ -8,18 +9,15 @@ import Settings
 import Spool
 import Terminal
 
-/// The checks of `siwad doctor`: asks what there is to ask and has it judged. Each of them ends within seconds.
+/// Runs the checks of `siwad doctor`. Each check ends within seconds. To add a check, add a case to `Finding.Check`, a
+/// function of `Finding` that judges the result, and a call here.
 struct Checkup: Sendable {
-    /// What is in force.
     let configuration: Configuration
-    /// For what goes over a network.
     let loops: EventLoops
-    /// This machine's clock.
     let now: @Sendable () -> WallTime
-    /// The file that holds the database's URL, if one does.
+    /// The file with the database URL, if there is one.
     let databaseURLFile: String?
 
-    /// Makes all checks.
     func run() async -> Report {
         async let database = databaseFindings()
         async let keys = keyFindings()
@@ -61,7 +59,7 @@ struct Checkup: Sendable {
             let (bytes, date) = try await fetcher.fetchDated()
             let keys = Finding.keys(bytes, from: "\(url)")
             guard let date, let time = WallTime(httpDate: date) else { return [keys] }
-            // The header is cut to the second, and was written at some time while we waited.
+            // The header is cut to the second, and was written between request and response.
             let after = now()
             let middle = before + after.duration(since: before) / 2
             let ahead = middle.duration(since: time + .milliseconds(500))
@@ -134,7 +132,7 @@ struct Checkup: Sendable {
         return spool + [.disk(free: free, spoolLimit: limit, used: contents.bytes)]
     }
 
-    /// Where a server that listens on an address is reached from this machine; nil if the system chooses its port.
+    /// The URL of a local server that listens on an address; nil if the system chooses its port.
     static func url(_ scheme: String, _ address: HostAndPort) -> String? {
         guard address.port != 0 else { return nil }
         let host =
@@ -146,8 +144,112 @@ struct Checkup: Sendable {
         return "\(scheme)://\(HostAndPort(host: host, port: address.port))"
     }
 
-    /// The words in which a command would end.
+    /// The error as a command would report it.
     static func failure(_ error: any Error) -> CommandFailure {
         CommandFailure(knownCause: error) ?? CommandFailure(.failed, "\(error)")
+    }
+}
+
+extension Checkup {
+    /// All checks of the database. If it is unreachable, only that is reported.
+    func databaseFindings() async -> [Finding] {
+        // The check of the configuration reports a missing database.
+        guard let settings = try? configuration.connectionSettings() else { return [] }
+        var bounded = settings
+        bounded.deadline = .seconds(10)
+        let pool = ConnectionPool(bounded, maximum: 1)
+        let findings = await findings(pool, bounded)
+        await pool.close()
+        return findings
+    }
+
+    private func findings(_ pool: ConnectionPool, _ settings: ConnectionSettings) async -> [Finding] {
+        let now = now
+        var findings: [Finding] = []
+        do throws(PostgresError) {
+            // Inside a session, so that connecting does not count as latency.
+            findings += try await pool.withSession { session throws(PostgresError) in
+                let before = now()
+                let server = try DatabaseHealth.server(in: session)
+                let latency = now().duration(since: before)
+                let ahead = (before + latency / 2).duration(since: server.clock)
+                return [
+                    .database(server, latency: latency), .databaseTLS(session.endpoint),
+                    .databaseClock(ahead: ahead, leeway: configuration.clockLeeway),
+                ]
+            }
+            findings += await ask(pool, .publicSchema) { session throws(PostgresError) in
+                [.publicSchema(isOpen: try DatabaseHealth.isPublicSchemaOpen(in: session))]
+            }
+            let state = try await SchemaState.read(settings)
+            findings.append(.schema(state))
+            if state.problem != nil { return findings }
+        } catch {
+            return findings + [.fail(.database, Self.failure(error))]
+        }
+        findings += await contents(pool)
+        return findings
+    }
+
+    /// The checks of what the schema contains.
+    private func contents(_ pool: ConnectionPool) async -> [Finding] {
+        let (configuration, time) = (configuration, now())
+        var findings: [Finding] = []
+        findings += await ask(pool, .objects) { session throws(PostgresError) in
+            let catalog = try SchemaCatalog(readFrom: session)
+            let drift = SchemaDrift(of: catalog, from: .expected)
+            return [.objects(drift, count: SchemaCatalog.expected.definitions.count)]
+        }
+        findings += await ask(pool, .partitions) { session throws(PostgresError) in
+            [.partitions(try DatabaseHealth.monthsAhead(in: session))]
+        }
+        findings += await ask(pool, .maintenance) { session throws(PostgresError) in
+            [.maintenance(try Maintenance.lastTimes(in: session), now: time)]
+        }
+        // The check of the key set reports a malformed URL.
+        if let trust = try? configuration.keyTrust() {
+            findings += await ask(pool, .keptKeys) { session throws(PostgresError) in
+                let keptAt = try DatabaseHealth.keysKeptAt(from: trust.url, in: session)
+                let refresh = configuration.keysRefresh
+                return [.keptKeys(keptAt, refresh: refresh, maximumAge: trust.maximumAge, now: time)]
+            }
+        }
+        findings += await ask(pool, .deadLetters) { session throws(PostgresError) in
+            let letters = try DatabaseHealth.openLetters(in: session)
+            return [.deadLetters(letters, limit: configuration.deadLetterLimit, now: time)]
+        }
+        if let audiences = configuration.apps {
+            findings += await ask(pool, .notifications) { session throws(PostgresError) in
+                Finding.notifications(audiences, last: try DatabaseHealth.lastNotifications(in: session), now: time)
+            }
+        }
+        return findings
+    }
+
+    /// Runs one check; its failure is a finding too.
+    private func ask(
+        _ pool: ConnectionPool,
+        _ check: Finding.Check,
+        _ body: @Sendable (borrowing Session) throws(PostgresError) -> [Finding]
+    ) async -> [Finding] {
+        do throws(PostgresError) {
+            return try await pool.transaction(.repeatableRead, body)
+        } catch {
+            return [.fail(check, Self.failure(error))]
+        }
+    }
+}
+
+extension WallTime {
+    /// The time in an HTTP header, to the second: `Sun, 06 Nov 1994 08:49:37 GMT` (IMF-fixdate, RFC 9110 §5.6.7). The
+    /// obsolete forms are not read.
+    init?(httpDate text: String) {
+        let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+        let parts = text.split(separator: " ")
+        guard parts.count == 6, parts[0].hasSuffix(","), parts[5] == "GMT",
+            let month = months.firstIndex(of: String(parts[2]))
+        else { return nil }
+        let number = month < 9 ? "0\(month + 1)" : "\(month + 1)"
+        self.init(iso8601: "\(parts[3])-\(number)-\(parts[1])T\(parts[4])Z")
     }
 }

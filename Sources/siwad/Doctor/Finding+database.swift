@@ -2,9 +2,8 @@ import AccountStore
 import AppleTokens
 import Terminal
 
-/// How what a database says is judged.
+/// Judges the database.
 extension Finding {
-    /// The server itself.
     static func database(_ server: DatabaseHealth.Server, latency: Duration) -> Finding {
         let size = ByteCount(server.bytes)
         return .pass(
@@ -14,7 +13,6 @@ extension Finding {
         )
     }
 
-    /// Its migrations.
     static func schema(_ state: SchemaState) -> Finding {
         guard let problem = state.problem else {
             return .pass(.schema, "all \(state.migrations.count) migrations are applied")
@@ -22,7 +20,6 @@ extension Finding {
         return .fail(.schema, CommandFailure(.failed, problem))
     }
 
-    /// Its tables, views and functions.
     static func objects(_ drift: SchemaDrift, count: Int) -> Finding {
         let differences = drift.missing.map { "\($0) is missing" } + drift.changed.map { "\($0) is another one" }
         guard differences.isEmpty else {
@@ -42,17 +39,17 @@ extension Finding {
         return .pass(.objects, "all \(count) tables, columns, constraints, indexes, views and functions are as made")
     }
 
-    /// Our clock against the database's, which decides what `now()` is for sessions and retention.
+    /// The clock of the database decides about sessions and retention.
     static func databaseClock(ahead: Duration, leeway: Duration) -> Finding {
         clock(.databaseClock, whose: "the database's", ahead: ahead, leeway: leeway)
     }
 
-    /// Our clock against Apple's, by which a notification is late or early.
+    /// The clock of Apple decides whether a notification is expired or not yet valid.
     static func appleClock(ahead: Duration, leeway: Duration) -> Finding {
         clock(.appleClock, whose: "Apple's", ahead: ahead, leeway: leeway)
     }
 
-    /// - Parameter ahead: by how much ours is ahead.
+    /// - Parameter ahead: this machine's clock minus the other one.
     private static func clock(_ check: Check, whose: String, ahead: Duration, leeway: Duration) -> Finding {
         let size = ahead < .zero ? .zero - ahead : ahead
         if size <= .seconds(3) { return .pass(check, "this machine's clock agrees with \(whose) within 3 s") }
@@ -61,7 +58,7 @@ extension Finding {
         return size <= leeway ? .warn(check, text, remedy) : .fail(check, text, remedy)
     }
 
-    /// The months that have their partition: the present one and the two after it.
+    /// - Parameter months: true for each month with a partition, from the present one to the second next.
     static func partitions(_ months: [Bool]) -> Finding {
         let remedy = "siwad serve creates them; look in its log for maintenance"
         if months.first == false { return .fail(.partitions, "the present month has no partition", remedy) }
@@ -69,10 +66,9 @@ extension Finding {
         return .pass(.partitions, "the present month and the next two have theirs")
     }
 
-    /// When the tasks were last finished.
     static func maintenance(_ times: [MaintenanceTask: WallTime], now: WallTime) -> Finding {
         let remedy = "siwad serve runs them hourly, sessions daily; check that it runs, and its log for maintenance"
-        // In intervals of each task.
+        // Relative to the interval of each task.
         func overdue(_ done: (key: MaintenanceTask, value: WallTime)) -> Duration {
             now.duration(since: done.value) / done.key.intervals
         }
@@ -85,7 +81,7 @@ extension Finding {
         return overdue(oldest) > .seconds(3 * 3_600) ? .warn(.maintenance, text, remedy) : .pass(.maintenance, text)
     }
 
-    /// The key set that the daemon last kept from the URL in force.
+    /// The key set that the daemon last stored from the URL in force.
     static func keptKeys(_ keptAt: WallTime?, refresh: Duration, maximumAge: Duration, now: WallTime) -> Finding {
         let remedy = "siwad serve fetches them; see that it runs, and look in its log for the key set"
         guard let keptAt else {
@@ -97,7 +93,6 @@ extension Finding {
         return age > refresh * 3 ? .warn(.keptKeys, text, remedy) : .pass(.keptKeys, text)
     }
 
-    /// What waits for an operator.
     static func deadLetters(_ letters: DatabaseHealth.OpenLetters, limit: Int, now: WallTime) -> Finding {
         guard let oldest = letters.oldest else { return .pass(.deadLetters, "none is open") }
         let counts = letters.counts.map { "\($0.count) \($0.reason)" }.joined(separator: ", ")
@@ -112,7 +107,7 @@ extension Finding {
         return .warn(.deadLetters, text, "siwad dead-letters list shows them, show explains one")
     }
 
-    /// When each app's last notification came. Apple never says that its URL is wrong.
+    /// The age of each app's last notification. Apple does not report a wrong URL.
     static func notifications(
         _ audiences: AudienceMap,
         last: [AppID: WallTime],
@@ -132,7 +127,7 @@ extension Finding {
         }
     }
 
-    /// The first few, and how many others there are.
+    /// The first three items and the number of all.
     private static func listing(_ items: [String], of noun: String) -> String {
         let first = items.prefix(3).joined(separator: ", ")
         return items.count > 3 ? "\(items.count) \(noun): \(first), …" : first

@@ -1,18 +1,16 @@
 import Terminal
 
-/// What one check of `siwad doctor` found.
+/// The result of one check of `siwad doctor`.
 struct Finding: Sendable, Equatable {
-    /// How it stands.
     enum Status: String, Sendable, CaseIterable {
-        /// As it should be.
         case pass
-        /// Suspicious: somebody should look.
+        /// Needs attention.
         case warn
-        /// Wrong: notifications are not accepted, not applied, or will not be before long.
+        /// Notifications are not accepted or not applied, or soon will not be.
         case fail
     }
 
-    /// The checks, in the order in which they are shown.
+    /// The checks, in the order of the output.
     enum Check: String, Sendable, CaseIterable {
         case configuration
         case files
@@ -37,48 +35,41 @@ struct Finding: Sendable, Equatable {
         case notifications
     }
 
-    /// What was looked at.
     let check: Check
-    /// Which one of several: an app, a file.
+    /// The app or file, if the check covers several.
     var subject: String?
-    /// How it stands.
     let status: Status
-    /// What was found, without a full stop.
+    /// Without a full stop.
     let detail: String
-    /// What to do about it; nil when it passed.
+    /// The next step; nil if the check passed.
     var remedy: String?
 
-    /// As it should be.
     static func pass(_ check: Check, _ detail: String, subject: String? = nil) -> Finding {
         Finding(check: check, subject: subject, status: .pass, detail: detail)
     }
 
-    /// Suspicious.
     static func warn(_ check: Check, _ detail: String, _ remedy: String, subject: String? = nil) -> Finding {
         Finding(check: check, subject: subject, status: .warn, detail: detail, remedy: remedy)
     }
 
-    /// Wrong.
     static func fail(_ check: Check, _ detail: String, _ remedy: String) -> Finding {
         Finding(check: check, status: .fail, detail: detail, remedy: remedy)
     }
 
-    /// A check that could not be made, in the words in which a command would end: `cause: next step`.
+    /// A check that failed with an error.
     static func fail(_ check: Check, _ failure: CommandFailure) -> Finding {
         guard let parts = failure.parts else { return .fail(check, failure.message, "see siwad doctor --help") }
         return .fail(check, parts.cause, parts.nextStep)
     }
 }
 
-/// All findings, for a reader and for programs.
+/// All findings, in the order of the checks.
 struct Report: Sendable, Equatable {
-    /// In the order of the checks.
     let findings: [Finding]
 
-    /// Whether nothing is wrong.
+    /// True if no check failed.
     var isPassed: Bool { findings.allSatisfy { $0.status != .fail } }
 
-    /// Findings in any order.
     init(_ findings: [Finding]) {
         let order = Dictionary(uniqueKeysWithValues: Finding.Check.allCases.enumerated().map { ($1, $0) })
         self.findings = findings.enumerated().sorted { one, other in
@@ -86,7 +77,7 @@ struct Report: Sendable, Equatable {
         }.map(\.element)
     }
 
-    /// A line for each, wrapped on a terminal.
+    /// One line for each finding, wrapped on a terminal.
     func lines(style: OutputStyle) -> [String] {
         let nameWidth = Finding.Check.allCases.map(\.rawValue.count).max() ?? 0
         return findings.flatMap { finding in
@@ -107,7 +98,6 @@ struct Report: Sendable, Equatable {
         }
     }
 
-    /// An object for each.
     var json: [JSONText] {
         findings.map { finding in
             .object([
@@ -115,6 +105,43 @@ struct Report: Sendable, Equatable {
                 .init("status", .string(finding.status.rawValue)), .init("detail", .string(finding.detail)),
                 .init("remedy", JSONText(finding.remedy)),
             ])
+        }
+    }
+}
+
+/// `1 team`, `2 teams`
+func counted(_ number: Int, _ noun: String) -> String {
+    "\(number) \(noun)\(number == 1 ? "" : "s")"
+}
+
+/// A number of bytes in a readable unit: `17 KiB`, `2.4 GiB`.
+struct ByteCount: CustomStringConvertible {
+    private let bytes: Int64
+
+    init(_ bytes: Int64) {
+        self.bytes = bytes
+    }
+
+    var description: String {
+        var (value, unit) = (bytes, "B")
+        var tenths: Int64 = 0
+        for next in ["KiB", "MiB", "GiB", "TiB"] where value >= 1_024 {
+            tenths = value % 1_024 * 10 / 1_024
+            (value, unit) = (value / 1_024, next)
+        }
+        return value < 10 && tenths > 0 ? "\(value).\(tenths) \(unit)" : "\(value) \(unit)"
+    }
+}
+
+extension Duration {
+    /// In the largest unit of which there are at least two: `90 s`, `36 h`, `3 d`. A negative duration counts as 0.
+    var rounded: String {
+        let seconds = max(0, components.seconds)
+        return switch seconds {
+        case ..<120: "\(seconds) s"
+        case ..<7_200: "\(seconds / 60) min"
+        case ..<172_800: "\(seconds / 3_600) h"
+        default: "\(seconds / 86_400) d"
         }
     }
 }

@@ -1,17 +1,17 @@
-import AppleTokens
 import AppleSimulator
+import AppleTokens
 import ArgumentParser
 
-/// One notification, as the flags of `simulate` describe it.
+/// A notification of `siwad simulate`.
 struct EventOptions: ParsableArguments {
-    @Option(name: .long, help: ArgumentHelp("Private key, as simulate keys writes it.", valueName: "file"))
+    @Option(name: .long, help: ArgumentHelp("Private key, written by simulate keys.", valueName: "file"))
     var key: String
     @Option(
         name: .long,
         help: "email-disabled, email-enabled, consent-revoked, account-deleted, or any other text."
     )
     var type: String
-    @Option(name: .long, help: "The person; a new one if it is left out.")
+    @Option(name: .long, help: "The person (default: a random one).")
     var sub: String?
     @Option(name: .long, help: ArgumentHelp("Primary App ID.", valueName: "app-id"))
     var app: String
@@ -31,15 +31,14 @@ struct EventOptions: ParsableArguments {
         transform: TimeArgument.init(parsing:)
     )
     var issuedAt: TimeArgument?
-    @Option(name: .long, parsing: .unconditional, help: "Its identifier; a new one if left out.")
+    @Option(name: .long, parsing: .unconditional, help: "Its identifier (default: a random one).")
     var jti: String?
 
-    /// Refuses what makes no sense together.
     func validate() throws {
         guard !privateEmail || email != nil else { throw ValidationError("--private-email needs --email") }
     }
 
-    /// The event, with what was left out filled in.
+    /// The event, with defaults for the options that are not given.
     func event(now: WallTime) -> SimulatedEvent {
         let issued = issuedAt?.time ?? now
         let happened = eventTime?.time ?? issued - .seconds(10)

@@ -2,27 +2,26 @@ import ArgumentParser
 import FoundationEssentials
 import Terminal
 
-/// Who changes something and why, where it can be tried without changing anything.
+/// The options of commands that change something: who and why, and a rehearsal without changes.
 struct RehearsalOptions: ParsableArguments {
     /// The name by which the daemon records its own actions.
     private static let reservedName = "siwad"
 
-    @Flag(name: .customLong("dry-run"), help: "Say what would happen, and change nothing.")
+    @Flag(name: .customLong("dry-run"), help: "Print what would happen, and change nothing.")
     var dryRun = false
     @Option(
         name: .long,
-        help: ArgumentHelp("Why; it lands in the audit. Required but for --dry-run.", valueName: "text")
+        help: ArgumentHelp("Why, for the audit. Required without --dry-run.", valueName: "text")
     )
     var note: String?
     @Option(
         name: .customLong("operator"),
-        help: ArgumentHelp("Who; the login name if it is left out.", valueName: "name")
+        help: ArgumentHelp("Who, for the audit (default: the login name).", valueName: "name")
     )
     var operatorName: String?
 
-    /// Refuses what says nothing.
     func validate() throws {
-        guard dryRun || note != nil else { throw ValidationError("--note must say why: it lands in the audit") }
+        guard dryRun || note != nil else { throw ValidationError("--note must say why: it is kept in the audit") }
         guard note?.contains(where: { !$0.isWhitespace }) ?? true else { throw ValidationError("--note must say why") }
         guard operatorName?.contains(where: { !$0.isWhitespace }) ?? true else {
             throw ValidationError("--operator must be a name")

@@ -1,0 +1,250 @@
+import AppleClient
+import AppleTokens
+import FoundationEssentials
+import Glibc
+import JOSE
+import Postgres
+import Settings
+import Terminal
+
+/// Judges keys, endpoints, certificate and spool.
+extension Finding {
+    /// - Parameter bytes: the response of the URL.
+    static func keys(_ bytes: [UInt8], from url: String) -> Finding {
+        do throws(JOSEError) {
+            let set = try JSONWebKeySet(parsing: bytes)
+            let text = "\(counted(set.keys.count, "key")) at \(url)"
+            guard let ignored = set.ignored.first else { return .pass(.keys, text) }
+            return .warn(
+                .keys,
+                "\(text), and \(set.ignored.count) that can't be used, the first because \(ignored.reason)",
+                "nothing, as long as notifications are accepted"
+            )
+        } catch {
+            return .fail(.keys, "what \(url) answers is no key set (\(error))", "check SIWAD_KEYS_URL")
+        }
+    }
+
+    /// The response of the notification endpoint to GET, which it must refuse.
+    static func endpoint(_ answer: LocalProbe.Response, url: String) -> Finding {
+        let remedy =
+            "see what listens there, and that SIWAD_LISTEN and SIWAD_NOTIFICATION_PATH are those of siwad serve"
+        switch (answer.status, answer.allow) {
+        case (405, "POST"):
+            return .pass(.endpoint, "\(url) answers, in \(answer.latency.milliseconds) ms")
+        case (404, _):
+            return .fail(.endpoint, "\(url) is not the path that is served", remedy)
+        default:
+            return .fail(.endpoint, "\(url) answers \(answer.status) to GET instead of 405: it is not siwad", remedy)
+        }
+    }
+
+    /// The response to `/readyz?verbose`.
+    static func readiness(_ answer: LocalProbe.Response, url: String) -> Finding {
+        if answer.status == 200 { return .pass(.readiness, "siwad serve accepts notifications durably") }
+        let remedy = "siwad serve says in its log what keeps it"
+        let failed = answer.body.split(separator: "\n").filter { $0.hasPrefix("[-]") }.joined(separator: ", ")
+        return .fail(.readiness, "\(url) answers \(answer.status)\(failed.isEmpty ? "" : ": ")\(failed)", remedy)
+    }
+
+    /// - Parameter expiry: in seconds since 1970.
+    static func certificate(validUntil expiry: Int64, now: WallTime) -> Finding {
+        let left = WallTime(seconds: expiry).duration(since: now)
+        let day = WallTime(seconds: expiry).column.prefix(10)
+        let remedy = "renew it; siwad serve reads the files again by itself"
+        if left <= .zero { return .fail(.certificate, "it expired on \(day)", remedy) }
+        if left < .seconds(14 * 86_400) { return .warn(.certificate, "it expires in \(left.rounded)", remedy) }
+        return .pass(.certificate, "valid until \(day)")
+    }
+
+    static let noCertificate = Finding.pass(.certificate, "none: a proxy speaks https for siwad")
+
+    static let noSpool = Finding.pass(.spool, "none: while PostgreSQL is away, Apple is answered 503")
+
+    static func spool(_ contents: SpoolContents, limit: Int64, now: WallTime) -> Finding {
+        let waiting = "\(counted(contents.waiting.files, "file")) waiting, \(ByteCount(contents.waiting.bytes))"
+        if contents.forged > 0 {
+            return .fail(
+                .spool,
+                "\(counted(contents.forged, "notification")) with a bad signature (….forged), none applied; \(waiting)",
+                "find out who else writes to the directory, keep them out, then remove the files"
+            )
+        }
+        if contents.untrusted > 0 {
+            return .fail(
+                .spool,
+                "\(counted(contents.untrusted, "file")) not read because others could have written them; \(waiting)",
+                "if siwad wrote them, give them to its user alone (chown, chmod 600); else remove them"
+            )
+        }
+        if contents.setAside > 0 {
+            return .warn(
+                .spool,
+                "\(counted(contents.setAside, "file")) set aside, torn or nothing of siwad's; \(waiting)",
+                "look at them; a torn one may hold tokens that can be sent again"
+            )
+        }
+        guard contents.waiting.files > 0 else {
+            return .pass(.spool, contents.refused.files == 0 ? "empty" : "nothing else waits")
+        }
+        let text = waiting + age(of: contents.waiting, now)
+        let remedy = "they go into PostgreSQL when it is back; see that siwad serve can reach it"
+        return isNearlyFull(contents, limit) ? .fail(.spool, text, remedy) : .warn(.spool, text, remedy)
+    }
+
+    /// Notifications that PostgreSQL refuses although it stores others; nil if there are none.
+    static func refused(_ contents: SpoolContents, limit: Int64, now: WallTime) -> Finding? {
+        guard contents.refused.files > 0 else { return nil }
+        let text =
+            "PostgreSQL refuses \(counted(contents.refused.files, "notification")) (….refused.spool), "
+            + "\(ByteCount(contents.refused.bytes))\(age(of: contents.refused, now))"
+        let remedy =
+            "remove the cause, which the log of siwad serve names, such as a trigger of yours; siwad tries again by itself"
+        return isNearlyFull(contents, limit) ? .fail(.spool, text, remedy) : .warn(.spool, text, remedy)
+    }
+
+    static func disk(free: Int64, spoolLimit: Int64, used: Int64) -> Finding {
+        let text = "the spool's file system has \(ByteCount(free)) left"
+        let remedy = "make room, or lower SIWAD_SPOOL_LIMIT (\(ByteCount(spoolLimit)))"
+        if free < 64 << 20 { return .fail(.disk, text, remedy) }
+        return free < spoolLimit - used ? .warn(.disk, text, remedy) : .pass(.disk, text)
+    }
+
+    private static func age(of part: SpoolContents.Part, _ now: WallTime) -> String {
+        part.oldest.map { ", the oldest for \(now.duration(since: $0).rounded)" } ?? ""
+    }
+
+    private static func isNearlyFull(_ contents: SpoolContents, _ limit: Int64) -> Bool {
+        contents.bytes >= limit / 10 * 8
+    }
+}
+
+/// Judges what other users, machines and roles can read or change.
+extension Finding {
+    /// Files with a secret. Other checks report a missing file.
+    static func files(_ paths: [String]) -> [Finding] {
+        let open = paths.filter { path in
+            var status = stat()
+            return stat(path, &status) == 0 && status.st_mode & (S_IROTH | S_IWOTH) != 0
+        }
+        guard !open.isEmpty else { return [.pass(.files, "no file with a secret is open to other users")] }
+        return open.map { path in
+            let remedy = "run chmod o-rw on it; siwad's own user has to own it, or be in its group"
+            return .warn(
+                .files,
+                "it holds a secret, and every user of this machine can read or change it",
+                remedy,
+                subject: path
+            )
+        }
+    }
+
+    static func databaseTLS(_ route: ServerEndpoint) -> Finding {
+        if route.isLocal { return .pass(.databaseTLS, "PostgreSQL is on this machine") }
+        if route.sslMode == "verify-full" {
+            return .pass(.databaseTLS, "sslmode=verify-full: another server can't pass for PostgreSQL")
+        }
+        return .warn(
+            .databaseTLS,
+            "PostgreSQL is at \(VisibleText.visible(route.address ?? "")) with sslmode=\(VisibleText.visible(route.sslMode)), so "
+                + "another server on the way could pass for it",
+            "set sslmode=verify-full in SIWAD_DATABASE_URL, and sslrootcert= to the file of the server's authority"
+        )
+    }
+
+    /// Objects in the schema public can take precedence over those that other programs' SQL means.
+    static func publicSchema(isOpen: Bool) -> Finding {
+        guard isOpen else { return .pass(.publicSchema, "only chosen roles may create objects in the schema public") }
+        return .warn(
+            .publicSchema,
+            "every role may create objects in the schema public, also functions that other programs call by mistake",
+            "run REVOKE CREATE ON SCHEMA public FROM PUBLIC as the owner of the database"
+        )
+    }
+
+    static func operations(_ address: HostAndPort) -> Finding {
+        let digits = address.host.split(separator: ".", omittingEmptySubsequences: false)
+        let isLoopback =
+            ["localhost", "::1"].contains(address.host)
+            || digits.count == 4 && digits[0] == "127" && digits.allSatisfy { UInt8($0) != nil }
+        if isLoopback { return .pass(.operations, "\(address) is for this machine only") }
+        return .warn(
+            .operations,
+            "other machines reach metrics and readiness at \(address), without TLS and without a password",
+            "set SIWAD_OPERATIONS_LISTEN to a loopback address, or let a firewall pass only those who need it"
+        )
+    }
+}
+
+/// The files in a spool directory, listed without its lock, which the daemon holds.
+struct SpoolContents: Sendable, Equatable {
+    struct Part: Sendable, Equatable {
+        var files = 0
+        var bytes: Int64 = 0
+        /// The time of the oldest file.
+        var oldest: WallTime?
+    }
+
+    /// Files that wait for the database.
+    var waiting = Part()
+    /// Files with one notification each that the database refuses although it stores others.
+    var refused = Part()
+    /// Files that were renamed because they are torn or not siwad's.
+    var setAside = 0
+    /// Files with a notification with a bad signature.
+    var forged = 0
+    /// Files that are not read because other users could have written them.
+    var untrusted = 0
+    /// The user id of the directory's owner.
+    var owner: uid_t = 0
+
+    /// The bytes that count towards the limit.
+    var bytes: Int64 { waiting.bytes + refused.bytes }
+
+    init() {}
+
+    /// nil if the directory can't be listed.
+    init?(directory: String) {
+        var place = stat()
+        guard let names = try? FileManager.default.contentsOfDirectory(atPath: directory), stat(directory, &place) == 0
+        else { return nil }
+        owner = place.st_uid
+        for name in names where !name.hasPrefix(".") {
+            var status = stat()
+            if lstat("\(directory)/\(name)", &status) == 0, status.st_mode & S_IFMT == S_IFREG,
+                status.st_uid != place.st_uid || status.st_mode & 0o022 != 0
+            {
+                untrusted += 1
+                continue
+            }
+            // A file is named after the microsecond at which it was written.
+            let stamp = name.prefix { $0 != "." }
+            switch Int64(stamp) {
+            case let stamp? where name.hasSuffix(".refused.spool"):
+                refused.add("\(directory)/\(name)", writtenAt: stamp)
+            case let stamp? where name.hasSuffix(".spool"): waiting.add("\(directory)/\(name)", writtenAt: stamp)
+            default:
+                if name.hasSuffix(".corrupt") || name.hasSuffix(".foreign") { setAside += 1 }
+                if name.hasSuffix(".forged") { forged += 1 }
+            }
+        }
+    }
+
+    /// Free bytes on the file system of a directory; nil if the system does not report them.
+    static func free(at directory: String) -> Int64? {
+        var status = statvfs()
+        guard statvfs(directory, &status) == 0 else { return nil }
+        let (bytes, overflow) = Int64(clamping: status.f_bavail).multipliedReportingOverflow(by: Int64(status.f_frsize))
+        return overflow ? .max : bytes
+    }
+}
+
+extension SpoolContents.Part {
+    fileprivate mutating func add(_ path: String, writtenAt stamp: Int64) {
+        files += 1
+        var status = stat()
+        if stat(path, &status) == 0 { bytes += Int64(status.st_size) }
+        let written = WallTime(microseconds: stamp)
+        oldest = min(oldest ?? written, written)
+    }
+}
