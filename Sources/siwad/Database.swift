@@ -43,7 +43,7 @@ struct Database: Sendable {
 }
 
 /// The migrations of a database compared with those of this binary.
-struct SchemaState: Sendable {
+struct SchemaState: Sendable, CommandOutput {
     /// Every migration that the binary or the database knows, in order.
     let migrations: [MigrationStatus]
 
@@ -111,28 +111,22 @@ struct SchemaState: Sendable {
     /// The role of the daemon lacks this right.
     static let nextStep = "run siwad migrate as a role that may create the schema"
 
-    var table: Table {
-        var table = Table([
-            .init("NUMBER", isRightAligned: true), .init("NAME", cut: .end), .init("STATE"), .init("APPLIED (UTC)"),
-        ])
-        for migration in migrations {
-            table.append([
-                Table.Cell("\(migration.number)"), Table.Cell(migration.name),
-                Table.Cell(migration.state.rawValue, color: migration.state == .applied ? .green : .yellow),
-                Table.Cell(migration.appliedAt.map { WallTime(microseconds: $0.microseconds).column }),
-            ])
-        }
-        return table
-    }
+    func lines(style: OutputStyle) -> [String] { Self.columns.table(of: migrations).lines(style: style) }
 
-    var json: [JSONText] {
-        migrations.map { migration in
-            .object([
-                .init("number", .integer(Int64(migration.number))), .init("name", .string(migration.name)),
-                .init("state", .string(migration.state.rawValue)),
-                .init("applied_at", migration.appliedAt.map { WallTime(microseconds: $0.microseconds) }.json),
-            ])
+    var json: [JSONText] { migrations.map { Self.columns.object(of: $0) } }
+
+    private static var columns: [Column<MigrationStatus>] {
+        func appliedAt(_ migration: MigrationStatus) -> WallTime? {
+            migration.appliedAt.map { WallTime(microseconds: $0.microseconds) }
         }
+        return [
+            .init("number", \.number, "NUMBER", .right),
+            .init("name", \.name, "NAME", .cutEnd(minimum: 8)),
+            .init("state", \.state.rawValue, "STATE") {
+                Table.Cell($0.state.rawValue, color: $0.state == .applied ? .green : .yellow)
+            },
+            .init("applied_at", appliedAt, "APPLIED (UTC)") { Table.Cell(appliedAt($0)?.secondText) },
+        ]
     }
 }
 

@@ -16,7 +16,7 @@ private let signedIn = time("2026-01-02T03:04:05Z")
 private let revoked = time("2026-02-03T04:05:06Z")
 private let id = "H20GBS4ytjusfHJsbmBE6A"
 
-/// The page of somebody with a session that ended.
+/// The page of a person with a session that ended.
 private func page(
     _ state: String = "revoked",
     deletedAt: WallTime? = nil,
@@ -97,14 +97,14 @@ extension AccountPage: CustomTestStringConvertible {
     var testDescription: String { "\(states.map(\.state)), \(sessions.map(\.endReason))" }
 }
 
-@Suite("The page of an account")
+@Suite("Account page")
 struct AccountPageTests {
-    @Test("holds everything, the answer first.")
+    @Test("The page shows everything, the answer first.")
     func whole() {
         let expected = """
             000768.6166f031167141e695698239959f591a.1521 in team A1B2C3D4E5
               com.example.quite.long.application: signed out, because consent was revoked on
-              2026-02-03 04:05:06 UTC, told by notification H20GBS4ytjusfHJsbmBE6A.
+              2026-02-03 04:05:06 UTC, reported by notification H20GBS4ytjusfHJsbmBE6A.
 
               heard of  first on 2026-01-02 03:04:05 UTC
               address   k7x2m9@privaterelay.appleid.com (private relay, seen 2026-01-03
@@ -118,7 +118,7 @@ struct AccountPageTests {
         #expect(!lines.contains("OPEN DEAD LETTERS"))
     }
 
-    @Test("names for each fact who told of it, and on which way.")
+    @Test("The page names the sign-in or notification that set each fact, and its source.")
     func sources() {
         let lines = page(source: "spool").lines(style: .plain)
         #expect(
@@ -131,11 +131,14 @@ struct AccountPageTests {
     }
 
     @Test(
-        "answers why somebody is signed out.",
+        "The summary says whether the person is signed in, and why not.",
         arguments: [
-            (page(), "signed out, because consent was revoked on 2026-02-03 04:05:06 UTC, told by notification \(id)."),
-            (page(source: "replay"), "told by notification \(id) when it was replayed."),
-            (page(live: 1), "1 session opened since then is live, though the application told of no sign-in."),
+            (
+                page(),
+                "signed out, because consent was revoked on 2026-02-03 04:05:06 UTC, reported by notification \(id)."
+            ),
+            (page(source: "replay"), "reported by notification \(id) when it was replayed."),
+            (page(live: 1), "1 session opened since then is live, though the application reported no sign-in."),
             (
                 page("authorized", live: 2),
                 "signed in, 2 live sessions. Consent is in force since 2026-01-02 03:04:05 UTC."
@@ -152,29 +155,29 @@ struct AccountPageTests {
             (page("unknown"), "never signed in"),
             (
                 page("deleted", deletedAt: revoked),
-                "Signed out everywhere and for good: the Apple Account was deleted on 2026-02-03 04:05:06 UTC, told by "
+                "Signed out everywhere and for good: the Apple Account was deleted on 2026-02-03 04:05:06 UTC, reported by "
                     + "notification \(id)."
             ),
         ]
     )
-    func verdict(_ page: AccountPage, _ answer: String) {
-        let sentences = AccountVerdict(on: page).sentences
+    func summary(_ page: AccountPage, _ answer: String) {
+        let sentences = AccountSummary(of: page).sentences
         #expect(sentences.count == 1)
         #expect(sentences.first?.contains(answer) == true, "\(sentences)")
     }
 
-    @Test("of somebody whose data were erased says so and shows no gap.")
+    @Test("The page of an erased account says that its data were erased.")
     func erased() {
         let page = page("deleted", deletedAt: signedIn, erasedAt: revoked)
         let lines = page.lines(style: .plain)
         #expect(lines.contains { $0.hasPrefix("  The address and the tokens were erased on 2026-02-03 04:05:06 UTC") })
         #expect(lines.contains("  address   erased"))
-        #expect(page.json.line.contains(#""email_observed_at":null,"erased_at":"2026-02-03T04:05:06.000Z""#))
+        #expect(page.json[0].line.contains(#""email_observed_at":null,"erased_at":"2026-02-03T04:05:06.000Z""#))
     }
 
-    @Test("is one JSON object whose members are the database's.")
+    @Test("The JSON object has the names of the database.")
     func json() {
-        let line = page().json.line
+        let line = page().json[0].line
         #expect(
             line.contains(
                 #"{"register":"revoked_at","app_id":"com.example.quite.long.application","#

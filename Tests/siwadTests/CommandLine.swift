@@ -3,7 +3,7 @@ import Terminal
 
 @testable import siwad
 
-/// What one command line printed, and how it ended.
+/// The output and the exit code of a command line.
 struct CommandResult: Sendable, Equatable {
     let status: CommandStatus
     let output: String
@@ -13,7 +13,7 @@ struct CommandResult: Sendable, Equatable {
     var lines: [String] { output.split(separator: "\n", omittingEmptySubsequences: false).dropLast().map(String.init) }
 }
 
-/// Runs a command line within this process, as the executable would.
+/// Runs a command line in this process, as the executable does.
 func siwad(
     _ arguments: String...,
     environment: [String: String] = [:],
@@ -22,9 +22,9 @@ func siwad(
     await siwadCommand(arguments, environment: environment, style: style)
 }
 
-/// Runs a command line whose words are at hand as a list.
+/// Runs a command line given as a list of words.
 ///
-/// - Parameter room: so many bytes fit where standard output goes.
+/// - Parameter room: the number of bytes that standard output accepts.
 func siwadCommand(
     _ arguments: [String],
     environment: [String: String] = [:],

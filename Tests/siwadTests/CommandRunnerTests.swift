@@ -8,9 +8,9 @@ private let url = "postgresql://u:S3cret@h/db"
 private let token =
     "eyJraWQiOiJmaDZCczhDIiwiYWxnIjoiUlMyNTYifQ.eyJpc3MiOiJodHRwczovL2FwcGxlaWQuYXBwbGUuY29tIn0.c2lnbmF0dXJl"
 
-@Suite("A command line")
+@Suite("Command line")
 struct CommandRunnerTests {
-    @Test("that is malformed ends with 64 and one line that names the help.")
+    @Test("A wrong command line ends with 64 and one line that names the help.")
     func usage() async {
         let cases: [([String], String)] = [
             (["nonsense"], "siwad: Unexpected argument 'nonsense': see 'siwad --help'\n"),
@@ -43,8 +43,8 @@ struct CommandRunnerTests {
             ),
             (
                 ["dev", "--keys-url", "https://example.com/keys"],
-                "siwad: siwad dev has a PostgreSQL and an Apple of its own: --database-url and --keys-url are for siwad "
-                    + "serve: see 'siwad dev --help'\n"
+                "siwad: siwad dev has its own PostgreSQL and simulated Apple: --database-url and --keys-url are for "
+                    + "siwad serve: see 'siwad dev --help'\n"
             ),
             (
                 ["sessions", "end", "--note", "x"],
@@ -66,7 +66,7 @@ struct CommandRunnerTests {
     }
 
     @Test(
-        "needs --operator if the login name is that of the daemon.",
+        "--operator is required if the login name is that of the daemon.",
         arguments: [
             ["sessions", "end", "a"], ["clients", "remove", "com.example.app"], ["dead-letters", "discard", "--all"],
             ["dead-letters", "reopen", "--all"], ["dead-letters", "replay", "--all"],
@@ -90,7 +90,7 @@ struct CommandRunnerTests {
     }
 
     @Test(
-        "with --help prints an example to standard output.",
+        "--help prints an example to standard output.",
         arguments: [
             ["serve"], ["dev"], ["migrate"], ["migrate", "up"], ["migrate", "status"], ["migrate", "sql"],
             ["accounts", "show"], ["accounts", "list"], ["accounts", "history"], ["sessions", "list"],
@@ -110,7 +110,7 @@ struct CommandRunnerTests {
     }
 
     @Test(
-        "has an example that fits 80 columns and can be pasted into a shell.",
+        "Examples fit 80 columns and can be pasted: one command per line or continued lines.",
         arguments: [
             ["serve"], ["dev"], ["migrate"], ["migrate", "sql"], ["accounts", "show"], ["sessions", "list"],
             ["sessions", "end"], ["notifications", "list"], ["notifications", "show"], ["dead-letters"],
@@ -133,7 +133,7 @@ struct CommandRunnerTests {
         #expect(!isOpen)
     }
 
-    @Test("with --help fits 80 columns, for every command.")
+    @Test("The help of every command fits 80 columns.")
     func width() async {
         var commands: [[String]] = [[]]
         var seen = 0
@@ -150,7 +150,7 @@ struct CommandRunnerTests {
         #expect(seen > 30)
     }
 
-    @Test("with a malformed setting ends with 78 and the first problem.")
+    @Test("A wrong setting ends with 78 and the first problem.")
     func wrongSetting() async {
         let result = await siwad("accounts", "list", environment: ["SIWAD_LISTN": "x", "SIWAD_BATCH_LIMIT": "many"])
         #expect(result.status == .configuration)
@@ -161,7 +161,7 @@ struct CommandRunnerTests {
         )
     }
 
-    @Test("of config lists all settings, and every problem on its own line.")
+    @Test("config lists all settings and every problem.")
     func everyProblem() async {
         let environment = [
             "SIWAD_LISTN": "x", "SIWAD_BATCH_LIMIT": "many", "SIWAD_DATABASE_URL": "siwad:geheim@db",
@@ -182,7 +182,7 @@ struct CommandRunnerTests {
     }
 
     @Test(
-        "never prints a URL or a token that was written in the wrong place.",
+        "A URL or token in the wrong place is not repeated in the message.",
         arguments: [
             (["config"], ["SIWAD_APPS": url]), (["config"], ["SIWAD_LISTEN": url]), (["config"], ["SIWAD_ISSUER": url]),
             (["config"], ["SIWAD_SPOOL_DIRECTORY": url]), (["config"], ["SIWAD_LOG_LEVEL": token]),
@@ -202,7 +202,7 @@ struct CommandRunnerTests {
     }
 
     @Test(
-        "with a missing file reports the next step.",
+        "The message about a missing file names the next step.",
         arguments: [
             ["config", "--config", "/nope"], ["verify", "/nope"], ["verify", "/dev/null", "--keys", "/nope"],
         ]
@@ -212,14 +212,14 @@ struct CommandRunnerTests {
         #expect(result.errors.hasSuffix("/nope: No such file or directory: check the path\n"))
     }
 
-    @Test("of verify with a token as argument names the right sources.")
+    @Test("verify refuses a token as an argument and says where it reads tokens from.")
     func tokenAsFile() async {
         let result = await siwad("verify", token)
         #expect(result.status == .usage)
         #expect(result.errors.contains("the token is read from a file or, with -, from standard input"))
     }
 
-    @Test("of config shows the default format of the log.")
+    @Test("config shows the log format that is used if none is set.")
     func logFormat() async {
         let piped = await siwad("config")
         #expect(piped.output.contains("SIWAD_LOG_FORMAT            json  (default)\n"))
@@ -228,7 +228,7 @@ struct CommandRunnerTests {
         #expect(onTerminal.output.contains("SIWAD_LOG_FORMAT            text  (default)\n"))
     }
 
-    @Test("checks the URL of the key set together with the other settings.")
+    @Test("The key set's URL is checked with the other settings.")
     func keySetURL() async {
         let result = await siwad("config", "--keys-url", "http://example.com/keys")
         #expect(result.status == .configuration)
@@ -238,7 +238,7 @@ struct CommandRunnerTests {
         )
     }
 
-    @Test("of serve names missing required settings.")
+    @Test("serve names the first missing setting.")
     func missing() async {
         let noDatabase = await siwad("serve", environment: ["SIWAD_APPS": "A1B2C3D4E5/com.example.app"])
         #expect(noDatabase.status == .configuration)
@@ -252,7 +252,7 @@ struct CommandRunnerTests {
         #expect(!badURL.errors.contains("geheim"))
     }
 
-    @Test("ends with 69 if PostgreSQL is unreachable.")
+    @Test("An unreachable PostgreSQL ends with 69.")
     func unreachable() async {
         let environment = ["SIWAD_DATABASE_URL": "postgres://nobody:geheim@127.0.0.1:1/siwa"]
         let result = await siwad("accounts", "list", environment: environment)
@@ -262,7 +262,7 @@ struct CommandRunnerTests {
         #expect(result.errors.split(separator: "\n").count == 1)
     }
 
-    @Test("of config shows value, source and meaning of each setting, with passwords masked.")
+    @Test("config shows each value, its source and its meaning, with masked passwords.")
     func config() async {
         let environment = ["SIWAD_DATABASE_URL": "postgres://siwad:geheim@db/siwa"]
         let result = await siwad("config", "--batch-limit", "64", environment: environment)
@@ -280,7 +280,7 @@ struct CommandRunnerTests {
     }
 
     @Test(
-        "of config shows all settings before the error about a malformed database URL.",
+        "config shows all settings before it reports an invalid connection string.",
         arguments: ["postgres://u:geheim@h:x/db", "postgres://u:p@geheim@h/db", "host=h passwordd=geheim"]
     )
     func unreadableURL(url: String) async {
@@ -293,7 +293,7 @@ struct CommandRunnerTests {
     }
 
     @Test(
-        "fails with one line if its output is lost.",
+        "A command whose output is lost fails with one line.",
         arguments: [
             ["config"], ["config", "--json"], ["migrate", "sql"], ["--help"], ["serve", "--help"], ["--version"],
         ]

@@ -8,7 +8,7 @@ import Testing
 
 @testable import siwad
 
-@Suite("With a database")
+@Suite("Commands with a database")
 struct DatabaseCommandTests {
     private let person = Subject("000001.00000000000000000000000000000001.0001")
 
@@ -41,7 +41,7 @@ struct DatabaseCommandTests {
         }
     }
 
-    @Test("accounts are listed, shown and followed.")
+    @Test("Accounts are listed and shown with their history.")
     func accounts() async throws {
         try await withPerson { environment, _ in
             let list = await siwad("accounts", "list", environment: environment)
@@ -58,7 +58,7 @@ struct DatabaseCommandTests {
         }
     }
 
-    @Test("what matches nothing ends with 4 and one line.")
+    @Test("A command that matches nothing ends with 4 and one line.")
     func nothing() async throws {
         try await withPerson { environment, _ in
             let accounts = await siwad("accounts", "list", "--state", "deleted", environment: environment)
@@ -72,7 +72,7 @@ struct DatabaseCommandTests {
         }
     }
 
-    @Test("sessions are ended once, for all of a person too, and the audit says by whom and why.")
+    @Test("Sessions are ended once, by id or by person, and the audit records operator and note.")
     func sessions() async throws {
         try await withPerson { environment, database in
             let ended = await siwad(
@@ -115,7 +115,7 @@ struct DatabaseCommandTests {
         }
     }
 
-    @Test("one that can't hold every text is a configuration error, also for doctor.")
+    @Test("A database whose encoding is not UTF8 is a configuration error.")
     func encoding() async throws {
         try await TestDatabase.with { database in
             let administrator = try await PostgresConnection.connect(database.settings)
@@ -141,7 +141,7 @@ struct DatabaseCommandTests {
         }
     }
 
-    @Test("one that isn't migrated is named as such, then migrated, once.")
+    @Test("A database that is not migrated is reported, then migrated once.")
     func migration() async throws {
         try await TestDatabase.with { database in
             let environment = ["SIWAD_DATABASE_URL": database.conninfo, "SIWAD_APPS": "AAAAAAAAAA/com.example.one"]
@@ -161,7 +161,7 @@ struct DatabaseCommandTests {
         }
     }
 
-    @Test("a role that may not create the schema is told what it takes.")
+    @Test("A role that may not create the schema gets an error with the next step.")
     func forbiddenMigration() async throws {
         try await TestDatabase.with { database in
             let role = "mere_\(UInt32.random(in: 0 ... .max))"
@@ -185,7 +185,7 @@ struct DatabaseCommandTests {
     }
 
     @Test(
-        "of a schema that this siwad doesn't know, nothing is read or changed.",
+        "With an unknown schema, no command reads or changes anything.",
         arguments: [
             (
                 "INSERT INTO siwa.schema_migrations (number, name, checksum) VALUES (9999, 'tomorrow', 'f')",
@@ -227,7 +227,7 @@ struct DatabaseCommandTests {
     )
 
     @Test(
-        "what migrate sql prints migrates, in one go or in two, and leaves migrate nothing to do.",
+        "The output of migrate sql migrates a database, in one or two parts.",
         arguments: [0, 3]
     )
     func migrationByHand(after done: Int) async throws {
@@ -237,7 +237,7 @@ struct DatabaseCommandTests {
         try await TestDatabase.with { database in
             let connection = try await PostgresConnection.connect(database.settings)
             let misplaced = try await connection.withSession { session throws(PostgresError) in
-                // As an operator's psql may have it.
+                // Settings that an operator's psql may have.
                 try session.execute(script: "SET DateStyle = 'SQL, DMY'; SET TimeZone = 'Asia/Shanghai'")
                 if !earlier.isEmpty { try session.execute(script: earlier) }
                 try session.execute(script: later.output)

@@ -13,9 +13,9 @@ import Testing
 struct DeadLetterCommandTests {
     private static let apps = "AAAAAAAAAA/com.example.one"
 
-    /// The letter of a notification that could not be processed; its token has a stand-in for a signature.
+    /// The letter of a notification that could not be processed; the signature of its token is a placeholder.
     ///
-    /// - Parameter id: `jti` as it stands in the token, in JSON; nil: a good one.
+    /// - Parameter id: the `jti` claim in JSON; nil: a valid one.
     private static func letter(
         _ index: Int,
         _ reason: DeadLetterReason,
@@ -46,7 +46,7 @@ struct DeadLetterCommandTests {
         )
     }
 
-    /// A database with four letters, of which three are for an app that is configured.
+    /// A database with four letters; three of them are for a configured app.
     private func with(_ body: ([String: String], TestDatabase) async throws -> Void) async throws {
         try await TestDatabase.with(.siwa) { database in
             let connection = try await PostgresConnection.connect(database.settings)
@@ -78,7 +78,7 @@ struct DeadLetterCommandTests {
         return audit
     }
 
-    @Test("without a filter or a note, nothing is replayed, discarded or reopened.")
+    @Test("Replay, discard and reopen refuse to run without a filter or a note.")
     func usage() async {
         for verb in ["replay", "discard", "reopen"] {
             let bare = await siwad("dead-letters", verb, "--note", "why")
@@ -100,7 +100,7 @@ struct DeadLetterCommandTests {
         #expect(await siwad("dead-letters", "list", "--status", "nonsense").status == .usage)
     }
 
-    @Test("are listed, counted and shown within 80 columns.")
+    @Test("Lists, counts and pages fit 80 columns.")
     func looking() async throws {
         try await with { environment, _ in
             let style = OutputStyle(width: 80, usesColor: false)
@@ -124,7 +124,7 @@ struct DeadLetterCommandTests {
         }
     }
 
-    @Test("are replayed as far as they go: 0 for all, 2 for some, 1 for none, 4 for no match.")
+    @Test("The exit code of a replay is 0 for all, 2 for some, 1 for none, 4 for no match.")
     func replay() async throws {
         try await with { environment, database in
             let dry = await siwad("dead-letters", "replay", "--all", "--dry-run", environment: environment)
@@ -154,7 +154,7 @@ struct DeadLetterCommandTests {
         }
     }
 
-    @Test("that go the same way share a cause only if it is the cause of them all.")
+    @Test("A row of a replay's table names the cause only if all its letters share it.")
     func causes() async throws {
         try await with { environment, database in
             let connection = try await PostgresConnection.connect(database.settings)
@@ -187,7 +187,7 @@ struct DeadLetterCommandTests {
         }
     }
 
-    @Test("are discarded and reopened, by whom and why.")
+    @Test("Letters are discarded and reopened, and the audit records operator and note.")
     func decisions() async throws {
         try await with { environment, database in
             let filter = ["--app", "com.example.one"]
@@ -211,7 +211,7 @@ struct DeadLetterCommandTests {
     }
 
     @Test(
-        "that are named and aren't there make the work on the others a partial one.",
+        "Named letters that do not exist make the command fail partly.",
         arguments: [["discard", "--dry-run"], ["discard", "--note", "why"], ["replay", "--dry-run"]]
     )
     func missing(command: [String]) async throws {
@@ -228,7 +228,7 @@ struct DeadLetterCommandTests {
         }
     }
 
-    @Test("are replayed up to a limit, the oldest first, and a dry run keeps to it too.")
+    @Test("--limit bounds a replay and a dry run, the oldest letters first.")
     func limitedReplay() async throws {
         try await with { environment, database in
             let replay = ["dead-letters", "replay", "--all", "--limit", "2"]
@@ -249,6 +249,56 @@ struct DeadLetterCommandTests {
                 #expect(await siwadCommand(wrong).status == .usage)
             }
             #expect(await siwad("dead-letters", "replay", "--limit", "2", "--dry-run").status == .usage)
+        }
+    }
+}
+
+@Suite("Decision about many dead letters")
+struct DecisionOutputTests {
+    @Test("The progress bar's line ends before an error is printed.")
+    func failsMidway() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await connection.withSession { session throws(PostgresError) in
+                // Enough letters for two transactions: the first is slow enough for a bar, the second fails.
+                try session.execute(
+                    script: """
+                        INSERT INTO siwa.dead_letters (
+                            received_at, last_received_at, reason, detail, body, token_digest, sub, aud, verified_kid,
+                            verified_at
+                        )
+                        SELECT now(), now(), 'expired', '', '', sha256(n::text::bytea), 'p', 'com.example.one', 'k', now()
+                        FROM generate_series(1, 2001) AS n;
+                        CREATE FUNCTION public.enough() RETURNS trigger LANGUAGE plpgsql AS
+                        $$
+                        BEGIN
+                            IF (SELECT count(*) FROM siwa.dead_letters WHERE status = 'discarded') > 2000 THEN
+                                RAISE EXCEPTION 'enough';
+                            END IF;
+                            PERFORM pg_sleep(0.6);
+                            RETURN NULL;
+                        END
+                        $$;
+                        CREATE TRIGGER enough AFTER UPDATE ON siwa.dead_letters EXECUTE FUNCTION public.enough()
+                        """
+                )
+            }
+            await connection.close()
+            let result = await siwad(
+                "dead-letters",
+                "discard",
+                "--all",
+                "--note",
+                "why",
+                environment: ["SIWAD_DATABASE_URL": database.conninfo, "USER": "kim"],
+                style: OutputStyle(width: 80, usesColor: false)
+            )
+            #expect(result.status == .failed)
+            #expect(result.output.isEmpty)
+            let lines = result.errors.split(separator: "\n")
+            #expect(lines.count == 2, "\(result.errors)")
+            #expect(lines.first?.contains("2000/2001") == true)
+            #expect(lines.last?.hasPrefix("siwad: PostgreSQL refused a statement") == true)
         }
     }
 }

@@ -60,7 +60,7 @@ struct LookupCommandTests {
     }
 
     @Test(
-        "Notifications are found by each filter.",
+        "Each filter finds its notifications.",
         arguments: [
             ([], ["n2", "-n1"]), (["--sub", "p"], ["-n1"]), (["--jti", "-n1"], ["-n1"]),
             (["--source", "replay"], ["n2"]),
@@ -77,7 +77,7 @@ struct LookupCommandTests {
         }
     }
 
-    @Test("Where a limit may have cut a list, a terminal is told which part it shows.")
+    @Test("On a terminal, a note says which part of a list the limit shows.")
     func part() async throws {
         try await withTraffic { environment, _ in
             let cases = [
@@ -95,7 +95,7 @@ struct LookupCommandTests {
         }
     }
 
-    @Test("A notification is listed without its token, and shown with it.")
+    @Test("A list of notifications omits the tokens; a notification's page shows its token.")
     func tokens() async throws {
         try await withTraffic { environment, _ in
             let list = await siwad("notifications", "list", "--json", environment: environment)
@@ -107,7 +107,7 @@ struct LookupCommandTests {
     }
 
     @Test(
-        "Sessions are found by each filter.",
+        "Each filter finds its sessions.",
         arguments: [
             ([], ["s2", "s1", "s0"]), (["--live"], ["s2", "s1"]), (["--ended"], ["s0"]),
             (["--sub", "p"], ["s1", "s0"]),
@@ -122,7 +122,7 @@ struct LookupCommandTests {
         }
     }
 
-    @Test("Words that name nothing are refused as wrong usage.")
+    @Test("Unknown words are usage errors.")
     func usage() async {
         for arguments in [
             ["notifications", "list", "--source", "mail"], ["sessions", "list", "--reason", "boredom"],
@@ -134,7 +134,7 @@ struct LookupCommandTests {
     }
 
     @Test(
-        "A time that can't be read is refused with those that can be.",
+        "The error about an unreadable time names the accepted forms.",
         arguments: ["yesterday", "2026-13-01", "14:00", "2026-01-02 03", "2026-01-02Z", ""]
     )
     func times(text: String) async {
@@ -143,7 +143,7 @@ struct LookupCommandTests {
         #expect(result.errors.contains("write 2026-01-02, 2026-01-02 03:04 or 2026-01-02T03:04:05Z, in UTC"))
     }
 
-    @Test("A dry run of ending sessions names them and leaves no trace.")
+    @Test("A dry run of sessions end lists the sessions and changes nothing.")
     func rehearsal() async throws {
         try await withTraffic { environment, connection in
             let arguments = ["sessions", "end", "--sub", "p"]
@@ -161,17 +161,17 @@ struct LookupCommandTests {
         }
     }
 
-    @Test("What is named and isn't live makes the end of the others a partial one.")
+    @Test("Named sessions that are not live make the command fail partly.")
     func partly() async throws {
         try await withTraffic { environment, _ in
             let result = await siwad("sessions", "end", "s0", "s1", "s2", "--note", "stolen", environment: environment)
             #expect(result.status == .partlyFailed)
             #expect(result.output == "s1\ns2\n")
-            #expect(result.errors.contains("1 of 3 named is no live session"))
+            #expect(result.errors.contains("1 of 3 named is not a live session"))
         }
     }
 
-    @Test("A person's page names the notification that signed them out, and the letters about them that are open.")
+    @Test("A person's page shows the notification that signed the person out, and the open dead letters.")
     func page() async throws {
         try await withTraffic { environment, connection in
             try await connection.withSession { session throws(PostgresError) in
@@ -193,9 +193,9 @@ struct LookupCommandTests {
                     "com.example.one: signed out, because consent was revoked on 2026-09-21 14:14:20"
                 )
             )
-            #expect(page.lines[1].contains("told by notification -n1."))
+            #expect(page.lines[1].contains("reported by notification -n1."))
             #expect(page.lines[2].contains("com.example.two: signed in, 1 live session."))
-            // The other letter is for an app of another team, so about another person.
+            // The other letter is for an app of another team, where the same sub is another person.
             #expect(page.lines.suffix(3).first == "OPEN DEAD LETTERS")
             #expect(page.lines.last?.contains("com.example.one") == true)
             let letters = await siwad("dead-letters", "list", "--sub", "p", environment: environment)

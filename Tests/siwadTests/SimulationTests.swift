@@ -6,12 +6,12 @@ import Testing
 
 @Suite("Simulated notifications")
 struct SimulationTests {
-    /// Runs `body` with a directory that goes afterwards.
+    /// Runs `body` with a directory that is removed afterwards.
     private func withDirectory(_ body: (String) async throws -> Void) async throws {
         let directory = FileManager.default.temporaryDirectory.path + "/siwad-tests-\(UInt64.random(in: 0 ... .max))"
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
         defer {
-            // What is left behind in a temporary directory hurts nobody.
+            // Files left in a temporary directory do no harm.
             try? FileManager.default.removeItem(atPath: directory)
         }
         try await body(directory)
@@ -26,7 +26,7 @@ struct SimulationTests {
         return path
     }
 
-    @Test("verify with the key set that was written beside their key, at their own time.")
+    @Test("verify accepts a simulated token with the key set of its key, as of its own time.")
     func verifies() async throws {
         try await withDirectory { directory in
             #expect(await siwad("simulate", "keys", "--out", directory).status == .done)
@@ -56,7 +56,7 @@ struct SimulationTests {
         }
     }
 
-    @Test("verify in every body that the endpoint takes, with white space around it.")
+    @Test("verify accepts every form of body that the endpoint accepts, with white space around it.")
     func bodies() async throws {
         try await withDirectory { directory in
             _ = await siwad("simulate", "keys", "--out", directory)
@@ -88,7 +88,7 @@ struct SimulationTests {
         }
     }
 
-    @Test("stop at the first check that fails, with exit code 1.")
+    @Test("verify stops at the first failed check with exit code 1.")
     func fails() async throws {
         try await withDirectory { directory in
             _ = await siwad("simulate", "keys", "--out", directory)
@@ -106,7 +106,7 @@ struct SimulationTests {
         }
     }
 
-    @Test("keep the key that is there.")
+    @Test("simulate keys does not replace an existing key.")
     func keepsKey() async throws {
         try await withDirectory { directory in
             _ = await siwad("simulate", "keys", "--out", directory)
@@ -120,7 +120,7 @@ struct SimulationTests {
         }
     }
 
-    @Test("need a key that can be read.")
+    @Test("A missing key file is reported with the next step.")
     func missingKey() async {
         let result = await siwad(
             "simulate",
@@ -139,7 +139,7 @@ struct SimulationTests {
         )
     }
 
-    @Test("are not sent at a rate that is as good as none.")
+    @Test("simulate send refuses a rate that is too low.")
     func rate() async throws {
         try await withDirectory { directory in
             _ = await siwad("simulate", "keys", "--out", directory)
@@ -158,15 +158,15 @@ struct SimulationTests {
         }
     }
 
-    @Test("name what keeps them from the network in plain words.")
+    @Test("Network errors are reported in plain words.")
     func plainWords() async throws {
         try await withDirectory { directory in
             _ = await siwad("simulate", "keys", "--out", directory)
             let key = ["--key", directory + "/key.pem"]
             let send = ["simulate", "send", "--type", "x", "--app", "com.example.app"] + key
-            let nobody = await siwadCommand(send + ["http://127.0.0.1:1/"])
-            #expect(nobody.status == .unavailable)
-            #expect(nobody.errors == "siwad: no answer: connection refused: check the URL\n")
+            let refused = await siwadCommand(send + ["http://127.0.0.1:1/"])
+            #expect(refused.status == .unavailable)
+            #expect(refused.errors == "siwad: no answer: connection refused: check the URL\n")
             let nowhere = await siwadCommand(send + ["http://nowhere..invalid/"])
             #expect(
                 nowhere.errors == "siwad: no answer: the host name nowhere..invalid is not known: check the URL\n"

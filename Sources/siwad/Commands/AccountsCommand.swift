@@ -5,25 +5,24 @@ import Postgres
 import Settings
 import Terminal
 
-/// `siwad accounts`
 struct AccountsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "accounts",
-        abstract: "Look at people: their states, and how they came about.",
+        abstract: "Look at people: their states, and the events that set them.",
         discussion: "Example:\n  siwad accounts show 000768.6166f031167141e695698239959f591a.1521",
         subcommands: [AccountsShowCommand.self, AccountsListCommand.self, AccountsHistoryCommand.self]
     )
 }
 
-/// `siwad accounts show`
-struct AccountsShowCommand: Command {
+struct AccountsShowCommand: DatabaseCommand {
     static let configuration = CommandConfiguration(
         commandName: "show",
-        abstract: "Why is somebody signed out: everything about one person, on one screen.",
+        abstract: "Show everything about one person: is the person signed in, and why not.",
         usage: "siwad accounts show <sub> [<options>]",
         discussion: """
-            Says it in a sentence first. Then the state in each app group, which notification or sign-in set each fact, \
-            whether mail arrives, the latest sessions and changes, and the dead letters about the person that are open.
+            The first lines say in a sentence whether the person is signed in and why. Then follow the state in each \
+            app group, the notification or sign-in that set each fact, the mail settings, the latest sessions and \
+            changes, and the open dead letters about the person.
 
             Example:
               siwad accounts show 000768.6166f031167141e695698239959f591a.1521
@@ -34,77 +33,37 @@ struct AccountsShowCommand: Command {
     var sub: String
     @Option(name: .long, help: ArgumentHelp("Only in this developer team.", valueName: "team-id"))
     var team: String?
-    @Flag(name: .long, help: "One JSON object per team.")
+    @Flag(name: .long, help: "Print one JSON object per team.")
     var json = false
     @Option(
         name: .long,
         parsing: .unconditional,
-        help: ArgumentHelp("At most so many sessions, changes and letters.", valueName: "count")
+        help: ArgumentHelp("At most this many sessions, changes and letters each.", valueName: "count")
     )
     var limit = 10
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
 
-    var flags: [SettingKey: String] { database.flags }
-
-    /// Refuses a limit that can't be met.
     func validate() throws {
         guard limit > 0 else { throw ValidationError("--limit must be at least 1") }
     }
 
     func run(_ invocation: Invocation) async throws {
         let (sub, team, limit) = (sub, team, limit)
-        let pages = try await Database.with(invocation.configuration) { database in
-            try await database.read { session throws(PostgresError) in
-                try AccountPage.pages(subject: sub, team: team, limit: limit, in: session)
-            }
+        let pages = try await invocation.read { session throws(PostgresError) in
+            try AccountPage.pages(subject: sub, team: team, limit: limit, in: session)
         }
         guard !pages.isEmpty else {
-            throw CommandFailure(.nothingMatched, "nobody of this sub is known: siwad accounts list shows who is")
+            throw CommandFailure(.nothingMatched, "no person has this sub: siwad accounts list shows all people")
         }
         for (index, page) in pages.enumerated() {
-            if json {
-                invocation.console.print(page.json.line)
-            } else {
-                invocation.console.print(lines: (index > 0 ? [""] : []) + page.lines(style: invocation.console.style))
-            }
+            if index > 0, !json { invocation.console.print() }
+            invocation.console.print(page, asJSON: json)
         }
     }
 }
 
-extension AccountPage {
-    /// A page for each team that knows the person.
-    static func pages(
-        subject: String,
-        team: String?,
-        limit: Int,
-        in session: borrowing Session
-    ) throws(PostgresError) -> [AccountPage] {
-        var pages: [AccountPage] = []
-        for registers in try Accounts.registers(subject: subject, team: team, in: session) {
-            let (person, team) = (registers.subject, registers.team)
-            let filter = AccountFilter(subject: subject, team: team.rawValue, limit: limit)
-            // Of app groups there are as many as an operator configured: all of them.
-            let states = AccountFilter(subject: subject, team: team.rawValue, limit: .max)
-            let sessions = SessionFilter(subject: subject, team: team.rawValue, limit: limit)
-            pages.append(
-                AccountPage(
-                    registers: registers,
-                    registersWithSources: try Accounts.sources(subject: person, team: team, in: session),
-                    states: try Accounts.states(states, in: session),
-                    sessionCounts: try Sessions.count(subject: person, team: team, in: session),
-                    sessions: try Sessions.list(sessions, in: session),
-                    history: try Accounts.history(filter, in: session),
-                    letters: try DeadLetters.open(about: person, of: team, limit: limit, in: session)
-                )
-            )
-        }
-        return pages
-    }
-}
-
-/// `siwad accounts list`
-struct AccountsListCommand: Command {
+struct AccountsListCommand: ListingCommand {
     static let configuration = CommandConfiguration(
         commandName: "list",
         abstract: "List people and their state in each app group, the latest first.",
@@ -119,14 +78,11 @@ struct AccountsListCommand: Command {
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
 
-    var flags: [SettingKey: String] { database.flags }
-
-    /// Refuses states that no account has.
     func validate() throws {
         try AccountFilterOptions.check(state, "--state", ["authorized", "revoked", "deleted", "unknown"])
     }
 
-    func run(_ invocation: Invocation) async throws {
+    func rows(in session: borrowing Session) throws(PostgresError) -> [AccountState] {
         let filter = AccountFilter(
             subject: filter.sub,
             team: filter.team,
@@ -134,15 +90,13 @@ struct AccountsListCommand: Command {
             state: state,
             limit: listing.limit
         )
-        let rows = try await Database.with(invocation.configuration) { database in
-            try await database.read { session throws(PostgresError) in try Accounts.states(filter, in: session) }
-        }
-        try AccountListings.states(rows).print(listing, to: invocation.console)
+        return try Accounts.states(filter, in: session)
     }
+
+    func output(_ rows: [AccountState]) -> Listing<AccountState> { AccountListings.states(rows) }
 }
 
-/// `siwad accounts history`
-struct AccountsHistoryCommand: Command {
+struct AccountsHistoryCommand: ListingCommand {
     static let configuration = CommandConfiguration(
         commandName: "history",
         abstract: "List changes of state, the latest last.",
@@ -150,32 +104,24 @@ struct AccountsHistoryCommand: Command {
         discussion: "Example:\n  siwad accounts history 000768.6166f031167141e695698239959f591a.1521"
     )
 
-    @Argument(help: "Apple's identifier of the person; everybody if it is left out.")
+    @Argument(help: "Apple's identifier of the person; all people if omitted.")
     var person: String?
     @OptionGroup var filter: AccountFilterOptions
     @OptionGroup var listing: ListingOptions
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
 
-    var flags: [SettingKey: String] { database.flags }
-
-    /// Refuses two people at once.
     func validate() throws {
         guard person == nil || filter.sub == nil else {
             throw ValidationError("name the person once: as the argument, or with --sub")
         }
     }
 
-    func run(_ invocation: Invocation) async throws {
-        let filter = AccountFilter(
-            subject: person ?? filter.sub,
-            team: filter.team,
-            app: filter.app,
-            limit: listing.limit
-        )
-        let rows = try await Database.with(invocation.configuration) { database in
-            try await database.read { session throws(PostgresError) in try Accounts.history(filter, in: session) }
-        }
-        try AccountListings.history(rows).print(listing, to: invocation.console)
+    func rows(in session: borrowing Session) throws(PostgresError) -> [AccountChange] {
+        let (sub, limit) = (person ?? filter.sub, listing.limit)
+        let filter = AccountFilter(subject: sub, team: filter.team, app: filter.app, limit: limit)
+        return try Accounts.history(filter, in: session)
     }
+
+    func output(_ rows: [AccountChange]) -> Listing<AccountChange> { AccountListings.history(rows) }
 }

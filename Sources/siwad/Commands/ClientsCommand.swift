@@ -5,7 +5,6 @@ import Postgres
 import Settings
 import Terminal
 
-/// `siwad clients`
 struct ClientsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "clients",
@@ -21,8 +20,7 @@ struct ClientsCommand: ParsableCommand {
     )
 }
 
-/// `siwad clients list`
-struct ClientsListCommand: Command {
+struct ClientsListCommand: ListingCommand {
     static let configuration = CommandConfiguration(
         commandName: "list",
         abstract: "List the client ids of all app groups.",
@@ -34,36 +32,27 @@ struct ClientsListCommand: Command {
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
 
-    var flags: [SettingKey: String] { database.flags }
+    func rows(in session: borrowing Session) throws(PostgresError) -> [RegisteredClient] {
+        try Clients.list(limit: listing.limit, in: session)
+    }
 
-    func run(_ invocation: Invocation) async throws {
-        let limit = listing.limit
-        let rows = try await Database.with(invocation.configuration) { database in
-            try await database.read { session throws(PostgresError) in try Clients.list(limit: limit, in: session) }
-        }
-        let list = Listing(
+    func output(_ rows: [RegisteredClient]) -> Listing<RegisteredClient> {
+        Listing(
             rows: rows,
             nouns: ("client id", "client ids"),
-            columns: [.init("CLIENT ID", cut: .start), .init("APP", cut: .start), .init("TEAM")],
-            cells: { row in
-                [Table.Cell(row.client.rawValue), Table.Cell(row.app.rawValue), Table.Cell(row.team.rawValue)]
-            },
-            json: { row in
-                .object([
-                    .init("client_id", .string(row.client.rawValue)), .init("app_id", .string(row.app.rawValue)),
-                    .init("team_id", .string(row.team.rawValue)),
-                ])
-            }
+            columns: [
+                .init("client_id", \.client.rawValue, "CLIENT ID", .cutStart(minimum: 8)),
+                .init("app_id", \.app.rawValue, "APP", .cutStart(minimum: 8)),
+                .init("team_id", \.team.rawValue, "TEAM"),
+            ]
         )
-        try list.print(listing, to: invocation.console)
     }
 }
 
-/// `siwad clients remove`
-struct ClientsRemoveCommand: Command {
+struct ClientsRemoveCommand: DatabaseCommand {
     static let configuration = CommandConfiguration(
         commandName: "remove",
-        abstract: "Remove client ids; the audit keeps who did it and why.",
+        abstract: "Remove client ids; the audit records the operator and the note.",
         usage: "siwad clients remove <client-id> ... [<options>]",
         discussion: """
             Applications that sign people in with a removed client id get the error SW001. Accounts and sessions stay. \
@@ -77,43 +66,38 @@ struct ClientsRemoveCommand: Command {
     @Argument(help: ArgumentHelp("Client ids to remove.", valueName: "client-id"))
     var clients: [String]
     @OptionGroup var rehearsal: RehearsalOptions
-    @Flag(name: .long, help: "One JSON object per client id.")
+    @Flag(name: .long, help: "Print one JSON object per client id.")
     var json = false
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
-
-    var flags: [SettingKey: String] { database.flags }
 
     func run(_ invocation: Invocation) async throws {
         let wanted = clients.map { ClientID($0) }
         let (name, note) = (try rehearsal.name(environment: invocation.environment), rehearsal.note ?? "")
         let isDryRun = rehearsal.dryRun
-        let found = try await Database.with(invocation.configuration) { database in
-            try await database.write { session throws(PostgresError) in
-                if isDryRun {
-                    return try Clients.list(limit: .max, in: session).map(\.client).filter(wanted.contains)
-                }
-                return try Clients.remove(wanted, by: name, note: note, in: session)
-            }
+        let removed = try await invocation.write { session throws(PostgresError) in
+            isDryRun
+                ? try Clients.list(limit: .max, in: session).map(\.client).filter(wanted.contains)
+                : try Clients.remove(wanted, by: name, note: note, in: session)
         }
-        guard !found.isEmpty else { throw CommandFailure(.nothingMatched, "no client id matches: nothing was removed") }
-        for client in found {
-            let text = client.rawValue
-            invocation.console.print(
-                json ? JSONText.object([.init("client_id", .string(text))]).line : VisibleText.visible(text)
-            )
+        let console = invocation.console
+        guard !removed.isEmpty else {
+            throw CommandFailure(.nothingMatched, "no client id matches: nothing was removed")
+        }
+        for id in removed.map(\.rawValue) {
+            console.print(json ? JSONText.object([.init("client_id", .string(id))]).line : VisibleText.visible(id))
         }
         if isDryRun {
-            invocation.console.note("dry run: \(counted(found.count, "client id")) would go, nothing was changed")
+            console.note("dry run: \(counted(removed.count, "client id")) would go, nothing was changed")
         } else if !json {
-            invocation.console.note("\(found.count) removed")
+            console.note("\(removed.count) removed")
         }
-        let others = Set(wanted).subtracting(found).count
-        guard others == 0 else {
+        let missing = Set(wanted).subtracting(removed).count
+        guard missing == 0 else {
             throw CommandFailure(
                 .partlyFailed,
-                "\(others) of \(Set(wanted).count) named \(others == 1 ? "is" : "are") not registered: siwad clients list "
-                    + "shows those that are"
+                "\(missing) of \(Set(wanted).count) named \(missing == 1 ? "is" : "are") not registered: "
+                    + "siwad clients list shows the registered ones"
             )
         }
     }

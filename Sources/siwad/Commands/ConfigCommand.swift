@@ -1,21 +1,21 @@
 import ArgumentParser
 import Settings
+import Telemetry
 import Terminal
 
-/// `siwad config`
 struct ConfigCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "config",
-        abstract: "Print every setting: the value in force, where it came from, what it does.",
+        abstract: "Print every setting: the value in force, its source and its meaning.",
         discussion: """
-            Passwords are masked. If something is wrong, each problem is a line on standard error, and the exit code is 78.
+            Passwords are masked. Each problem is a line on standard error; then the exit code is 78.
 
             Example:
               siwad config --config /etc/siwad/siwad.yaml
             """
     )
 
-    @Flag(name: .long, help: "One JSON object per setting.")
+    @Flag(name: .long, help: "Print one JSON object per setting.")
     var json = false
     @OptionGroup var options: DaemonOptions
     @OptionGroup var common: CommonOptions
@@ -29,13 +29,58 @@ struct ConfigCommand: Command {
     }
 
     func run(_ invocation: Invocation) async throws {
-        // What libpq can't read is found out here rather than by whoever wants to connect.
+        // Reports a connection string that libpq can't parse, although this command does not connect.
         if invocation.configuration.database != .notConfigured { _ = try invocation.configuration.connectionSettings() }
         print(invocation.configuration.entries, to: invocation.console)
     }
 
     private func print(_ entries: [Configuration.Entry], to console: Console) {
-        let listing = ConfigurationListing(entries: entries, usualLogFormat: .usual(on: console))
-        console.print(lines: json ? listing.json.map(\.line) : listing.lines(style: console.style))
+        console.print(ConfigurationListing(entries: entries, defaultLogFormat: .usual(on: console)), asJSON: json)
+    }
+}
+
+/// Every setting: the value and its source on one line, the meaning below.
+struct ConfigurationListing: CommandOutput {
+    let entries: [Configuration.Entry]
+    let defaultLogFormat: LogFormat
+
+    func lines(style: OutputStyle) -> [String] {
+        let margin = (SettingKey.allCases.map(\.environmentName.count).max() ?? 0) + 2
+        return entries.flatMap { entry in
+            let name = style.painted(entry.key.environmentName, .bold)
+            let blanks = String(repeating: " ", count: margin - entry.key.environmentName.count)
+            let value = value(of: entry)
+            let source = style.painted("(\(VisibleText.visible(entry.origin.description)))", .faint)
+            let meaning = VisibleText.wrapped(entry.key.meaning, to: style.width.map { $0 - margin }).map {
+                String(repeating: " ", count: margin) + style.painted($0, .faint)
+            }
+            return ["\(name)\(blanks)\(value)  \(source)"] + meaning
+        }
+    }
+
+    /// The member `problem` is present only if there is a problem.
+    var json: [JSONText] {
+        let columns: [Column<Configuration.Entry>] = [
+            .init("key", \.key.rawValue), .init("environment", \.key.environmentName), .init("value", text(of:)),
+            .init("source", \.origin.description), .init("meaning", \.key.meaning),
+        ]
+        return entries.map { entry in
+            var members = columns.members(of: entry)
+            if let problem = entry.problem { members.append(.init("problem", .string(problem.rawValue))) }
+            return .object(members)
+        }
+    }
+
+    private func text(of entry: Configuration.Entry) -> String? {
+        entry.key == .logFormat ? entry.text ?? defaultLogFormat.rawValue : entry.text
+    }
+
+    private func value(of entry: Configuration.Entry) -> String {
+        let text = text(of: entry).map(VisibleText.visible) ?? "-"
+        return switch entry.problem {
+        case .none: text
+        case .malformed: "\(text)  malformed"
+        case .missing: "\(text)  missing, required by siwad serve"
+        }
     }
 }

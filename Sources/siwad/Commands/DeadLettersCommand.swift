@@ -1,17 +1,19 @@
 import AccountStore
+import AppleClient
 import AppleTokens
 import ArgumentParser
+import Ingest
+import JOSE
 import Postgres
 import Settings
 import Terminal
 
-/// `siwad dead-letters`
 struct DeadLettersCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "dead-letters",
         abstract: "Look at notifications that could not be processed, replay or discard them.",
         discussion: """
-            Apple sends nothing again: what is here exists nowhere else.
+            Apple does not send a notification again after it was accepted: its dead letter is the only copy.
 
             Example:
               siwad dead-letters stats
@@ -27,13 +29,12 @@ struct DeadLettersCommand: ParsableCommand {
     )
 }
 
-/// `siwad dead-letters list`
-struct DeadLettersListCommand: Command {
+struct DeadLettersListCommand: ListingCommand {
     static let configuration = CommandConfiguration(
         commandName: "list",
-        abstract: "List dead letters, the one received last first.",
+        abstract: "List dead letters, the last received first.",
         discussion: """
-            Lists open letters, and with --id letters of any status, unless --status says otherwise.
+            Without --status, lists open letters; with --id, letters of any status.
 
             Example:
               siwad dead-letters list --reason unknown-audience --app com.example.app
@@ -46,22 +47,16 @@ struct DeadLettersListCommand: Command {
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
 
-    var flags: [SettingKey: String] { database.flags }
-
-    func run(_ invocation: Invocation) async throws {
-        let (filter, limit) = (filter.filter, listing.limit)
+    func rows(in session: borrowing Session) throws(PostgresError) -> [KeptDeadLetter] {
+        let filter = filter.filter
         let status = status.value(default: filter.ids.isEmpty ? .open : nil)
-        let rows = try await Database.with(invocation.configuration) { database in
-            try await database.read { session throws(PostgresError) in
-                try DeadLetters.list(filter, status: status, limit: limit, in: session)
-            }
-        }
-        try DeadLetterListing.list(rows).print(listing, to: invocation.console)
+        return try DeadLetters.list(filter, status: status, limit: listing.limit, in: session)
     }
+
+    func output(_ rows: [KeptDeadLetter]) -> Listing<KeptDeadLetter> { DeadLetterListing.list(rows) }
 }
 
-/// `siwad dead-letters stats`
-struct DeadLettersStatsCommand: Command {
+struct DeadLettersStatsCommand: ListingCommand {
     static let configuration = CommandConfiguration(
         commandName: "stats",
         abstract: "Count dead letters by reason, app or type.",
@@ -76,37 +71,33 @@ struct DeadLettersStatsCommand: Command {
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
 
-    var flags: [SettingKey: String] { database.flags }
+    private var grouping: DeadLetterGrouping { DeadLetterGrouping(rawValue: by) ?? .reason }
 
-    /// Refuses what letters can't be counted by.
     func validate() throws {
         try AccountFilterOptions.check(by, "--by", DeadLetterGrouping.allCases.map(\.rawValue))
     }
 
-    func run(_ invocation: Invocation) async throws {
-        let (filter, limit, status) = (filter.filter, listing.limit, status.value(default: nil))
-        let grouping = DeadLetterGrouping(rawValue: by) ?? .reason
-        let rows = try await Database.with(invocation.configuration) { database in
-            try await database.read { session throws(PostgresError) in
-                try DeadLetters.count(filter, status: status, by: grouping, limit: limit, in: session)
-            }
-        }
-        try DeadLetterListing.counts(rows, by: grouping).print(listing, to: invocation.console)
+    func rows(in session: borrowing Session) throws(PostgresError) -> [DeadLetterCount] {
+        let status = status.value(default: nil)
+        return try DeadLetters.count(filter.filter, status: status, by: grouping, limit: listing.limit, in: session)
+    }
+
+    func output(_ rows: [DeadLetterCount]) -> Listing<DeadLetterCount> {
+        DeadLetterListing.counts(rows, by: grouping)
     }
 }
 
-/// `siwad dead-letters show`
-struct DeadLettersShowCommand: Command {
+struct DeadLettersShowCommand: DatabaseCommand {
     static let configuration = CommandConfiguration(
         commandName: "show",
-        abstract: "What happened to a letter and what to do about it, its token checked and decoded.",
+        abstract: "Show a letter's cause, the next step, and its token checked and decoded.",
         usage: "siwad dead-letters show <number> [<options>]",
         discussion: "Example:\n  siwad dead-letters show 17"
     )
 
     @Argument(help: ArgumentHelp("The letter's number.", valueName: "number"))
     var id: Int64
-    @Flag(name: .long, help: "One JSON object.")
+    @Flag(name: .long, help: "Print one JSON object.")
     var json = false
     @OptionGroup var acceptance: AcceptanceOptions
     @OptionGroup var database: DatabaseOptions
@@ -117,24 +108,234 @@ struct DeadLettersShowCommand: Command {
     func run(_ invocation: Invocation) async throws {
         let id = id
         let trust = try invocation.configuration.keyTrust()
-        let found = try await Database.with(invocation.configuration) { database in
-            try await database.read { session throws(PostgresError) in
-                (try DeadLetters.find(id: id, in: session), try SigningKeys.all(trust, in: session))
+        let (record, keys) = try await invocation.read { session throws(PostgresError) in
+            (try DeadLetters.find(id: id, in: session), try SigningKeys.all(trust, in: session))
+        }
+        guard let record else {
+            throw CommandFailure(.nothingMatched, "no dead letter has this number: siwad dead-letters list shows some")
+        }
+        let page = try DeadLetterPage(record, keys: keys, configuration: invocation.configuration, now: .now())
+        invocation.console.print(page, asJSON: json)
+    }
+}
+
+// MARK: - Replay
+
+struct DeadLettersReplayCommand: DatabaseCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "replay",
+        abstract: "Process open letters again, like live notifications.",
+        discussion: """
+            The effects of a letter and its new status are committed together. An interrupted replay can be run again \
+            and continues with the remaining letters. Two operators may replay concurrently. An event that is older \
+            than the stored state changes nothing. A letter that fails again stays open with the cause. A letter that \
+            is older than SIWAD_RETENTION stays open too.
+
+            A dry run replays up to 2,048 letters in a transaction and rolls it back, so that live notifications about \
+            the same people wait only briefly. Each transaction first replays the earlier letters about its people. \
+            A letter that was never verified (keys-unavailable) names no person yet: if it is in another transaction \
+            than an earlier letter about the same person, the dry run does not see the effect of that letter.
+
+            Example:
+              siwad dead-letters replay --reason unknown-audience --dry-run
+              siwad dead-letters replay --reason unknown-audience --rate 500 \\
+                  --note 'app added to SIWAD_APPS'
+            """
+    )
+
+    @OptionGroup var filter: DeadLetterFilterOptions
+    @OptionGroup var rehearsal: RehearsalOptions
+    @Option(name: .long, parsing: .unconditional, help: "Letters per second; no limit if omitted.")
+    var rate: Double?
+    @Flag(name: .customLong("accept-expired"), help: "Accept letters that were received after their exp.")
+    var acceptExpired = false
+    @Flag(name: .long, help: "Print one JSON object; for a dry run, one per letter.")
+    var json = false
+    @Option(
+        name: .long,
+        parsing: .unconditional,
+        help: ArgumentHelp("At most this many letters, the oldest first; all if omitted.", valueName: "count")
+    )
+    var limit: Int?
+    @OptionGroup var acceptance: AcceptanceOptions
+    @OptionGroup var database: DatabaseOptions
+    @OptionGroup var common: CommonOptions
+
+    var flags: [SettingKey: String] { database.flags.merging(acceptance.flags) { first, _ in first } }
+
+    func validate() throws {
+        try filter.validateIsGiven()
+        guard limit.map({ $0 > 0 }) ?? true else { throw ValidationError("--limit must be at least 1") }
+        try SimulateSendCommand.validate(rate: rate)
+    }
+
+    func run(_ invocation: Invocation) async throws {
+        let configuration = invocation.configuration
+        let name = try rehearsal.name(environment: invocation.environment)
+        // Checks the schema first: a replay uses its own connection.
+        try await Database.with(configuration) { _ in }
+        let url = try configuration.keySetURL()
+        let replay = DeadLetterReplay(
+            policy: try configuration.policy(),
+            trust: try configuration.keyTrust(),
+            retention: configuration.retention,
+            fetchKeys: { try JSONWebKeySet(parsing: try await KeySetFetcher.fetchOnce(url)).keys }
+        )
+        var letters = filter.filter
+        letters.limit = limit
+        let run = ReplayRun(
+            letters,
+            by: name,
+            note: rehearsal.note ?? "",
+            rate: rate,
+            acceptsExpired: acceptExpired,
+            isRehearsal: rehearsal.dryRun
+        )
+        let (settings, console, command) = (try configuration.connectionSettings(), invocation.console, self)
+        try await Interruption.endsAfter { try await command.perform(run, replay, settings, console) }
+    }
+
+    private func perform(
+        _ run: ReplayRun,
+        _ replay: DeadLetterReplay,
+        _ settings: ConnectionSettings,
+        _ console: Console
+    ) async throws {
+        var output = ReplayOutput(isDryRun: rehearsal.dryRun, json: json, limit: limit, console: console)
+        do {
+            let report = try await replay.run(run, connecting: settings) { output.add($0, $1) }
+            guard let report else {
+                throw CommandFailure(.nothingMatched, "no open dead letter matches: nothing was replayed")
+            }
+            try output.finish(report)
+            // With --limit, named letters may be missing because they exceed the limit.
+            if limit == nil, let failure = filter.failure(matched: report.matched, status: .open) { throw failure }
+        } catch let error as CommandFailure {
+            throw error
+        } catch {
+            output.interrupt()
+            throw error
+        }
+    }
+}
+
+// MARK: - Discard and reopen
+
+struct DeadLettersDiscardCommand: DecisionCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "discard",
+        abstract: "Mark open letters as not to be processed. They stay in the database.",
+        discussion: "Example:\n  siwad dead-letters discard --app com.example.sold --note 'app sold in 2025'"
+    )
+    static let verb = DeadLetterDecision.Verb.discard
+
+    @OptionGroup var filter: DeadLetterFilterOptions
+    @OptionGroup var rehearsal: RehearsalOptions
+    @Flag(name: .long, help: "Print one JSON object.")
+    var json = false
+    @OptionGroup var database: DatabaseOptions
+    @OptionGroup var common: CommonOptions
+
+    func validate() throws { try filter.validateIsGiven() }
+}
+
+struct DeadLettersReopenCommand: DecisionCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "reopen",
+        abstract: "Undo a discard: mark discarded letters as open.",
+        discussion: "Example:\n  siwad dead-letters reopen --id 17 --note 'discarded by mistake'"
+    )
+    static let verb = DeadLetterDecision.Verb.reopen
+
+    @OptionGroup var filter: DeadLetterFilterOptions
+    @OptionGroup var rehearsal: RehearsalOptions
+    @Flag(name: .long, help: "Print one JSON object.")
+    var json = false
+    @OptionGroup var database: DatabaseOptions
+    @OptionGroup var common: CommonOptions
+
+    func validate() throws { try filter.validateIsGiven() }
+}
+
+/// A command that changes the status of dead letters without processing them.
+protocol DecisionCommand: DatabaseCommand {
+    static var verb: DeadLetterDecision.Verb { get }
+    var filter: DeadLetterFilterOptions { get }
+    var rehearsal: RehearsalOptions { get }
+    var json: Bool { get }
+}
+
+extension DecisionCommand {
+    /// `discarded` or `reopened`.
+    private var participle: String { "\(Self.verb.rawValue)ed" }
+
+    func run(_ invocation: Invocation) async throws {
+        let decision = DeadLetterDecision(
+            Self.verb,
+            filter.filter,
+            by: try rehearsal.name(environment: invocation.environment),
+            note: rehearsal.note ?? ""
+        )
+        try await Database.with(invocation.configuration) { database in
+            let matched =
+                rehearsal.dryRun
+                ? try preview(try await decision.selection(on: database.pool), invocation.console)
+                : try await perform(decision, on: database.pool, invocation.console)
+            guard let matched else {
+                let status = Self.verb.status.rawValue
+                throw CommandFailure(.nothingMatched, "no \(status) dead letter matches: nothing was \(participle)")
+            }
+            if let failure = filter.failure(matched: matched, status: Self.verb.status) { throw failure }
+        }
+    }
+
+    /// - Returns: the number of letters that match; nil if none do.
+    private func perform(
+        _ decision: DeadLetterDecision,
+        on pool: ConnectionPool,
+        _ console: Console
+    ) async throws -> Int? {
+        var progress = ProgressLine(title: Self.verb.rawValue, on: console)
+        let report: DeadLetterDecision.Report?
+        do {
+            defer { progress.end() }
+            report = try await decision.carryOut(on: pool) { report in
+                progress.advance(to: report.changed + report.refused, of: report.selection.total)
             }
         }
-        guard let record = found.0 else {
-            throw CommandFailure(.nothingMatched, "no dead letter of this number: siwad dead-letters list shows some")
-        }
-        let page = try DeadLetterPage(
-            record,
-            keys: found.1,
-            configuration: invocation.configuration,
-            now: .now()
-        )
+        guard let report else { return nil }
         if json {
-            invocation.console.print(page.json.line)
+            console.print(
+                JSONText.object([
+                    .init(participle, report.changed.json), .init("refused", report.refused.json),
+                ]).line
+            )
         } else {
-            invocation.console.print(lines: page.lines(style: invocation.console.style))
+            console.print("\(report.changed) \(participle)")
         }
+        guard report.refused > 0 else { return report.selection.total }
+        throw CommandFailure(
+            report.changed == 0 ? .failed : .partlyFailed,
+            "\(report.refused) stay discarded, as the same token is open in another letter: nothing is lost"
+        )
+    }
+
+    /// - Returns: the number of letters that match; nil if none do.
+    private func preview(_ selection: DeadLetterSelection?, _ console: Console) throws -> Int? {
+        guard let selection else { return nil }
+        let newStatus: DeadLetterStatus = Self.verb == .discard ? .discarded : .open
+        let counts = selection.counts.sorted { ($1.value, $0.key.rawValue) < ($0.value, $1.key.rawValue) }
+        let columns: [Column<(key: DeadLetterReason, value: Int)>] = [
+            .init("reason", \.key.rawValue, "REASON"),
+            .init("count", \.value, "LETTERS", .right),
+            .init("would_become", { _ in newStatus.rawValue }, "WOULD BECOME"),
+        ]
+        if json {
+            console.print(lines: counts.map { columns.object(of: $0).line })
+        } else {
+            console.print(lines: columns.table(of: counts).lines(style: console.style))
+            console.note("dry run: nothing was changed")
+        }
+        return selection.total
     }
 }

@@ -8,14 +8,14 @@ import Settings
 import Telemetry
 import Terminal
 
-/// `siwad dev`
 struct DevCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "dev",
-        abstract: "Try everything here: PostgreSQL, Apple and notifications included.",
+        abstract: "Try siwad on this machine, with its own PostgreSQL and a simulated Apple.",
         discussion: """
-            Keeps a PostgreSQL cluster and a simulated Apple's key in .siwad, serves as siwad serve does, and shows what \
-            each type of event does. Then it serves until Ctrl-C.
+            Creates a PostgreSQL cluster and the key of a simulated Apple in the directory .siwad, and starts the same \
+            endpoints as siwad serve. Then it sends an event of each type and prints the effects, and serves until \
+            Ctrl-C.
 
             Example:
               siwad dev
@@ -23,18 +23,17 @@ struct DevCommand: Command {
             """
     )
 
-    @Flag(name: .long, help: "Leave after the demonstration; exit code 0 only if every event had its effect.")
+    @Flag(name: .long, help: "Exit after the demonstration, with 0 only if every event had its effect.")
     var once = false
     @OptionGroup var options: DaemonOptions
     @OptionGroup var common: CommonOptions
 
     var flags: [SettingKey: String] { options.flags }
 
-    /// Refuses what it would ignore.
     func validate() throws {
         guard options.flags[.databaseURL] == nil, options.flags[.keysURL] == nil else {
             throw ValidationError(
-                "siwad dev has a PostgreSQL and an Apple of its own: --database-url and --keys-url are for siwad serve"
+                "siwad dev has its own PostgreSQL and simulated Apple: --database-url and --keys-url are for siwad serve"
             )
         }
     }
@@ -45,14 +44,7 @@ struct DevCommand: Command {
         let console = invocation.console
         console.print(console.style.painted("siwad dev", .bold))
         let place = try await DevelopmentPlace.open(issuer: invocation.configuration.issuer)
-        let result: Result<Void, any Error>
-        do {
-            result = .success(try await run(in: place, invocation))
-        } catch {
-            result = .failure(error)
-        }
-        await place.close()
-        try result.get()
+        try await withCleanup(place.close) { try await run(in: place, invocation) }
     }
 
     private func run(in place: DevelopmentPlace, _ invocation: Invocation) async throws {
@@ -63,27 +55,26 @@ struct DevCommand: Command {
         console.print("  PostgreSQL     \(place.clusterDirectory), \(schema)")
         console.print("  Apple          simulated, key \(place.apple.keyID) in .siwad/apple")
         let daemon = try Daemon(configuration)
-        let result: Result<Void, any Error>
-        do {
-            try await daemon.prepare()
-            result = .success(try await serve(daemon, in: place, console))
-        } catch {
-            result = .failure(configuration.failure(error))
+        try await withCleanup(daemon.close) {
+            do {
+                try await daemon.prepare()
+                try await serve(daemon, in: place, console)
+            } catch {
+                throw configuration.failure(error)
+            }
         }
-        await daemon.close()
-        try result.get()
     }
 
     private func migrate(_ configuration: Configuration, in place: DevelopmentPlace) async throws -> [Migration] {
         do {
             return try await SchemaState.migrate(try configuration.connectionSettings())
         } catch let error as PostgresError where error.code == .migration {
-            let cause = "the database in \(place.clusterDirectory) was made by another siwad"
-            throw CommandFailure(.configuration, "\(cause) (\(error)): remove \(place.directories) to begin afresh")
+            let cause = "the database in \(place.clusterDirectory) was created by another version of siwad"
+            throw CommandFailure(.configuration, "\(cause) (\(error)): remove \(place.directories) to start again")
         }
     }
 
-    /// The settings in force, with the place's database and keys over all others.
+    /// The settings in force; the place's database and keys override all others.
     private func configuration(in place: DevelopmentPlace, _ invocation: Invocation) throws -> Configuration {
         var flags = options.flags
         let apps = flags[.apps] ?? invocation.configuration.entries.first { $0.key == .apps }?.text
@@ -109,7 +100,7 @@ struct DevCommand: Command {
         }
         let group = Services.group(services, grace: daemon.configuration.shutdownGrace, log: daemon.log)
         async let served: Void = {
-            // Also when a server can't start, so that nobody waits for it to be ready.
+            // Ends the loop below if a server can't start.
             defer { readiness.finish() }
             try await Services.run(group, log: log)
         }()

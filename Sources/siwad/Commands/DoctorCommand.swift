@@ -5,21 +5,20 @@ import Settings
 import Telemetry
 import Terminal
 
-/// `siwad doctor`
 struct DoctorCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "doctor",
-        abstract: "Look whether everything that siwad serve needs is there and well, and say what to do.",
+        abstract: "Check everything that siwad serve needs, and say how to fix it.",
         discussion: """
-            A line for each check: ✓ is well, ⚠ is suspicious, ✗ is wrong. The exit code is 1 if anything is wrong. Run it \
-            where siwad serve runs, with the same configuration.
+            Prints a line for each check: ✓ passed, ⚠ needs attention, ✗ failed. The exit code is 1 if a check failed. \
+            Run it where siwad serve runs, with the same configuration.
 
             Example:
               siwad doctor --config /etc/siwad/siwad.yaml
             """
     )
 
-    @Flag(name: .long, help: "One JSON object per check.")
+    @Flag(name: .long, help: "Print one JSON object per check.")
     var json = false
     @OptionGroup var options: DaemonOptions
     @OptionGroup var common: CommonOptions
@@ -28,28 +27,23 @@ struct DoctorCommand: Command {
     var defaultLogLevel: LogLevel? { .error }
 
     func report(_ error: SettingsError, to console: Console) -> CommandStatus? {
-        print(
-            Report(error.problems.map { .fail(.configuration, $0, "correct it; siwad config lists every key") }),
-            console
-        )
+        let findings = error.problems.map {
+            Finding.fail(.configuration, $0, "correct it; siwad config lists every key")
+        }
+        console.print(Report(findings), asJSON: json)
         return .failed
     }
 
     func run(_ invocation: Invocation) async throws {
-        let loops = EventLoops.start(count: 1)
-        let checkup = Checkup(
-            configuration: invocation.configuration,
-            loops: loops,
-            now: { WallTime.now() },
-            databaseURLFile: invocation.databaseURLFile
-        )
-        let report = await checkup.run()
-        await loops.stop()
-        print(report, invocation.console)
+        let report = await EventLoops.withOne { loops in
+            await Checkup(
+                configuration: invocation.configuration,
+                loops: loops,
+                now: { WallTime.now() },
+                databaseURLFile: invocation.databaseURLFile
+            ).run()
+        }
+        invocation.console.print(report, asJSON: json)
         guard report.isPassed else { throw CommandFailure(silent: .failed) }
-    }
-
-    private func print(_ report: Report, _ console: Console) {
-        console.print(lines: json ? report.json.map(\.line) : report.lines(style: console.style))
     }
 }

@@ -5,13 +5,12 @@ import Schema
 import Settings
 import Terminal
 
-/// `siwad migrate`
 struct MigrateCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "migrate",
         abstract: "Bring the database's schema up to date.",
         discussion: """
-            Needs a role that may create the schema siwa; the daemon itself needs no more than to read and write rows.
+            Needs a role that may create the schema siwa. The daemon's own role only needs to read and write rows.
 
             Example:
               siwad migrate --database-url postgres://postgres@localhost/app
@@ -21,19 +20,16 @@ struct MigrateCommand: ParsableCommand {
     )
 }
 
-/// `siwad migrate up`
-struct MigrateUpCommand: Command {
+struct MigrateUpCommand: DatabaseCommand {
     static let configuration = CommandConfiguration(
         commandName: "up",
-        abstract: "Apply what is missing, each migration in a transaction.",
+        abstract: "Apply the missing migrations, each in a transaction.",
         usage: "siwad migrate up [<options>]",
         discussion: "Example:\n  siwad migrate up --config /etc/siwad/siwad.yaml"
     )
 
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
-
-    var flags: [SettingKey: String] { database.flags }
 
     func run(_ invocation: Invocation) async throws {
         let settings = try invocation.configuration.connectionSettings()
@@ -61,11 +57,10 @@ struct MigrateUpCommand: Command {
     }
 }
 
-/// `siwad migrate status`
-struct MigrateStatusCommand: Command {
+struct MigrateStatusCommand: DatabaseCommand {
     static let configuration = CommandConfiguration(
         commandName: "status",
-        abstract: "List the migrations and how they stand in the database.",
+        abstract: "List the migrations and their state in the database.",
         usage: "siwad migrate status [<options>]",
         discussion: """
             Ends with exit code 1 if the daemon would not start on this schema.
@@ -75,34 +70,27 @@ struct MigrateStatusCommand: Command {
             """
     )
 
-    @Flag(name: .long, help: "One JSON object per migration.")
+    @Flag(name: .long, help: "Print one JSON object per migration.")
     var json = false
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
 
-    var flags: [SettingKey: String] { database.flags }
-
     func run(_ invocation: Invocation) async throws {
         let state = try await SchemaState.read(try invocation.configuration.connectionSettings())
-        if json {
-            invocation.console.print(lines: state.json.map(\.line))
-        } else {
-            invocation.console.print(lines: state.table.lines(style: invocation.console.style))
-        }
+        invocation.console.print(state, asJSON: json)
         if let problem = state.problem { throw CommandFailure(.failed, problem) }
     }
 }
 
-/// `siwad migrate sql`
 struct MigrateSQLCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "sql",
-        abstract: "Print the SQL of all migrations; touches no database.",
+        abstract: "Print the SQL of all migrations, without using a database.",
         usage: "siwad migrate sql [<options>]",
         discussion: """
-            For reading, and for those whose DBA applies it: each migration is a transaction that also records it, so that \
-            siwad migrate and siwad serve find the schema up to date. Where some are applied already, --after leaves them \
-            out; siwad migrate status shows them.
+            For review, or for a DBA who applies it. Each migration is a transaction that also records the migration, so \
+            that siwad migrate and siwad serve find the schema up to date. Use --after to omit the applied migrations, \
+            which siwad migrate status lists.
 
             Example:
               siwad migrate sql | psql -v ON_ERROR_STOP=1 -d app
@@ -117,7 +105,6 @@ struct MigrateSQLCommand: Command {
     var after = 0
     @OptionGroup var common: CommonOptions
 
-    /// Refuses numbers that no migration has.
     func validate() throws {
         guard 0...Schema.migrations.count ~= after else {
             throw ValidationError("--after is a number from 0 to \(Schema.migrations.count)")

@@ -4,7 +4,6 @@ import Postgres
 import Settings
 import Terminal
 
-/// `siwad notifications`
 struct NotificationsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "notifications",
@@ -14,14 +13,13 @@ struct NotificationsCommand: ParsableCommand {
     )
 }
 
-/// `siwad notifications list`
-struct NotificationsListCommand: Command {
+struct NotificationsListCommand: ListingCommand {
     static let configuration = CommandConfiguration(
         commandName: "list",
-        abstract: "List notifications, the one received last first.",
+        abstract: "List notifications, the last received first.",
         discussion: """
-            --sub and --jti find theirs by an index. The others look through what was received between --since and --until, \
-            the newest first, until there are enough: in a large database, name a time with them.
+            --sub and --jti use an index. The other filters scan the notifications received between --since and \
+            --until, the newest first, until --limit is reached: in a large database, add --since.
 
             Example:
               siwad notifications list --outcome superseded --since 2026-01-01 --json
@@ -45,15 +43,12 @@ struct NotificationsListCommand: Command {
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
 
-    var flags: [SettingKey: String] { database.flags }
-
-    /// Refuses outcomes and sources that no notification has.
     func validate() throws {
         try AccountFilterOptions.check(source, "--source", ["endpoint", "spool", "replay"])
         try AccountFilterOptions.check(outcome, "--outcome", ["applied", "superseded", "unchanged"])
     }
 
-    func run(_ invocation: Invocation) async throws {
+    func rows(in session: borrowing Session) throws(PostgresError) -> [LoggedNotification] {
         let filter = NotificationFilter(
             id: jti,
             subject: filter.sub,
@@ -66,21 +61,19 @@ struct NotificationsListCommand: Command {
             until: until?.time,
             limit: listing.limit
         )
-        let rows = try await Database.with(invocation.configuration) { database in
-            try await database.read { session throws(PostgresError) in try NotificationLog.list(filter, in: session) }
-        }
-        try NotificationListing.list(rows).print(listing, to: invocation.console)
+        return try NotificationLog.list(filter, in: session)
     }
+
+    func output(_ rows: [LoggedNotification]) -> Listing<LoggedNotification> { NotificationListing.list(rows) }
 }
 
-/// `siwad notifications show`
-struct NotificationsShowCommand: Command {
+struct NotificationsShowCommand: DatabaseCommand {
     static let configuration = CommandConfiguration(
         commandName: "show",
-        abstract: "Everything about one notification, the token as Apple signed it included.",
+        abstract: "Show everything about one notification, including its signed token.",
         usage: "siwad notifications show <id> [<options>]",
         discussion: """
-            A jti that starts with a hyphen goes after --.
+            Write -- before a jti that starts with a hyphen.
 
             Example:
               siwad notifications show 4jH5Tn0aSyGv1cbXqRkPuQ
@@ -90,27 +83,21 @@ struct NotificationsShowCommand: Command {
 
     @Argument(help: "The jti.")
     var id: String
-    @Flag(name: .long, help: "One JSON object.")
+    @Flag(name: .long, help: "Print one JSON object.")
     var json = false
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
 
-    var flags: [SettingKey: String] { database.flags }
-
     func run(_ invocation: Invocation) async throws {
         let id = id
-        let found = try await Database.with(invocation.configuration) { database in
-            try await database.read { session throws(PostgresError) in try NotificationLog.find(id: id, in: session) }
+        let found = try await invocation.read { session throws(PostgresError) in
+            try NotificationLog.find(id: id, in: session)
         }
         guard !found.isEmpty else {
-            throw CommandFailure(.nothingMatched, "no notification of this jti: siwad notifications list shows some")
+            throw CommandFailure(.nothingMatched, "no notification has this jti: siwad notifications list shows some")
         }
         for notification in found {
-            if json {
-                invocation.console.print(NotificationListing.json(notification).line)
-            } else {
-                invocation.console.print(lines: NotificationListing.page(notification))
-            }
+            invocation.console.print(NotificationPage(notification: notification), asJSON: json)
         }
     }
 }

@@ -2,15 +2,14 @@ import ArgumentParser
 import Settings
 import Telemetry
 
-/// `siwad serve`
 struct ServeCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "serve",
         abstract: "Run the daemon: the notification endpoint and the operations endpoint.",
         discussion: """
-            Every setting can be given as a flag, as SIWAD_… in the environment, or in the file of --config. SIGTERM and \
-            SIGINT end it once what it accepted is stored and answered, a second one at once. SIGHUP has it read the \
-            apps, issuer, leeway, log level and TLS files anew.
+            Every setting can be given as a flag, as SIWAD_… in the environment, or in the file of --config. After \
+            SIGTERM or SIGINT, siwad stores and answers the notifications that it accepted, then exits; a second signal \
+            ends it immediately. After SIGHUP, it reads the apps, issuer, leeway, log level and TLS files again.
 
             Example:
               SIWAD_DATABASE_URL=postgres://siwad@localhost/app \\
@@ -26,17 +25,15 @@ struct ServeCommand: Command {
     func run(_ invocation: Invocation) async throws {
         let reloading = await Reloading(from: common.sources(flags: flags, environment: invocation.environment))
         let daemon = try Daemon(invocation.configuration)
-        let result: Result<Void, any Error>
-        do {
-            try await daemon.prepare()
-            let services = daemon.services(reloading: reloading, onReady: { _ in })
-            try await Services.run(services, grace: invocation.configuration.shutdownGrace, log: daemon.log)
-            result = .success(())
-        } catch {
-            result = .failure(invocation.configuration.failure(error))
+        try await withCleanup(daemon.close) {
+            do {
+                try await daemon.prepare()
+                let services = daemon.services(reloading: reloading, onReady: { _ in })
+                try await Services.run(services, grace: invocation.configuration.shutdownGrace, log: daemon.log)
+            } catch {
+                throw invocation.configuration.failure(error)
+            }
         }
-        await daemon.close()
-        try result.get()
         daemon.log.notice("stopped")
     }
 }

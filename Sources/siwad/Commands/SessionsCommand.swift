@@ -4,7 +4,6 @@ import Postgres
 import Settings
 import Terminal
 
-/// `siwad sessions`
 struct SessionsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sessions",
@@ -14,14 +13,13 @@ struct SessionsCommand: ParsableCommand {
     )
 }
 
-/// `siwad sessions list`
-struct SessionsListCommand: Command {
+struct SessionsListCommand: ListingCommand {
     static let configuration = CommandConfiguration(
         commandName: "list",
-        abstract: "List sessions, the one opened last first.",
+        abstract: "List sessions, the last opened first.",
         discussion: """
-            --sub finds its sessions by an index. The others look through those opened between --since and --until, the \
-            newest first, until there are enough: in a large database, name a time with them.
+            --sub uses an index. The other filters scan the sessions opened between --since and --until, the newest \
+            first, until --limit is reached: in a large database, add --since.
 
             Example:
               siwad sessions list --ended --reason consent-revoked \\
@@ -30,9 +28,9 @@ struct SessionsListCommand: Command {
     )
 
     @OptionGroup var filter: AccountFilterOptions
-    @Flag(name: .long, help: "Only those that are live.")
+    @Flag(name: .long, help: "Only live sessions.")
     var live = false
-    @Flag(name: .long, help: "Only those that ended or expired.")
+    @Flag(name: .long, help: "Only sessions that ended or expired.")
     var ended = false
     @Option(
         name: .long,
@@ -50,16 +48,13 @@ struct SessionsListCommand: Command {
     @OptionGroup var database: DatabaseOptions
     @OptionGroup var common: CommonOptions
 
-    var flags: [SettingKey: String] { database.flags }
-
-    /// Refuses reasons that no session has, and what contradicts itself.
     func validate() throws {
         try AccountFilterOptions.check(reason, "--reason", SessionFilter.endReasons)
         guard !live || !ended else { throw ValidationError("--live and --ended exclude each other") }
-        guard !live || reason == nil else { throw ValidationError("a session that is --live has no --reason yet") }
+        guard !live || reason == nil else { throw ValidationError("a --live session has no --reason") }
     }
 
-    func run(_ invocation: Invocation) async throws {
+    func rows(in session: borrowing Session) throws(PostgresError) -> [AccountSession] {
         let filter = SessionFilter(
             subject: filter.sub,
             team: filter.team,
@@ -70,9 +65,101 @@ struct SessionsListCommand: Command {
             until: until?.time,
             limit: listing.limit
         )
-        let rows = try await Database.with(invocation.configuration) { database in
-            try await database.read { session throws(PostgresError) in try Sessions.list(filter, in: session) }
+        return try Sessions.list(filter, in: session)
+    }
+
+    func output(_ rows: [AccountSession]) -> Listing<AccountSession> { AccountListings.sessions(rows) }
+}
+
+struct SessionsEndCommand: DatabaseCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "end",
+        abstract: "End live sessions; the audit records the operator and the note.",
+        usage: "siwad sessions end [<sessions> ...] [<options>]",
+        discussion: """
+            Ends the named sessions, or all live sessions of a person, and prints them. The application sees the end \
+            with its next call of siwa.session_is_live.
+
+            Example:
+              siwad sessions end a3f1c5d2 --note 'phone stolen, ticket 4711'
+              siwad sessions end --dry-run \\
+                  --sub 000768.6166f031167141e695698239959f591a.1521
+              siwad sessions end --note 'asked by phone' \\
+                  --sub 000768.6166f031167141e695698239959f591a.1521
+            """
+    )
+
+    @Argument(help: "Sessions to end.")
+    var sessions: [String] = []
+    @OptionGroup var filter: AccountFilterOptions
+    @OptionGroup var rehearsal: RehearsalOptions
+    @Flag(name: .long, help: "Print one JSON object per session.")
+    var json = false
+    @OptionGroup var database: DatabaseOptions
+    @OptionGroup var common: CommonOptions
+
+    /// Prevents ending the sessions of all people by mistake.
+    func validate() throws {
+        guard !sessions.isEmpty || filter.sub != nil else {
+            throw ValidationError("name sessions, or a person with --sub")
         }
-        try AccountListings.sessions(rows).print(listing, to: invocation.console)
+    }
+
+    func run(_ invocation: Invocation) async throws {
+        let ended = rehearsal.dryRun ? try await matching(invocation) : try await end(invocation)
+        let console = invocation.console
+        guard !ended.isEmpty else {
+            throw CommandFailure(.nothingMatched, "no live session matches: nothing was ended")
+        }
+        for id in ended {
+            console.print(json ? JSONText.object([.init("session_id", .string(id))]).line : VisibleText.visible(id))
+        }
+        if rehearsal.dryRun {
+            console.note("dry run: \(counted(ended.count, "session")) would end, nothing was changed")
+        } else if !json {
+            console.note("\(ended.count) ended")
+        }
+        let missing = Set(sessions).subtracting(ended).count
+        guard missing == 0 else {
+            throw CommandFailure(
+                .partlyFailed,
+                "\(missing) of \(Set(sessions).count) named "
+                    + (missing == 1 ? "is not a live session" : "are not live sessions")
+                    + ": siwad sessions list shows the live ones"
+            )
+        }
+    }
+
+    private var filters: [SessionFilter] {
+        let ids: [String?] = sessions.isEmpty ? [nil] : sessions
+        return ids.map {
+            SessionFilter(
+                id: $0,
+                subject: filter.sub,
+                team: filter.team,
+                app: filter.app,
+                liveness: .live,
+                limit: nil
+            )
+        }
+    }
+
+    private func end(_ invocation: Invocation) async throws -> [String] {
+        let (filters, note) = (filters, rehearsal.note ?? "")
+        let name = try rehearsal.name(environment: invocation.environment)
+        return try await invocation.write { session throws(PostgresError) in
+            var ended: [String] = []
+            for filter in filters { ended += try Sessions.end(filter, by: name, note: note, in: session) }
+            return ended
+        }
+    }
+
+    private func matching(_ invocation: Invocation) async throws -> [String] {
+        let filters = filters
+        return try await invocation.read { session throws(PostgresError) in
+            var matching: Set<String> = []
+            for filter in filters { matching.formUnion(try Sessions.list(filter, in: session).map(\.id)) }
+            return matching.sorted()
+        }
     }
 }

@@ -6,16 +6,15 @@ import JOSE
 import Settings
 import Terminal
 
-/// `siwad verify`
 struct VerifyCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "verify",
         abstract: "Explain a notification, check by check.",
         usage: "siwad verify [<file>] [<options>]",
         discussion: """
-            Reads a JWS, or the whole body of a request, through the checks of the notification endpoint and ends with \
-            exit code 1 at the first that fails. Without --keys, the key set comes from SIWAD_KEYS_URL. Without \
-            SIWAD_APPS, any audience will do.
+            Reads a JWS, or the whole body of a request, and runs the checks of the notification endpoint. The exit \
+            code is 1 if a check fails; the checks after it are not run. Without --keys, the key set comes from \
+            SIWAD_KEYS_URL. Without SIWAD_APPS, any audience passes.
 
             Example:
               siwad verify notification.jws --keys apple-keys.json --at 2022-07-22T12:00:00Z
@@ -28,19 +27,19 @@ struct VerifyCommand: Command {
     var keys: String?
     @Option(
         name: .long,
-        help: TimeArgument.help("The time that the clock shows"),
+        help: TimeArgument.help("Verify as of this time"),
         transform: TimeArgument.init(parsing:)
     )
     var at: TimeArgument?
     @Option(name: .long, help: ArgumentHelp("Apps accepted, as in SIWAD_APPS.", valueName: "apps"))
     var apps: String?
-    @Flag(name: .long, help: "One JSON object per check.")
+    @Flag(name: .long, help: "Print one JSON object per check.")
     var json = false
     @OptionGroup var common: CommonOptions
 
     var flags: [SettingKey: String] { apps.map { [.apps: $0] } ?? [:] }
 
-    /// Refuses a token in the place of its file: the command line is for everybody on the machine to see.
+    /// Refuses a token as an argument: other users of the machine can see the arguments of a process.
     func validate() throws {
         guard !Redaction.holdsToken(file) else {
             throw ValidationError("the token is read from a file or, with -, from standard input, not the command line")
@@ -50,17 +49,10 @@ struct VerifyCommand: Command {
     func run(_ invocation: Invocation) async throws {
         let token = try token()
         let keySet = try await keySet(invocation.configuration)
-        let explanation = try Explanation(
-            of: token,
-            keys: keySet,
-            configuration: invocation.configuration,
-            now: at?.time ?? .now()
-        )
-        if json {
-            invocation.console.print(lines: explanation.json.map(\.line))
-        } else {
-            invocation.console.print(lines: explanation.lines(style: invocation.console.style))
+        let explanation = try Explanation(of: token, invocation.configuration) {
+            $0.explain(token: token, keys: keySet, now: at?.time ?? .now())
         }
+        invocation.console.print(explanation, asJSON: json)
         if !explanation.isPassed { throw CommandFailure(silent: .failed) }
     }
 
@@ -74,7 +66,7 @@ struct VerifyCommand: Command {
         do throws(Rejection) {
             return try NotificationBody.token(in: body)
         } catch {
-            // What is neither JSON nor a form is meant to be a token, and the checks say what keeps it from being one.
+            // A body that is neither JSON nor a form is taken for a token: the checks explain what is wrong with it.
             guard error != .malformedBody || Self.isObjectOrForm(body) else { return body }
             throw CommandFailure(.failed, "\(error.rawValue): \(error.detail)")
         }

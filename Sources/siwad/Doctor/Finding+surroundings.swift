@@ -50,7 +50,7 @@ extension Finding {
     /// - Parameter expiry: in seconds since 1970.
     static func certificate(validUntil expiry: Int64, now: WallTime) -> Finding {
         let left = WallTime(seconds: expiry).duration(since: now)
-        let day = WallTime(seconds: expiry).column.prefix(10)
+        let day = WallTime(seconds: expiry).secondText.prefix(10)
         let remedy = "renew it; siwad serve reads the files again by itself"
         if left <= .zero { return .fail(.certificate, "it expired on \(day)", remedy) }
         if left < .seconds(14 * 86_400) { return .warn(.certificate, "it expires in \(left.rounded)", remedy) }

@@ -64,7 +64,7 @@ struct Finding: Sendable, Equatable {
 }
 
 /// All findings, in the order of the checks.
-struct Report: Sendable, Equatable {
+struct Report: Sendable, Equatable, CommandOutput {
     let findings: [Finding]
 
     /// True if no check failed.
@@ -77,35 +77,27 @@ struct Report: Sendable, Equatable {
         }.map(\.element)
     }
 
-    /// One line for each finding, wrapped on a terminal.
     func lines(style: OutputStyle) -> [String] {
-        let nameWidth = Finding.Check.allCases.map(\.rawValue.count).max() ?? 0
+        let marked = MarkedLines(style: style, nameWidth: Finding.Check.allCases.map(\.rawValue.count).max() ?? 0)
         return findings.flatMap { finding in
-            let mark =
+            let mark: MarkedLines.Mark =
                 switch finding.status {
-                case .pass: style.painted("✓", .green)
-                case .warn: style.painted("⚠", .yellow)
-                case .fail: style.painted("✗", .red)
+                case .pass: .passed
+                case .warn: .warning
+                case .fail: .failed
                 }
-            let margin = nameWidth + 4
-            let what = finding.subject.map { "\($0): " } ?? ""
-            let text = what + finding.detail + (finding.remedy.map { ": \($0)" } ?? "")
-            return VisibleText.wrapped(text, to: style.width.map { $0 - margin }).enumerated().map { index, line in
-                index == 0
-                    ? "\(mark) \(finding.check.rawValue.padding(to: nameWidth))  \(line)"
-                    : String(repeating: " ", count: margin) + line
-            }
+            let subject = finding.subject.map { "\($0): " } ?? ""
+            let remedy = finding.remedy.map { ": \($0)" } ?? ""
+            return marked.lines(mark, finding.check.rawValue, subject + finding.detail + remedy)
         }
     }
 
     var json: [JSONText] {
-        findings.map { finding in
-            .object([
-                .init("check", .string(finding.check.rawValue)), .init("subject", JSONText(finding.subject)),
-                .init("status", .string(finding.status.rawValue)), .init("detail", .string(finding.detail)),
-                .init("remedy", JSONText(finding.remedy)),
-            ])
-        }
+        let columns: [Column<Finding>] = [
+            .init("check", \.check.rawValue), .init("subject", \.subject), .init("status", \.status.rawValue),
+            .init("detail", \.detail), .init("remedy", \.remedy),
+        ]
+        return findings.map { columns.object(of: $0) }
     }
 }
 

@@ -1,4 +1,5 @@
 import AppleTokens
+import JOSE
 import NotificationServer
 import Terminal
 import Testing
@@ -50,7 +51,7 @@ private func change(
     )
 }
 
-/// Every change that there is.
+/// Every kind of change.
 private let changes = [
     change("consent", from: "unknown", to: "authorized"), change("consent", from: "authorized", to: "revoked"),
     change("consent", from: "authorized", to: "authorized", sessionsEnded: 10_000),
@@ -67,7 +68,7 @@ private func letter(_ reason: DeadLetterReason, _ status: DeadLetterStatus) -> K
         deliveries: 1,
         reason: reason,
         rawReason: reason.rawValue,
-        detail: "Nobody knows it.",
+        detail: "The type is unknown.",
         status: status,
         attempts: 10_000,
         notificationID: "H20GBS4ytjusfHJsbmBE6A",
@@ -139,11 +140,11 @@ private let notification = LoggedNotification(
     token: nil
 )
 
-@Suite("What commands print")
-struct RenderingTests {
+@Suite("Output of commands")
+struct OutputTests {
     private let narrow = OutputStyle(width: 80, usesColor: false)
 
-    @Test("fits 80 columns, whatever the words and however many there are.")
+    @Test("Every table fits 80 columns.")
     func fits() {
         let teams = [state("authorized"), state("revoked", team: TeamID("F6G7H8I9J0"))]
         let letters = DeadLetterReason.allCases.flatMap { reason in
@@ -159,7 +160,7 @@ struct RenderingTests {
         for line in lines { #expect(VisibleText.width(line) <= 80, "\(line)") }
     }
 
-    @Test("names the team only where it tells rows apart.")
+    @Test("The team has a column only if the rows belong to several teams.")
     func teams() {
         let one = AccountListings.states([state("revoked"), state("revoked")]).table.lines(style: .plain)
         let two = AccountListings.states([state("revoked"), state("revoked", team: TeamID("F6G7H8I9J0"))]).table
@@ -167,7 +168,7 @@ struct RenderingTests {
         #expect(two.lines(style: .plain)[0].contains("TEAM"))
     }
 
-    @Test("says since when a state holds.")
+    @Test("The time of a state is the time of the event that set it.")
     func since() {
         #expect(state("authorized").since == time("2026-01-02T03:04:05Z"))
         #expect(state("revoked").since == time("2026-02-03T04:05:06Z"))
@@ -175,7 +176,7 @@ struct RenderingTests {
         #expect(state("unknown").since == nil)
     }
 
-    @Test("says in a word what changed, and tells a revocation that only ended older sessions from others.")
+    @Test("The history names each change in a word, and revocations that only ended older sessions.")
     func words() {
         let lines = AccountListings.history(changes).table.lines(style: .plain).dropFirst()
         let words = [
@@ -183,10 +184,14 @@ struct RenderingTests {
         ]
         #expect(lines.count == words.count)
         for (line, word) in zip(lines, words) { #expect(line.contains("  \(word)  "), "\(line)") }
-        #expect(AccountListings.json(changes[2]).line.contains(#""from_state":"authorized","to_state":"authorized""#))
+        #expect(
+            AccountListings.changeColumns.object(of: changes[2]).line.contains(
+                #""from_state":"authorized","to_state":"authorized""#
+            )
+        )
     }
 
-    @Test("keeps apart what it cuts.")
+    @Test("Values that are cut to fit remain different.")
     func cuts() {
         let reasons = DeadLetterReason.allCases.map(\.rawValue)
         let counts = reasons.map {
@@ -206,7 +211,7 @@ struct RenderingTests {
         #expect(words == ["STATUS", "  open", "repla…", "disca…"].map { $0[...] })
     }
 
-    @Test("tells letters of an app with an empty name from those whose app could not be read.")
+    @Test("An empty app name is shown differently from a missing one.")
     func emptyGroup() {
         let counts = ["", nil].map { group in
             DeadLetterCount(
@@ -220,31 +225,50 @@ struct RenderingTests {
         }
         let listing = DeadLetterListing.counts(counts, by: .app)
         #expect(listing.table.lines(style: .plain).map { $0.prefix(3) } == ["APP", "\"\" ", "-  "])
-        #expect(counts.map { listing.json($0).line.contains(#""app":null"#) } == [false, true])
+        #expect(counts.map { listing.columns.object(of: $0).line.contains(#""app":null"#) } == [false, true])
     }
 
-    @Test("as JSON has the names of the database.")
+    @Test("JSON members have the names of the database's columns.")
     func json() {
         #expect(
-            AccountListings.json(state("revoked")).line
+            AccountListings.stateColumns.object(of: state("revoked")).line
                 == #"{"team_id":"A1B2C3D4E5","sub":"000768.6166f031167141e695698239959f591a.1521","#
                 + #""app_id":"com.example.quite.long.application","state":"revoked","#
                 + #""authorized_at":"2026-01-02T03:04:05.000Z","revoked_at":"2026-02-03T04:05:06.000Z","#
                 + #""deleted_at":null,"email":"k7x2m9@privaterelay.appleid.com","email_is_private":true,"#
                 + #""email_deliverable":false}"#
         )
-        #expect(NotificationListing.json(notification).line.hasSuffix(#""verified_kid":"fh6Bs8C","jws":null}"#))
+        #expect(
+            NotificationPage(notification: notification).json[0].line.hasSuffix(
+                #""verified_kid":"fh6Bs8C","jws":null}"#
+            )
+        )
     }
 
-    @Test("says what an outcome means.")
+    @Test("The page of a notification explains its outcome.")
     func outcome() {
-        let lines = NotificationListing.page(notification)
+        let lines = NotificationPage(notification: notification).lines(style: .plain)
         #expect(lines.contains("outcome   superseded: something newer was known already"))
         #expect(lines.contains("jws       erased"))
     }
 }
 
-@Suite("The state of a schema")
+@Suite("Decoded token")
+struct DecodedTokenTests {
+    @Test("Long values are split into lines that fit, without losing characters.")
+    func fits() throws {
+        for name in ["名前", "a", "🚀b"].map({ String(repeating: $0, count: 100) }) {
+            let parts = [#"{"kid":"k","alg":"RS256"}"#, #"{"iss":"\#(name)"}"#].map { Base64URL.encode(Array($0.utf8)) }
+            let token = try CompactJWS(parsing: Array((parts.joined(separator: ".") + ".AAAA").utf8))
+            let lines = DecodedToken(token).lines(style: OutputStyle(width: 80, usesColor: false))
+            for line in lines { #expect(VisibleText.width(line) <= 80, "\(line)") }
+            let values = lines.dropFirst(2).map { $0.dropFirst(5) }
+            #expect(values.joined() == name)
+        }
+    }
+}
+
+@Suite("Schema state")
 struct SchemaStateTests {
     private func problem(_ states: MigrationStatus.State...) -> String? {
         SchemaState(
@@ -254,7 +278,7 @@ struct SchemaStateTests {
         ).problem
     }
 
-    @Test("says what keeps a daemon from starting, and the next step.")
+    @Test("A problem says why a daemon cannot start, and the next step.")
     func problems() {
         #expect(problem(.applied, .applied) == nil)
         #expect(problem(.pending, .pending) == "the database is not migrated: \(SchemaState.nextStep)")

@@ -1,0 +1,182 @@
+import AccountStore
+import AppleTokens
+import Terminal
+
+/// The columns and tables of accounts, changes and sessions. JSON members have the names of the database's columns.
+enum AccountListings {
+    /// `siwa.account_states`
+    static var stateColumns: [Column<AccountState>] {
+        [
+            .init("team_id", \.team.rawValue, "TEAM"),
+            .init("sub", \.subject.rawValue, "SUB", .cutMiddle(minimum: 18)),
+            .init("app_id", \.app.rawValue, "APP", .cutStart(minimum: 12)),
+            .init("state", \.state, "STATE") { Table.Cell($0.state, color: color($0.state)) },
+            .init(title: "SINCE (UTC)") { Table.Cell($0.since?.minuteText) },
+            .init("authorized_at", \.authorizedAt, "SIGNED IN (UTC)") { Table.Cell($0.authorizedAt?.secondText) },
+            .init("revoked_at", \.revokedAt, "REVOKED (UTC)") { Table.Cell($0.revokedAt?.secondText) },
+            .init("deleted_at", \.deletedAt),
+            .init("email", \.email),
+            .init("email_is_private", \.emailIsPrivate),
+            .init("email_deliverable", \.emailIsDeliverable, "MAIL") { row in
+                guard row.email != nil else { return Table.Cell(nil) }
+                return row.emailIsDeliverable ? Table.Cell("yes", color: .green) : Table.Cell("no", color: .yellow)
+            },
+        ]
+    }
+
+    /// `siwa.account_history`
+    static var changeColumns: [Column<AccountChange>] {
+        [
+            .init("team_id", \.team.rawValue),
+            .init("sub", \.subject.rawValue, "SUB", .cutMiddle(minimum: 13)),
+            .init("app_id", \.app.rawValue, "APP", .cutStart(minimum: 8)),
+            .init("facet", \.facet),
+            .init("from_state", \.fromState),
+            .init("to_state", \.toState, "WHAT") { what($0) },
+            .init("event_time", \.eventTime, "TIME (UTC)") { Table.Cell($0.eventTime.secondText) },
+            .init("recorded_at", \.recordedAt),
+            .init("jti", \.notificationID, "BECAUSE OF", .cutMiddle(minimum: 10)) {
+                Table.Cell($0.notificationID ?? "sign-in")
+            },
+            .init("sessions_ended", \.sessionsEnded, "ENDED", .right),
+        ]
+    }
+
+    /// `siwa.sessions`
+    static var sessionColumns: [Column<AccountSession>] {
+        [
+            .init("session_id", \.id, "SESSION", .cutMiddle(minimum: 12)),
+            .init("team_id", \.team.rawValue),
+            .init("sub", \.subject.rawValue, "SUB", .cutMiddle(minimum: 14)),
+            .init("app_id", \.app.rawValue, "APP", .cutStart(minimum: 8)),
+            .init("created_at", \.createdAt, "OPENED (UTC)"),
+            .init("signed_in_at", \.signedInAt),
+            .init("expires_at", \.expiresAt),
+            .init("ended_at", \.endedAt, "ENDED (UTC)"),
+            .init("end_reason", \.endReason, "STATE") { row in
+                if row.isLive { return Table.Cell("live", color: .green) }
+                return Table.Cell(row.endReason ?? "expired", color: row.endReason == nil ? .faint : .yellow)
+            },
+            .init("live", \.isLive),
+        ]
+    }
+
+    /// `siwa.accounts`
+    static var accountColumns: [Column<AccountRegisters>] {
+        [
+            .init("team_id", \.team.rawValue),
+            .init("sub", \.subject.rawValue),
+            .init("first_heard_at", \.firstHeardAt),
+            .init("deleted_at", \.deletedAt),
+            .init("forwarding_disabled_at", \.forwardingDisabledAt),
+            .init("forwarding_enabled_at", \.forwardingEnabledAt),
+            .init("email", \.email),
+            .init("email_is_private", \.emailIsPrivate),
+            .init("email_observed_at", \.emailObservedAt),
+            .init("erased_at", \.erasedAt),
+        ]
+    }
+
+    /// Which sign-in or notification set each register.
+    static var registerColumns: [Column<AccountRegister>] {
+        [
+            .init("register", \.name.rawValue, "WHAT") { Table.Cell(word($0.name)) },
+            .init("app_id", \.app?.rawValue, "APP", .cutStart(minimum: 8)) { Table.Cell($0.app?.rawValue ?? "all") },
+            .init("time", \.time, "TIME (UTC)") { Table.Cell($0.time.secondText) },
+            .init("told_by", \.origin.kind, "TOLD BY", .cutMiddle(minimum: 8)) {
+                Table.Cell($0.origin.id ?? $0.origin.kind)
+            },
+            .init("jti", \.origin.id),
+            .init("source", \.origin.notification?.source, "WAY") { row in
+                row.origin.kind == "dropped" ? "dropped" : Table.Cell(row.origin.notification?.source)
+            },
+            .init("received_at", \.origin.notification?.receivedAt, "RECEIVED (UTC)"),
+        ]
+    }
+
+    /// The team has a column only if the rows belong to several teams.
+    static func states(_ rows: [AccountState]) -> Listing<AccountState> {
+        let team = Set(rows.map(\.team)).count > 1 ? ["TEAM"] : []
+        return Listing(
+            rows: rows,
+            nouns: ("account", "accounts"),
+            columns: stateColumns,
+            titles: ["SUB"] + team + ["APP", "STATE", "SINCE (UTC)", "MAIL"]
+        )
+    }
+
+    static func history(_ rows: [AccountChange]) -> Listing<AccountChange> {
+        Listing(
+            rows: rows,
+            nouns: ("change", "changes"),
+            part: "latest",
+            columns: changeColumns,
+            titles: ["TIME (UTC)", "SUB", "APP", "WHAT", "BECAUSE OF", "ENDED"]
+        )
+    }
+
+    static func sessions(_ rows: [AccountSession]) -> Listing<AccountSession> {
+        Listing(
+            rows: rows,
+            nouns: ("session", "sessions"),
+            columns: sessionColumns,
+            titles: ["SESSION", "SUB", "APP", "OPENED (UTC)", "STATE"]
+        )
+    }
+
+    /// A change whose state is the same before and after ended older sessions.
+    private static func what(_ change: AccountChange) -> Table.Cell {
+        if change.fromState == change.toState { return Table.Cell("older sessions", color: .yellow) }
+        let text =
+            switch change.toState {
+            case "undeliverable": word(.forwardingDisabled)
+            case "deliverable": word(.forwardingEnabled)
+            default: change.toState
+            }
+        return Table.Cell(text, color: color(change.toState))
+    }
+
+    private static func word(_ register: AccountRegister.Name) -> String {
+        switch register {
+        case .authorized: "signed in"
+        case .revoked: "revoked"
+        case .deleted: "deleted"
+        case .forwardingDisabled: "mail off"
+        case .forwardingEnabled: "mail on"
+        case .emailObserved: "address"
+        }
+    }
+
+    private static func color(_ state: String) -> Color? {
+        switch state {
+        case "authorized", "deliverable": .green
+        case "revoked", "undeliverable": .yellow
+        case "deleted": .red
+        default: nil
+        }
+    }
+}
+
+extension AccountState {
+    /// The time of the event that set the state.
+    var since: WallTime? {
+        switch state {
+        case "deleted": deletedAt
+        case "revoked": revokedAt
+        case "authorized": authorizedAt
+        default: nil
+        }
+    }
+}
+
+extension AccountRegister {
+    /// What set the register: `sign-in`, `notification`, or `dropped` for a notification that was deleted after the
+    /// retention time.
+    fileprivate var origin: (kind: String, id: String?, notification: Telling?) {
+        switch source {
+        case .application: ("sign-in", nil, nil)
+        case .notification(let telling): ("notification", telling.id, telling)
+        case .dropped(let id): ("dropped", id, nil)
+        }
+    }
+}

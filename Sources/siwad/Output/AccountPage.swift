@@ -1,0 +1,241 @@
+import AccountStore
+import AppleTokens
+import Postgres
+import Terminal
+
+/// Everything about one person in one team, on one screen.
+struct AccountPage: Sendable, CommandOutput {
+    let registers: AccountRegisters
+    /// The registers that hold a time, with the sign-in or notification that set each.
+    let registersWithSources: [AccountRegister]
+    /// One for each app group.
+    let states: [AccountState]
+    let sessionCounts: [AppID: SessionCount]
+    /// The latest sessions, the last opened first.
+    let sessions: [AccountSession]
+    /// The latest changes, the oldest first.
+    let history: [AccountChange]
+    /// The latest open letters, the last received first.
+    let letters: [KeptDeadLetter]
+
+    /// Reads a page for each team that knows the person.
+    static func pages(
+        subject: String,
+        team: String?,
+        limit: Int,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [AccountPage] {
+        var pages: [AccountPage] = []
+        for registers in try Accounts.registers(subject: subject, team: team, in: session) {
+            let (person, team) = (registers.subject, registers.team)
+            let filter = AccountFilter(subject: subject, team: team.rawValue, limit: limit)
+            // The configuration bounds the number of app groups, so the page shows all of them.
+            let states = AccountFilter(subject: subject, team: team.rawValue, limit: .max)
+            let sessions = SessionFilter(subject: subject, team: team.rawValue, limit: limit)
+            pages.append(
+                AccountPage(
+                    registers: registers,
+                    registersWithSources: try Accounts.sources(subject: person, team: team, in: session),
+                    states: try Accounts.states(states, in: session),
+                    sessionCounts: try Sessions.count(subject: person, team: team, in: session),
+                    sessions: try Sessions.list(sessions, in: session),
+                    history: try Accounts.history(filter, in: session),
+                    letters: try DeadLetters.open(about: person, of: team, limit: limit, in: session)
+                )
+            )
+        }
+        return pages
+    }
+
+    func lines(style: OutputStyle) -> [String] {
+        var lines = [
+            style.painted("\(VisibleText.visible(registers.subject.rawValue)) in team \(registers.team)", .bold)
+        ]
+        lines += AccountSummary(of: self).sentences.flatMap { style.hanging("  ", indentation: 2, $0) }
+        lines += [""] + style.facts(facts, nameWidth: 10)
+        func add<Row>(_ title: String, _ columns: [Column<Row>], _ rows: [Row], _ titles: [String]?, none: String) {
+            let table = columns.table(of: rows, titles: titles)
+            lines += ["", style.painted(title, .bold)]
+            lines += table.isEmpty ? ["  " + none] : table.lines(style: style, indentation: 2)
+        }
+        let stateTitles = ["APP", "STATE", "SIGNED IN (UTC)", "REVOKED (UTC)"]
+        add("STATES", AccountListings.stateColumns, states, stateTitles, none: "none")
+        add("SET BY", AccountListings.registerColumns, registersWithSources, nil, none: "nothing is set")
+        let sessionTitles = ["SESSION", "APP", "OPENED (UTC)", "STATE", "ENDED (UTC)"]
+        let sessionTitle = "SESSIONS: \(sessionCount.live) live of \(sessionCount.all)"
+        add(sessionTitle, AccountListings.sessionColumns, sessions, sessionTitles, none: "none")
+        let changeTitles = ["TIME (UTC)", "APP", "WHAT", "BECAUSE OF", "ENDED"]
+        add("HISTORY", AccountListings.changeColumns, history, changeTitles, none: "nothing changed yet")
+        if !letters.isEmpty {
+            let listing = DeadLetterListing.list(letters)
+            add("OPEN DEAD LETTERS", listing.columns, letters, listing.titles, none: "")
+        }
+        return lines
+    }
+
+    var json: [JSONText] {
+        let columns: [Column<AccountPage>] = [
+            .init("email_deliverable", \.isDeliverable),
+            .init("summary") { page in AccountSummary(of: page).sentences.map(\.json) },
+            .init("apps") { page in page.states.map { AccountListings.stateColumns.object(of: $0) } },
+            .init("registers") { page in
+                page.registersWithSources.map { AccountListings.registerColumns.object(of: $0) }
+            },
+            .init("sessions_live", \.sessionCount.live),
+            .init("sessions_total", \.sessionCount.all),
+            .init("sessions") { page in page.sessions.map { AccountListings.sessionColumns.object(of: $0) } },
+            .init("history") { page in page.history.map { AccountListings.changeColumns.object(of: $0) } },
+            .init("dead_letters") { page in page.letters.map { DeadLetterListing.columns.object(of: $0) } },
+        ]
+        return [.object(AccountListings.accountColumns.members(of: registers) + columns.members(of: self))]
+    }
+
+    private var sessionCount: SessionCount {
+        SessionCount(
+            all: sessionCounts.values.reduce(0) { $0 + $1.all },
+            live: sessionCounts.values.reduce(0) { $0 + $1.live }
+        )
+    }
+
+    private var isDeliverable: Bool {
+        states.first?.emailIsDeliverable ?? true
+    }
+
+    private var facts: [(name: String, text: String)] {
+        [
+            ("heard of", "first on \(registers.firstHeardAt.secondText) UTC"), ("address", address),
+            ("mail", mail),
+        ]
+    }
+
+    private var address: String {
+        if registers.erasedAt != nil { return "erased" }
+        guard let email = registers.email else { return "never seen" }
+        let kind =
+            switch registers.emailIsPrivate {
+            case .some(true): "private relay"
+            case .some(false): "the person's own"
+            case .none: "private or own is unknown"
+            }
+        let seen = registers.emailObservedAt.map { ", seen \($0.secondText) UTC" } ?? ""
+        return "\(VisibleText.visible(email)) (\(kind)\(seen))"
+    }
+
+    private var mail: String {
+        if registers.erasedAt != nil { return "nothing to send to" }
+        var causes: [String] = []
+        if registers.deletedAt != nil, !isDeliverable { causes.append("the account is deleted") }
+        for (word, time) in [("off", registers.forwardingDisabledAt), ("on", registers.forwardingEnabledAt)] {
+            if let time { causes.append("forwarding \(word) since \(time.secondText) UTC") }
+        }
+        let known = causes.isEmpty ? "Apple never said otherwise" : causes.joined(separator: ", ")
+        return "\(isDeliverable ? "deliverable" : "undeliverable"): \(known)"
+    }
+}
+
+/// The first lines of an account's page, in sentences: is the person signed in, and if not, why.
+struct AccountSummary {
+    private let page: AccountPage
+
+    init(of page: AccountPage) {
+        self.page = page
+    }
+
+    /// One sentence for all app groups if the account is deleted, else one for each app group.
+    var sentences: [String] {
+        guard let deletedAt = page.registers.deletedAt else {
+            return page.states.isEmpty ? ["No app group knows this person."] : page.states.map(sentence)
+        }
+        var sentences = [
+            "Signed out everywhere and for good: the Apple Account was deleted on \(deletedAt.secondText) UTC"
+                + reported(.deleted, app: nil) + "."
+        ]
+        if let erasedAt = page.registers.erasedAt {
+            sentences.append(
+                "The address and the tokens were erased on \(erasedAt.secondText) UTC; the times and states are kept."
+            )
+        }
+        return sentences
+    }
+
+    private func sentence(_ state: AccountState) -> String {
+        let count = page.sessionCounts[state.app] ?? SessionCount(all: 0, live: 0)
+        let summary =
+            switch state.state {
+            case "revoked": revoked(state, count)
+            case "authorized": count.live > 0 ? signedIn(state, count) : signedOut(state, count)
+            default: neverSignedIn(count)
+            }
+        return "\(state.app): \(summary)"
+    }
+
+    private func revoked(_ state: AccountState, _ count: SessionCount) -> String {
+        let time = state.revokedAt.map { " on \($0.secondText) UTC" } ?? ""
+        let cause = "consent was revoked\(time)\(reported(.revoked, app: state.app))"
+        if count.live > 0 {
+            return "still signed in: \(cause), and \(counted(count.live, "session")) opened since then "
+                + "\(count.live == 1 ? "is" : "are") live, though the application reported no sign-in."
+        }
+        return "signed out, because \(cause)."
+    }
+
+    private func signedIn(_ state: AccountState, _ count: SessionCount) -> String {
+        "signed in, \(counted(count.live, "live session")). \(consent(state))"
+    }
+
+    private func signedOut(_ state: AccountState, _ count: SessionCount) -> String {
+        guard count.all > 0 else { return "no session was ever opened. \(consent(state))" }
+        return "no session is live\(lastEnd(in: state.app)). \(consent(state))"
+    }
+
+    private func neverSignedIn(_ count: SessionCount) -> String {
+        count.live > 0
+            ? "\(counted(count.live, "live session")), though the application reported no sign-in."
+            : "never signed in; known from mail settings or a session only."
+    }
+
+    /// The consent in force, and the revocation before it if there was one.
+    private func consent(_ state: AccountState) -> String {
+        let since = state.authorizedAt.map { " since \($0.secondText) UTC" } ?? ""
+        guard let revokedAt = state.revokedAt else { return "Consent is in force\(since)." }
+        return
+            "Consent was revoked on \(revokedAt.secondText) UTC\(reported(.revoked, app: state.app)), which ended older "
+            + "sessions; it is in force again\(since)."
+    }
+
+    /// How the last session ended, among the sessions on the page.
+    private func lastEnd(in app: AppID) -> String {
+        let ends = page.sessions.filter { $0.app == app && !$0.isLive }.compactMap { session in
+            (session.endedAt ?? session.expiresAt).map { (session, $0) }
+        }
+        guard let (session, time) = ends.max(by: { $0.1.microseconds < $1.1.microseconds }) else { return "" }
+        let how =
+            switch session.endReason {
+            case "signed-out": "the application signed it out"
+            case "operator": "an operator ended it"
+            case "consent-revoked": "the consent was revoked"
+            case "account-deleted": "the account was deleted"
+            default: "it expired"
+            }
+        return "; the last one ended on \(time.secondText) UTC, when \(how)"
+    }
+
+    /// Names the sign-in or notification that set a register, as a clause.
+    private func reported(_ name: AccountRegister.Name, app: AppID?) -> String {
+        guard let register = page.registersWithSources.first(where: { $0.name == name && $0.app == app }) else {
+            return ""
+        }
+        switch register.source {
+        case .application: return ", reported by a sign-in"
+        case .notification(let telling):
+            let way =
+                switch telling.source {
+                case "replay": " when it was replayed"
+                case "spool": " by way of the spool"
+                default: ""
+                }
+            return ", reported by notification \(telling.id)\(way)"
+        case .dropped(let id): return id.map { ", reported by notification \($0)" } ?? ""
+        }
+    }
+}

@@ -1,0 +1,138 @@
+import AppleTokens
+import Terminal
+
+/// How a column aligns its values and cuts wide ones.
+struct Layout {
+    private var isRightAligned = false
+    private var cut = Table.Column.Cut.never
+    /// The width that the column keeps on a narrow terminal.
+    private var minimum = 8
+
+    static let left = Layout()
+    /// For numbers.
+    static let right = Layout(isRightAligned: true)
+
+    /// Keeps the start of a value: for sentences.
+    static func cutEnd(minimum: Int) -> Layout { Layout(cut: .end, minimum: minimum) }
+
+    /// Keeps both ends of a value: for ids.
+    static func cutMiddle(minimum: Int) -> Layout { Layout(cut: .middle, minimum: minimum) }
+
+    /// Keeps the end of a value: for names in reverse domain notation, which differ there.
+    static func cutStart(minimum: Int) -> Layout { Layout(cut: .start, minimum: minimum) }
+
+    func column(titled title: String) -> Table.Column {
+        Table.Column(title, isRightAligned: isRightAligned, cut: cut, minimumWidth: minimum)
+    }
+}
+
+/// A field of a row: a member of its JSON object, a column of its table, or both.
+///
+/// One array of columns describes a kind of row. It is in the order of the JSON object; a table selects columns by title.
+struct Column<Row> {
+    /// The name of the JSON member; nil: only tables have the field.
+    let name: String?
+    /// The header; nil: only JSON has the field.
+    let title: String?
+    let layout: Layout
+    let cell: (Row) -> Table.Cell
+    let json: (Row) -> JSONText
+
+    /// A field whose cell shows the text of its value, unless `cell` returns another.
+    init<Value: FieldValue>(
+        _ name: String,
+        _ value: @escaping (Row) -> Value,
+        _ title: String? = nil,
+        _ layout: Layout = .left,
+        cell: ((Row) -> Table.Cell)? = nil
+    ) {
+        self.name = name
+        self.title = title
+        self.layout = layout
+        self.cell = cell ?? { Table.Cell(value($0).text) }
+        self.json = { value($0).json }
+    }
+
+    /// A field that only tables have.
+    init(title: String, _ layout: Layout = .left, cell: @escaping (Row) -> Table.Cell) {
+        name = nil
+        self.title = title
+        self.layout = layout
+        self.cell = cell
+        json = { _ in .null }
+    }
+}
+
+extension Array {
+    func members<Row>(of row: Row) -> [JSONText.Member] where Element == Column<Row> {
+        compactMap { column in column.name.map { .init($0, column.json(row)) } }
+    }
+
+    func object<Row>(of row: Row) -> JSONText where Element == Column<Row> {
+        .object(members(of: row))
+    }
+
+    /// A table of the columns with these titles, in this order; of all columns that have a title if `titles` is nil.
+    func table<Row>(of rows: [Row], titles: [String]? = nil) -> Table where Element == Column<Row> {
+        let shown = titles.map { titles in
+            titles.map { title in
+                guard let column = first(where: { $0.title == title }) else {
+                    preconditionFailure("no column has the title \(title)")
+                }
+                return column
+            }
+        }
+        let columns = shown ?? filter { $0.title != nil }
+        var table = Table(columns.map { $0.layout.column(titled: $0.title ?? "") })
+        for row in rows { table.append(columns.map { $0.cell(row) }) }
+        return table
+    }
+}
+
+/// A value that a field can have.
+protocol FieldValue {
+    var json: JSONText { get }
+    /// The text in a table; nil is shown as `-`.
+    var text: String? { get }
+}
+
+extension String: FieldValue {
+    var json: JSONText { .string(self) }
+    var text: String? { self }
+}
+
+extension Int64: FieldValue {
+    var json: JSONText { .integer(self) }
+    var text: String? { String(self) }
+}
+
+extension Int: FieldValue {
+    var json: JSONText { .integer(Int64(self)) }
+    var text: String? { String(self) }
+}
+
+extension Bool: FieldValue {
+    var json: JSONText { .bool(self) }
+    var text: String? { self ? "yes" : "no" }
+}
+
+extension WallTime: FieldValue {
+    /// RFC 3339.
+    var json: JSONText { .string(iso8601) }
+    var text: String? { minuteText }
+
+    /// `2026-01-02 03:04:05`, in UTC.
+    var secondText: String { String(iso8601.prefix(19).map { $0 == "T" ? " " : $0 }) }
+    /// `2026-01-02 03:04`, in UTC.
+    var minuteText: String { String(secondText.prefix(16)) }
+}
+
+extension Optional: FieldValue where Wrapped: FieldValue {
+    var json: JSONText { map(\.json) ?? .null }
+    var text: String? { flatMap(\.text) }
+}
+
+extension [JSONText]: FieldValue {
+    var json: JSONText { .array(self) }
+    var text: String? { nil }
+}

@@ -1,0 +1,124 @@
+import Terminal
+
+/// What a command prints: lines for a reader, or a JSON object per line for a program.
+protocol CommandOutput {
+    func lines(style: OutputStyle) -> [String]
+    var json: [JSONText] { get }
+}
+
+extension Console {
+    /// Prints one of the two forms.
+    func print(_ output: some CommandOutput, asJSON: Bool) {
+        print(lines: asJSON ? output.json.map(\.line) : output.lines(style: style))
+    }
+}
+
+/// Rows that a command lists.
+struct Listing<Row>: CommandOutput {
+    /// The rows, at most as many as `--limit` allows.
+    let rows: [Row]
+    /// The words for one row and for several rows.
+    let nouns: (one: String, many: String)
+    /// The part of all rows that a limit leaves: the first, or the latest.
+    var part = "first"
+    let columns: [Column<Row>]
+    /// The titles of the table's columns; nil: all.
+    var titles: [String]?
+
+    var table: Table { columns.table(of: rows, titles: titles) }
+
+    var json: [JSONText] { rows.map { columns.object(of: $0) } }
+
+    func lines(style: OutputStyle) -> [String] { table.lines(style: style) }
+
+    /// Prints the rows. On a terminal, a note says so if the limit may have left out some.
+    ///
+    /// - Throws: `CommandFailure` with `.nothingMatched` if there are no rows.
+    func print(_ options: ListingOptions, to console: Console) throws {
+        guard !rows.isEmpty else { throw CommandFailure(.nothingMatched, "no \(nouns.many) match") }
+        console.print(self, asJSON: options.json)
+        if !options.json, rows.count == options.limit, console.style.width != nil {
+            console.note(
+                "the \(part) \(options.limit) \(options.limit == 1 ? nouns.one : nouns.many); --limit shows more"
+            )
+        }
+    }
+}
+
+/// Lines with a mark, a name and a text each, such as the checks of `verify` and `doctor`.
+struct MarkedLines {
+    enum Mark {
+        case passed
+        case warning
+        case failed
+        case skipped
+    }
+
+    let style: OutputStyle
+    let nameWidth: Int
+
+    /// The lines of one item: on a terminal, its text is wrapped to the width.
+    func lines(_ mark: Mark, _ name: String, _ text: String) -> [String] {
+        let mark =
+            switch mark {
+            case .passed: style.painted("✓", .green)
+            case .warning: style.painted("⚠", .yellow)
+            case .failed: style.painted("✗", .red)
+            case .skipped: style.painted("–", .yellow)
+            }
+        return style.hanging("\(mark) \(name.padding(to: nameWidth))  ", indentation: nameWidth + 4, text)
+    }
+}
+
+extension OutputStyle {
+    /// A text after `start`, wrapped to the width: further lines begin with spaces.
+    ///
+    /// - Parameter indentation: the visible width of `start`.
+    func hanging(_ start: String, indentation: Int, _ text: String) -> [String] {
+        VisibleText.wrapped(text, to: width.map { $0 - indentation }).enumerated().map { index, line in
+            (index == 0 ? start : String(repeating: " ", count: indentation)) + line
+        }
+    }
+
+    /// Lines with a name and a text each, indented by two spaces.
+    func facts(_ facts: [(name: String, text: String)], nameWidth: Int) -> [String] {
+        facts.flatMap { hanging("  " + $0.name.padding(to: nameWidth), indentation: nameWidth + 2, $0.text) }
+    }
+}
+
+extension String {
+    /// The text followed by spaces up to a width.
+    func padding(to width: Int) -> String {
+        self + String(repeating: " ", count: max(0, width - VisibleText.width(self)))
+    }
+}
+
+/// A progress bar on standard error. Draws nothing where standard error cannot redraw a line.
+struct ProgressLine: Sendable {
+    private let title: String
+    private let delay: Duration
+    private let console: Console
+    private let start = ContinuousClock.now
+    private var bar: ProgressBar?
+
+    /// A bar that appears after `delay`: work that ends earlier needs none.
+    init(title: String, after delay: Duration = .milliseconds(500), on console: Console) {
+        self.title = title
+        self.delay = delay
+        self.console = console
+    }
+
+    mutating func advance(to done: Int, of total: Int) {
+        let elapsed = ContinuousClock.now - start
+        guard let width = console.barWidth, elapsed >= delay else { return }
+        var bar = bar ?? ProgressBar(title: title, total: total)
+        if let line = bar.advanced(to: done, after: elapsed, width: width) { console.redraw(line) }
+        self.bar = bar
+    }
+
+    /// Ends the bar's line, so that further output starts on its own line.
+    mutating func end() {
+        if bar != nil { console.note("") }
+        bar = nil
+    }
+}

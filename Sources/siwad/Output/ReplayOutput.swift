@@ -1,0 +1,192 @@
+import AccountStore
+import AppleTokens
+import Ingest
+import Terminal
+
+/// The output of a replay, while it runs and at its end.
+struct ReplayOutput {
+    private let isDryRun: Bool
+    private let json: Bool
+    /// How many letters a dry run lists.
+    private let listLimit: Int
+    private let console: Console
+    private var progress: ProgressLine
+    private var lastReport: ReplayReport?
+    /// The letters that a dry run lists.
+    private var listed: [LetterFate] = []
+    /// The changes whose letters stay open for several causes.
+    private var changesWithSeveralCauses: Set<ReplayReport.Change> = []
+
+    /// - Parameter limit: the value of `--limit`; nil: all letters, of which a dry run lists 50.
+    init(isDryRun: Bool, json: Bool, limit: Int?, console: Console) {
+        self.isDryRun = isDryRun
+        self.json = json
+        self.listLimit = limit ?? 50
+        self.console = console
+        progress = ProgressLine(title: isDryRun ? "dry run" : "replaying", on: console)
+    }
+
+    /// Records the letters of a transaction. A dry run with `--json` prints them immediately.
+    mutating func add(_ fates: [LetterFate], _ report: ReplayReport) {
+        lastReport = report
+        compareCauses(of: fates, report)
+        if isDryRun, json {
+            let columns = Self.letterColumns
+            console.print(lines: fates.map { columns.object(of: $0).line })
+        } else if isDryRun, listed.count < listLimit {
+            listed += fates.prefix(listLimit - listed.count)
+        }
+        progress.advance(to: report.replayed + report.dead, of: report.matched)
+    }
+
+    /// Reports how far the replay came before it was interrupted or failed.
+    mutating func interrupt() {
+        progress.end()
+        guard !isDryRun, let lastReport else { return }
+        // After Ctrl-C, the operator wants to know even that nothing was done.
+        guard Task.isCancelled || lastReport.replayed + lastReport.dead > 0 else { return }
+        console.note("\(Self.sentence(lastReport)) so far; the same command goes on with what is left")
+    }
+
+    /// Prints the result.
+    /// - Throws: `CommandFailure` if letters stayed open.
+    mutating func finish(_ report: ReplayReport) throws {
+        progress.end()
+        if let problem = report.keyProblem {
+            console.note("Apple's key set could not be fetched, only keys seen before were used: \(problem)")
+        }
+        if isDryRun {
+            printDryRun(report)
+            return
+        }
+        if json {
+            console.print(summary(report).line)
+        } else {
+            console.print(lines: table(report))
+            console.print(Self.sentence(report))
+        }
+        if report.passedOver > 0 {
+            console.note("\(report.passedOver) were skipped: another operator changed them or is changing them")
+        }
+        guard report.dead > 0 else { return }
+        throw CommandFailure(
+            report.replayed == 0 ? .failed : .partlyFailed,
+            "\(report.dead) of \(report.replayed + report.dead) stay open: siwad dead-letters show says why"
+        )
+    }
+
+    // MARK: - Private parts
+
+    /// A report keeps the cause of the first letter of each change; this finds the changes with further causes.
+    private mutating func compareCauses(of fates: [LetterFate], _ report: ReplayReport) {
+        for fate in fates {
+            guard case .dead(let reason, let detail) = fate.end else { continue }
+            for (change, first) in report.details
+            where change.from == fate.formerReason && change.reason == reason && first != detail {
+                changesWithSeveralCauses.insert(change)
+            }
+        }
+    }
+
+    private func printDryRun(_ report: ReplayReport) {
+        if !json {
+            console.print(lines: Self.letterColumns.table(of: listed).lines(style: console.style))
+            let more = report.replayed + report.dead - listed.count
+            if more > 0 { console.print("… and \(more) more: --json shows all") }
+            console.print()
+            console.print(lines: table(report))
+        }
+        console.note("dry run: nothing was changed")
+    }
+
+    private func table(_ report: ReplayReport) -> [String] {
+        changeColumns.table(
+            of: Self.rows(report),
+            titles: ["REASON", "LETTERS", isDryRun ? "WOULD BECOME" : "BECAME", "BECAUSE"]
+        ).lines(style: console.style)
+    }
+
+    private func summary(_ report: ReplayReport) -> JSONText {
+        let columns: [Column<ReplayReport>] = [
+            .init("matched", \.matched), .init("replayed", \.replayed), .init("dead", \.dead),
+            .init("passed_over", \.passedOver), .init("sessions_ended", \.sessionsEnded),
+            .init("changes") { report in Self.rows(report).map { changeColumns.object(of: $0) } },
+        ]
+        return columns.object(of: report)
+    }
+
+    private static var letterColumns: [Column<LetterFate>] {
+        [
+            .init("id", \.id, "LETTER", .right),
+            .init("reason", \.formerReason.rawValue, "REASON"),
+            .init("would_become", \.end.fields.outcome, "WOULD BECOME") { $0.end.cell },
+            .init("dead_reason", \.end.fields.reason),
+            .init("detail", \.end.fields.detail, "BECAUSE", .cutEnd(minimum: 12)),
+            .init("sessions_ended", \.sessionsEnded),
+        ]
+    }
+
+    private typealias Row = (change: ReplayReport.Change, count: Int, detail: String?)
+
+    private var changeColumns: [Column<Row>] {
+        // The letters of a dry run are not stored, so only its JSON explains each of them.
+        let explanation = isDryRun ? "--json shows each" : "siwad dead-letters show explains each"
+        return [
+            .init("reason", \.change.from.rawValue, "REASON"),
+            .init("became", \.change.end.fields.outcome, isDryRun ? "WOULD BECOME" : "BECAME") {
+                $0.change.end.cell
+            },
+            .init("dead_reason", \.change.end.fields.reason),
+            .init("detail", { hasSeveralCauses($0) ? nil : $0.detail }, "BECAUSE", .cutEnd(minimum: 12)) {
+                Table.Cell(hasSeveralCauses($0) ? "various: \(explanation)" : $0.detail)
+            },
+            .init("count", \.count, "LETTERS", .right),
+        ]
+    }
+
+    private func hasSeveralCauses(_ row: Row) -> Bool { changesWithSeveralCauses.contains(row.change) }
+
+    /// Sorted by reason, then the most frequent change first.
+    private static func rows(_ report: ReplayReport) -> [Row] {
+        report.changes.map { ($0.key, $0.value, report.details[$0.key]) }.sorted { one, other in
+            (one.change.from.rawValue, other.count, one.change.end.word) < (
+                other.change.from.rawValue, one.count, other.change.end.word
+            )
+        }
+    }
+
+    private static func sentence(_ report: ReplayReport) -> String {
+        let dead = report.dead > 0 ? ", \(report.dead) dead again" : ""
+        let sessions = report.sessionsEnded > 0 ? ", \(counted(report.sessionsEnded, "session")) ended" : ""
+        return "\(report.replayed) replayed\(dead)\(sessions)"
+    }
+}
+
+extension ReplayReport.Change {
+    /// The end of its letters, without a detail.
+    fileprivate var end: LetterFate.End {
+        if let outcome { return .replayed(outcome) }
+        guard let reason else { preconditionFailure("a change has an outcome or a reason") }
+        return .dead(reason, detail: "")
+    }
+}
+
+extension LetterFate.End {
+    /// The outcome or `dead`; for dead letters also the reason and the detail.
+    fileprivate var fields: (outcome: String, reason: String?, detail: String?) {
+        switch self {
+        case .replayed(let outcome): (outcome.rawValue, nil, nil)
+        case .dead(let reason, let detail): ("dead", reason.rawValue, detail)
+        }
+    }
+
+    fileprivate var word: String { fields.outcome + (fields.reason.map { ": \($0)" } ?? "") }
+
+    fileprivate var cell: Table.Cell {
+        switch self {
+        case .replayed(.applied): Table.Cell(word, color: .green)
+        case .replayed(.superseded), .replayed(.unchanged), .replayed(.duplicate): Table.Cell(word, color: .faint)
+        case .dead: Table.Cell(word, color: .red)
+        }
+    }
+}
