@@ -127,7 +127,7 @@ private struct YAMLLine {
         return ["~", "null", "Null", "NULL"].contains(value) ? nil : String(value)
     }
 
-    /// A value in quotes; in double quotes, escapes are those of JSON.
+    /// A value in quotes; in double quotes, it has the escapes of JSON.
     private func quoted(_ start: Substring) throws(ConfigurationFileError) -> String {
         // Neither expression backtracks further than one character.
         let match = start.prefixMatch(of: /'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"/)

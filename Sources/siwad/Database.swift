@@ -42,7 +42,7 @@ struct Database: Sendable {
     }
 }
 
-/// The migrations of a database compared with those of this binary.
+/// The migrations of a database compared with the migrations of this binary.
 struct SchemaState: Sendable, CommandOutput {
     /// Every migration that the binary or the database knows, in order.
     let migrations: [MigrationStatus]

@@ -144,7 +144,7 @@ struct ConfigurationFileTests {
         }
     }
 
-    @Test("is read or refused quickly, whatever it holds.", .timeLimit(.minutes(1)))
+    @Test("is read or refused quickly, for any content.", .timeLimit(.minutes(1)))
     func hostile() {
         let texts = [
             String(repeating: "[", count: 100_000), String(repeating: "{\"a\":", count: 100_000),

@@ -5,7 +5,7 @@ import Testing
 @Suite("A connection string")
 struct SecretMaskTests {
     @Test(
-        "is a PostgreSQL URI or a list of keywords, whatever its values hold.",
+        "is a PostgreSQL URI or a list of keywords, with any values.",
         arguments: [
             ("postgres://h/db", true), ("postgresql:///db?host=/tmp", true), ("host=h password=a://b", true),
             ("dbname=siwa", true), ("mysql://h/db?a=b", false), ("https://h", false), ("siwa", false),

@@ -254,7 +254,7 @@ struct CommandRunnerTests {
 
     @Test("An unreachable PostgreSQL ends with 69.")
     func unreachable() async {
-        let environment = ["SIWAD_DATABASE_URL": "postgres://nobody:geheim@127.0.0.1:1/siwa"]
+        let environment = ["SIWAD_DATABASE_URL": "postgres://siwad:geheim@127.0.0.1:1/siwa"]
         let result = await siwad("accounts", "list", environment: environment)
         #expect(result.status == .unavailable)
         #expect(result.errors.hasSuffix("check that PostgreSQL runs there, and SIWAD_DATABASE_URL\n"))

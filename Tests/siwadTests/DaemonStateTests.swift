@@ -8,7 +8,7 @@ struct DaemonStateTests {
         "The shutdown waits until a readiness probe was answered that it has begun.",
         .timeLimit(.minutes(1))
     )
-    func told() async {
+    func drainedAfterProbe() async {
         let state = DaemonState()
         state.readinessAsked()
         #expect(!state.reportDraining())

@@ -66,7 +66,7 @@ struct DatabaseCommandTests {
                 accounts
                     == CommandResult(status: .nothingMatched, output: "", errors: "siwad: no accounts match\n")
             )
-            #expect(await siwad("accounts", "show", "nobody", environment: environment).status == .nothingMatched)
+            #expect(await siwad("accounts", "show", "unknown", environment: environment).status == .nothingMatched)
             #expect(await siwad("notifications", "list", environment: environment).status == .nothingMatched)
             #expect(await siwad("notifications", "show", "none", environment: environment).status == .nothingMatched)
         }

@@ -21,14 +21,14 @@ extension Finding {
                 "nothing, as long as notifications are accepted"
             )
         } catch {
-            return .fail(.keys, "what \(url) answers is no key set (\(error))", "check SIWAD_KEYS_URL")
+            return .fail(.keys, "the response of \(url) is not a key set (\(error))", "check SIWAD_KEYS_URL")
         }
     }
 
     /// The response of the notification endpoint to GET, which it must refuse.
     static func endpoint(_ answer: LocalProbe.Response, url: String) -> Finding {
         let remedy =
-            "see what listens there, and that SIWAD_LISTEN and SIWAD_NOTIFICATION_PATH are those of siwad serve"
+            "check what listens there, and that SIWAD_LISTEN and SIWAD_NOTIFICATION_PATH are the same as for siwad serve"
         switch (answer.status, answer.allow) {
         case (405, "POST"):
             return .pass(.endpoint, "\(url) answers, in \(answer.latency.milliseconds) ms")
@@ -42,7 +42,7 @@ extension Finding {
     /// The response to `/readyz?verbose`.
     static func readiness(_ answer: LocalProbe.Response, url: String) -> Finding {
         if answer.status == 200 { return .pass(.readiness, "siwad serve accepts notifications durably") }
-        let remedy = "siwad serve says in its log what keeps it"
+        let remedy = "the log of siwad serve names the cause"
         let failed = answer.body.split(separator: "\n").filter { $0.hasPrefix("[-]") }.joined(separator: ", ")
         return .fail(.readiness, "\(url) answers \(answer.status)\(failed.isEmpty ? "" : ": ")\(failed)", remedy)
     }
@@ -152,7 +152,7 @@ extension Finding {
         )
     }
 
-    /// Objects in the schema public can take precedence over those that other programs' SQL means.
+    /// Objects in the schema public can take precedence over the objects that the SQL of other programs means.
     static func publicSchema(isOpen: Bool) -> Finding {
         guard isOpen else { return .pass(.publicSchema, "only chosen roles may create objects in the schema public") }
         return .warn(

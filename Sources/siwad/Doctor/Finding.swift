@@ -126,7 +126,7 @@ struct ByteCount: CustomStringConvertible {
 }
 
 extension Duration {
-    /// In the largest unit of which there are at least two: `90 s`, `36 h`, `3 d`. A negative duration counts as 0.
+    /// In the largest unit in which it is at least 2: `90 s`, `36 h`, `3 d`. A negative duration counts as 0.
     var rounded: String {
         let seconds = max(0, components.seconds)
         return switch seconds {

@@ -17,7 +17,7 @@ struct ReplayOutput {
     /// The changes whose letters stay open for several causes.
     private var changesWithSeveralCauses: Set<ReplayReport.Change> = []
 
-    /// - Parameter limit: the value of `--limit`; nil: all letters, of which a dry run lists 50.
+    /// - Parameter limit: the value of `--limit`; nil: all letters, and a dry run lists 50 of them.
     init(isDryRun: Bool, json: Bool, limit: Int?, console: Console) {
         self.isDryRun = isDryRun
         self.json = json
