@@ -1,3 +1,4 @@
+import Basics
 import AppleSimulator
 import FoundationEssentials
 import Glibc
