@@ -17,7 +17,7 @@ struct CommandLineTests {
         }
     }
 
-    /// Whether it is a table whose columns begin at the same places in all lines: two blanks stand before them.
+    /// Whether the lines form a table whose columns begin at the same position in all lines, after two blanks.
     private func isAligned(_ lines: some Sequence<Substring>) -> Bool {
         func isAfterGap(_ place: Int, in line: [Character]) -> Bool {
             place >= 2 && place < line.count && line[place - 1] == " " && line[place - 2] == " "
@@ -28,7 +28,7 @@ struct CommandLineTests {
         return places.count > 1 && lines.allSatisfy { line in places.allSatisfy { isAfterGap($0, in: line) } }
     }
 
-    @Test("Every command explains itself with an example, and exit 0.")
+    @Test("--help of every command prints an example and ends with 0.")
     func help() async throws {
         var waiting: [[String]] = [[]]
         var seen: [String] = []
@@ -37,7 +37,7 @@ struct CommandLineTests {
             let help = try await siwad(command + ["--help"])
             #expect(help.status == 0, "\(name)")
             #expect(help.errors.isEmpty, "\(name)")
-            // The example is one that can be run: it names the command.
+            // The example names the command.
             let example = help.output.firstRange(of: "Example").map { help.output[$0.upperBound...] } ?? ""
             #expect(example.contains("siwad \(command.first ?? "")"), "\(name) has no example")
             let children = subcommands(help.output)
@@ -56,10 +56,10 @@ struct CommandLineTests {
         for command in promised { #expect(seen.contains(command), "\(command) is missing") }
     }
 
-    @Test("Every listing is one JSON object per line with --json, and plain aligned text in a pipe without.")
+    @Test("Every listing prints one JSON object per line with --json, and plain aligned text in a pipe without it.")
     func json() async throws {
-        try await Scene.withDaemon { scene, _, addresses in
-            try await scene.run(
+        try await DaemonFixture.withDaemon { fixture, _, addresses in
+            try await fixture.run(
                 """
                 SELECT siwa.record_sign_in('com.example.one', 'person', 'a@privaterelay.appleid.com', true, now());
                 SELECT siwa.open_session('com.example.one', 'person', 'one', now());
@@ -67,7 +67,7 @@ struct CommandLineTests {
                 """
             )
             for _ in 0..<2 {
-                #expect(try await Web.post(scene.body(scene.event()), to: addresses.notifications).status == 200)
+                #expect(try await Web.post(fixture.body(fixture.event()), to: addresses.notifications).status == 200)
             }
             let commands = [
                 ["accounts", "list"], ["accounts", "show", "person"], ["accounts", "history", "person"],
@@ -75,14 +75,14 @@ struct CommandLineTests {
             ]
             for command in commands {
                 let name = command.joined(separator: " ")
-                let result = try await siwad(command + ["--json"], environment: scene.environment())
+                let result = try await siwad(command + ["--json"], environment: fixture.environment())
                 #expect(result.status == 0, "\(name): \(result.errors)")
                 #expect(!result.lines.isEmpty, "\(name)")
                 for line in result.lines {
                     let value = try JSONValue(parsing: Array(line.utf8))
                     #expect(value.kind == .object, "\(name): \(line)")
                 }
-                let plain = try await siwad(command, environment: scene.environment())
+                let plain = try await siwad(command, environment: fixture.environment())
                 #expect(plain.status == 0, "\(name): \(plain.errors)")
                 #expect(!plain.output.contains("\u{1b}"), "\(name) has colours in a pipe")
                 switch command {
@@ -103,13 +103,13 @@ struct CommandLineTests {
             }
             let limited = try await siwad(
                 ["notifications", "list", "--json", "--limit", "1"],
-                environment: scene.environment()
+                environment: fixture.environment()
             )
             #expect(limited.lines.count == 1)
         }
     }
 
-    @Test("The simulator's parts fit together: keys, a token, its verification, and sending it to a daemon.")
+    @Test("A simulated token with simulated keys passes siwad verify and is accepted by a daemon.")
     func simulation() async throws {
         try await TemporaryDirectory.with { directory in
             let out = directory.path + "/apple"
@@ -122,20 +122,20 @@ struct CommandLineTests {
             let verified = try await siwad(["verify", file, "--keys", out + "/keys.json", "--json"])
             #expect(verified.status == 0, "\(verified.output)")
             let settings = ["SIWAD_KEYS_URL": "file://\(out)/keys.json"]
-            try await Scene.withDaemon(settings) { scene, _, addresses in
+            try await DaemonFixture.withDaemon(settings) { fixture, _, addresses in
                 let sent = try await siwad(
                     ["simulate", "send"] + event + ["--count", "25", "--rate", "1000", addresses.notifications]
                 )
                 #expect(sent.status == 0, "\(sent.errors)")
-                #expect(try await scene.texts("SELECT count(*)::text FROM siwa.notifications") == ["25"])
+                #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["25"])
             }
         }
     }
 
-    /// The settings with which several may run at a time.
+    /// Settings that allow several processes at the same time.
     private static let development = ["SIWAD_LISTEN": "127.0.0.1:0", "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:0"]
 
-    /// Runs a test in a directory that PostgreSQL's user can enter, so that the cluster goes with it.
+    /// Runs a test in a directory that PostgreSQL's user can enter, so that the cluster is removed with it.
     private func withDirectory(_ body: (TemporaryDirectory) async throws -> Void) async throws {
         try await TemporaryDirectory.with { directory in
             try #require(chmod(directory.path, 0o755) == 0)
@@ -143,13 +143,13 @@ struct CommandLineTests {
         }
     }
 
-    @Test("siwad dev writes down where it listens and who signs, and a second one in its directory is told of it.")
+    @Test("siwad dev writes its addresses and issuer to a file, and a second one in its directory names that file.")
     func developmentPlace() async throws {
         try await withDirectory { directory in
             let issuer = "https://apple.example"
             let settings = Self.development.merging(["SIWAD_ISSUER": issuer]) { $1 }
             async let first = siwad(["dev", "--once"], environment: settings, in: directory.path)
-            try await eventually("the first to have begun") {
+            try await eventually("the first process to start") {
                 FileManager.default.fileExists(atPath: directory.path + "/.siwad/apple/key.pem")
             }
             let second = try await siwad(["dev", "--once"], environment: settings, in: directory.path)
@@ -170,13 +170,13 @@ struct CommandLineTests {
     }
 
     @Test(
-        "siwad dev says where its cluster is if PostgreSQL's user can't enter the directory, and begins anew without .siwad.",
+        "siwad dev prints where its cluster is if PostgreSQL's user can't enter the directory.",
         .enabled(if: geteuid() == 0)
     )
     func developmentElsewhere() async throws {
         try await TemporaryDirectory.with { directory in
             var places: Set<String> = []
-            // What is left in /var/tmp disturbs nobody.
+            // A directory that remains in /var/tmp does no harm.
             defer { for place in places { try? FileManager.default.removeItem(atPath: place) } }
             for _ in 0..<2 {
                 let run = try await siwad(["dev", "--once"], environment: Self.development, in: directory.path)
@@ -191,7 +191,7 @@ struct CommandLineTests {
         }
     }
 
-    @Test("siwad dev --once plays its demonstration to a good end, a second time too, and leaves no process behind.")
+    @Test("siwad dev --once completes its demonstration, also a second time, and leaves no process running.")
     func development() async throws {
         try await withDirectory { directory in
             for _ in 0..<2 {

@@ -4,15 +4,15 @@ import JOSE
 import StoreTestSupport
 import Testing
 
-@Suite("Dead letters in an operator's hands", .timeLimit(.minutes(10)))
+@Suite("Operations on dead letters", .timeLimit(.minutes(10)))
 struct DeadLetterOperationTests {
     private static let added = "com.example.added"
 
-    /// What the intake makes of a notification, and what an operator does about it.
+    /// The result of a notification, and the operator's correction.
     private struct Case: Sendable {
         let reason: String
         let token: String
-        /// Found on the page of the letter.
+        /// A text on the page of the letter.
         let explanation: String
         /// Removes the cause.
         var script = ""
@@ -20,33 +20,33 @@ struct DeadLetterOperationTests {
         var leeway = "1s"
     }
 
-    private func cases(_ scene: Scene) throws -> [Case] {
-        var expired = scene.event("consent-revoked", sub: "expired")
+    private func cases(_ fixture: DaemonFixture) throws -> [Case] {
+        var expired = fixture.event("consent-revoked", sub: "expired")
         expired.issuedAt -= 3 * 86_400
         expired.eventTime -= 3 * 86_400_000
-        var early = scene.event(sub: "early")
-        // Ahead by less than the other leeway, and by far more than the cases before it take.
+        var early = fixture.event(sub: "early")
+        // Ahead by less than the larger leeway, and by far more than the time of the cases before it.
         early.eventTime += 220_000
-        let apple = scene.apple
-        let understood = try apple.token(for: scene.event(sub: "understood"))
-        let read = try apple.token(for: scene.event(sub: "read"))
+        let apple = fixture.apple
+        let understood = try apple.token(for: fixture.event(sub: "understood"))
+        let read = try apple.token(for: fixture.event(sub: "read"))
         return try [
             Case(
                 reason: "unknown-audience",
-                token: apple.token(for: scene.event("account-deleted", sub: "audience", app: Self.added)),
+                token: apple.token(for: fixture.event("account-deleted", sub: "audience", app: Self.added)),
                 explanation: "TEAMID/\(Self.added)",
-                flags: ["--apps", "\(Scene.apps),CCCCCCCCCC/\(Self.added)"]
+                flags: ["--apps", "\(DaemonFixture.apps),CCCCCCCCCC/\(Self.added)"]
             ),
             Case(
                 reason: "unknown-event-type",
-                token: apple.token(for: scene.event("person-promoted")),
+                token: apple.token(for: fixture.event("person-promoted")),
                 explanation: "person-promoted",
-                // What a siwad finds that understands the type.
+                // As if this version of siwad understood the type.
                 script: Self.exchange("unknown-event-type", by: understood)
             ),
             Case(
                 reason: "malformed-claims",
-                token: apple.token(claims: scene.event().claims(issuer: apple.issuer, events: "[]")),
+                token: apple.token(claims: fixture.event().claims(issuer: apple.issuer, events: "[]")),
                 explanation: "exactly one event",
                 script: Self.exchange("malformed-claims", by: read)
             ),
@@ -64,7 +64,7 @@ struct DeadLetterOperationTests {
             ),
             Case(
                 reason: "store-rejected",
-                token: apple.token(for: scene.event(sub: "poison")),
+                token: apple.token(for: fixture.event(sub: "poison")),
                 explanation: "no_poison",
                 script: "ALTER TABLE siwa.accounts DROP CONSTRAINT no_poison"
             ),
@@ -75,10 +75,10 @@ struct DeadLetterOperationTests {
         "UPDATE siwa.dead_letters SET body = convert_to('\(token)', 'UTF8') WHERE reason = '\(reason)'"
     }
 
-    @Test("A replay that is interrupted says how far it came, dies of the signal, and goes on when run again.")
+    @Test("An interrupted replay prints its progress, ends by the signal, and continues when it is run again.")
     func interruption() async throws {
-        try await Scene.with { scene in
-            try await scene.run(
+        try await DaemonFixture.with { fixture in
+            try await fixture.run(
                 """
                 INSERT INTO siwa.dead_letters (
                     received_at, last_received_at, reason, detail, body, token_digest, sub, aud, verified_kid, verified_at
@@ -88,7 +88,7 @@ struct DeadLetterOperationTests {
                 """
             )
             let replay = ["dead-letters", "replay", "--all", "--note", "why", "--rate", "20"]
-            let run = try await siwad(replay, environment: scene.environment(), interruptedAfter: 6)
+            let run = try await siwad(replay, environment: fixture.environment(), interruptedAfter: 6)
             #expect(run.status == 128 + SIGINT, "\(run.errors)")
             #expect(
                 run.errors.hasSuffix(" dead again so far; the same command goes on with what is left\n"),
@@ -96,23 +96,23 @@ struct DeadLetterOperationTests {
             )
             let tried = "SELECT count(*)::text FROM siwa.dead_letters WHERE attempts > 1"
             let said = run.errors.split(separator: " ").dropFirst(2).first.map(String.init)
-            #expect(try await scene.texts(tried) == [said])
+            #expect(try await fixture.texts(tried) == [said])
         }
     }
 
-    @Test("Each reason: kept by the endpoint, explained, its cause removed, replayed, its effect seen.")
+    @Test("For each reason, the letter is kept and explained, and a replay has its effect once the cause is removed.")
     func reasons() async throws {
-        try await Scene.withDaemon(["SIWAD_CLOCK_LEEWAY": "1s"]) { scene, _, addresses in
-            try await scene.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_poison CHECK (sub <> 'poison')")
-            let environment = scene.environment(["SIWAD_CLOCK_LEEWAY": "1s"])
-            for one in try cases(scene) {
+        try await DaemonFixture.withDaemon(["SIWAD_CLOCK_LEEWAY": "1s"]) { fixture, _, addresses in
+            try await fixture.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_poison CHECK (sub <> 'poison')")
+            let environment = fixture.environment(["SIWAD_CLOCK_LEEWAY": "1s"])
+            for one in try cases(fixture) {
                 let body = SimulatedApple.body(token: one.token)
                 #expect(try await Web.post(body, to: addresses.notifications).status == 200)
-                try await operate(one, scene, environment)
+                try await operate(one, fixture, environment)
             }
-            try await keysUnavailable(scene, addresses, environment)
-            #expect(try await scene.texts("SELECT reason FROM siwa.dead_letters WHERE status <> 'replayed'").isEmpty)
-            let people = try await scene.texts("SELECT sub || ' ' || state FROM siwa.account_states ORDER BY 1")
+            try await keysUnavailable(fixture, addresses, environment)
+            #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters WHERE status <> 'replayed'").isEmpty)
+            let people = try await fixture.texts("SELECT sub || ' ' || state FROM siwa.account_states ORDER BY 1")
             #expect(
                 people == [
                     "audience deleted", "early unknown", "expired revoked", "keyless unknown", "poison unknown",
@@ -122,16 +122,16 @@ struct DeadLetterOperationTests {
         }
     }
 
-    private func operate(_ one: Case, _ scene: Scene, _ environment: [String: String]) async throws {
-        let ids = try await scene.texts("SELECT id::text FROM siwa.dead_letters WHERE reason = '\(one.reason)'")
+    private func operate(_ one: Case, _ fixture: DaemonFixture, _ environment: [String: String]) async throws {
+        let ids = try await fixture.texts("SELECT id::text FROM siwa.dead_letters WHERE reason = '\(one.reason)'")
         let id = try #require(ids.first)
         let page = try await siwad(["dead-letters", "show", id], environment: environment)
         #expect(page.status == 0)
         #expect(page.output.contains(one.explanation), "\(one.reason): \(page.output)")
-        let replay = ["dead-letters", "replay", "--id", id, "--note", "as told", "--json"]
+        let replay = ["dead-letters", "replay", "--id", id, "--note", "as asked", "--json"]
         let early = try await siwad(replay, environment: environment)
         #expect(early.status == 1, "\(one.reason): \(early.output)")
-        if !one.script.isEmpty { try await scene.run(one.script) }
+        if !one.script.isEmpty { try await fixture.run(one.script) }
         let environment = environment.merging(["SIWAD_CLOCK_LEEWAY": one.leeway]) { $1 }
         let dry = try await siwad(
             ["dead-letters", "replay", "--id", id, "--dry-run", "--json"] + one.flags,
@@ -144,67 +144,67 @@ struct DeadLetterOperationTests {
     }
 
     private func keysUnavailable(
-        _ scene: Scene,
+        _ fixture: DaemonFixture,
         _ addresses: DaemonProcess.Addresses,
         _ environment: [String: String]
     ) async throws {
         let rotated = try SimulatedApple.generate()
-        scene.endpoint.now(.status(500))
-        let body = try scene.body(scene.event(sub: "keyless"), signedBy: rotated)
+        fixture.endpoint.now(.status(500))
+        let body = try fixture.body(fixture.event(sub: "keyless"), signedBy: rotated)
         #expect(try await Web.post(body, to: addresses.notifications).status == 503)
         let replay = ["dead-letters", "replay", "--reason", "keys-unavailable", "--note", "Apple is back"]
         #expect(try await siwad(replay, environment: environment).status == 1)
-        scene.endpoint.now(.keySet(rotated.keySetJSON))
+        fixture.endpoint.now(.keySet(rotated.keySetJSON))
         let replayed = try await siwad(replay, environment: environment)
         #expect(replayed.status == 0, "\(replayed.output)\(replayed.errors)")
     }
 
-    @Test("A replay of 20,000 that is killed five times ends with each letter replayed and each effect there once.")
+    @Test("A replay of 20,000 letters that is killed five times replays each letter once, with one effect each.")
     func killed() async throws {
         let seed = UInt64.random(in: .min ... .max)
         print("killing by seed \(seed)")
         var generator = SeededGenerator(seed: seed)
-        try await Scene.with { scene in
-            try await scene.run(Self.twentyThousand)
-            let environment = scene.environment()
+        try await DaemonFixture.with { fixture in
+            try await fixture.run(Self.twentyThousand)
+            let environment = fixture.environment()
             let arguments = ["dead-letters", "replay", "--all", "--note", "kill test"]
             for kill in 1...5 {
-                let target = try await replayed(scene) + Int.random(in: 1..<3_000, using: &generator)
+                let target = try await replayed(fixture) + Int.random(in: 1..<3_000, using: &generator)
                 let process = DaemonProcess(arguments + ["--rate", "5000"], environment: environment)
                 try await eventually("\(target) letters to be replayed", within: .seconds(120)) {
-                    try await replayed(scene) >= target && process.processID != nil || process.status != nil
+                    try await replayed(fixture) >= target && process.processID != nil || process.status != nil
                 }
                 if kill.isMultiple(of: 2) {
                     try await Task.sleep(for: .microseconds(Int.random(in: 0..<60_000, using: &generator)))
                 } else {
-                    try await eventually("a transaction") { try await !scene.texts(Self.transactions).isEmpty }
+                    try await eventually("a transaction") { try await !fixture.texts(Self.transactions).isEmpty }
                 }
                 let id = try #require(process.processID)
                 #expect(Glibc.kill(id, SIGKILL) == 0)
                 #expect(try await process.end() == 137, "seed \(seed)")
-                #expect(try await scene.texts(Self.torn).isEmpty, "seed \(seed)")
+                #expect(try await fixture.texts(Self.torn).isEmpty, "seed \(seed)")
             }
             let last = try await siwad(arguments, environment: environment)
             #expect(last.status == 0, "seed \(seed): \(last.errors)")
-            #expect(try await scene.texts(Self.torn).isEmpty, "seed \(seed)")
-            let totals = try await scene.texts(Self.totals)
+            #expect(try await fixture.texts(Self.torn).isEmpty, "seed \(seed)")
+            let totals = try await fixture.texts(Self.totals)
             #expect(totals == ["20000 20000 20000 20000 15000 5000 6"], "seed \(seed)")
             #expect(try await siwad(arguments, environment: environment).status == 4)
         }
     }
 
-    private func replayed(_ scene: Scene) async throws -> Int {
-        let count = try await scene.texts("SELECT count(*)::text FROM siwa.dead_letters WHERE status = 'replayed'")
+    private func replayed(_ fixture: DaemonFixture) async throws -> Int {
+        let count = try await fixture.texts("SELECT count(*)::text FROM siwa.dead_letters WHERE status = 'replayed'")
         return Int(count[0]) ?? 0
     }
 
-    /// Transactions of others.
+    /// Transactions of other sessions.
     private static let transactions = """
         SELECT state FROM pg_stat_activity
         WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
         """
 
-    /// Letters that are replayed without their notification, or the other way round.
+    /// Replayed letters without a notification, and notifications whose letter is not replayed.
     private static let torn = """
         SELECT coalesce(d.jti, n.jti)
         FROM (SELECT jti FROM siwa.dead_letters WHERE status = 'replayed') AS d

@@ -1,20 +1,20 @@
 import JOSE
 import Testing
 
-@Suite("siwad doctor beside a running daemon", .timeLimit(.minutes(10)))
+@Suite("siwad doctor with a running daemon", .timeLimit(.minutes(10)))
 struct DoctorTests {
-    /// Runs a test with a daemon that has done its maintenance once, and the environment in which a doctor finds it.
+    /// Runs a test with a daemon that has finished its first maintenance, and the environment for siwad doctor.
     private func withDaemon(
-        _ body: (Scene, DaemonProcess, [String: String]) async throws -> Void
+        _ body: (DaemonFixture, DaemonProcess, [String: String]) async throws -> Void
     ) async throws {
-        try await Scene.withDaemon { scene, daemon, addresses in
+        try await DaemonFixture.withDaemon { fixture, daemon, addresses in
             try await eventually("the first maintenance") {
-                try await scene.texts("SELECT task FROM siwa.maintenance").count == 4
+                try await fixture.texts("SELECT task FROM siwa.maintenance").count == 4
             }
-            var environment = scene.environment()
+            var environment = fixture.environment()
             environment["SIWAD_LISTEN"] = authority(of: addresses.notifications)
             environment["SIWAD_OPERATIONS_LISTEN"] = authority(of: addresses.operations)
-            try await body(scene, daemon, environment)
+            try await body(fixture, daemon, environment)
         }
     }
 
@@ -33,7 +33,7 @@ struct DoctorTests {
         }
     }
 
-    @Test("Where all is well it ends with 0, and has a line for each check that fits a terminal of 80 columns.")
+    @Test("Without a problem it ends with 0 and prints a line for each check, at most 80 columns on a terminal.")
     func well() async throws {
         try await withDaemon { _, _, environment in
             let run = try await siwad(["doctor"], environment: environment)
@@ -55,7 +55,7 @@ struct DoctorTests {
         }
     }
 
-    @Test("With --json each check is an object of check, subject, status, detail and remedy.")
+    @Test("With --json each check is an object with check, subject, status, detail and remedy.")
     func json() async throws {
         try await withDaemon { _, _, environment in
             let run = try await siwad(["doctor", "--json"], environment: environment)
@@ -71,10 +71,10 @@ struct DoctorTests {
         }
     }
 
-    @Test("An index that was dropped and a function that was changed are named, and the exit code is 1.")
+    @Test("It names a dropped index and a changed function, and ends with 1.")
     func drift() async throws {
-        try await withDaemon { scene, _, environment in
-            try await scene.run(
+        try await withDaemon { fixture, _, environment in
+            try await fixture.run(
                 """
                 DROP INDEX siwa.accounts_email;
                 CREATE OR REPLACE FUNCTION siwa.session_is_live(session_id text) RETURNS boolean
@@ -93,18 +93,18 @@ struct DoctorTests {
     }
 
     @Test(
-        "A database that is away, and an endpoint that doesn't answer, are wrong; the rest is looked at all the same."
+        "It reports an unreachable database and an endpoint without a response, and still does the other checks."
     )
     func away() async throws {
-        try await withDaemon { scene, daemon, environment in
-            try await scene.closeDatabase()
+        try await withDaemon { fixture, daemon, environment in
+            try await fixture.closeDatabase()
             let without = try await siwad(["doctor"], environment: environment)
             #expect(without.status == 1)
             #expect(without.lines.contains { $0.hasPrefix("✗ database ") }, "\(without.output)")
             #expect(without.lines.contains { $0.hasPrefix("✓ keys ") })
             #expect(without.lines.contains { $0.hasPrefix("✓ endpoint ") })
             #expect(!without.lines.contains { $0.contains(" objects ") })
-            try await scene.openDatabase()
+            try await fixture.openDatabase()
             await daemon.kill()
             let endpoint = try await findings("endpoint", environment)
             #expect(endpoint.count == 1 && endpoint.first?.hasPrefix("fail: ") == true, "\(endpoint)")

@@ -5,9 +5,9 @@ import StoreTestSupport
 import TestSupport
 import Testing
 
-@Suite("The mistakes of a first start", .timeLimit(.minutes(10)))
+@Suite("Mistakes at the first start", .timeLimit(.minutes(10)))
 struct FirstMistakeTests {
-    /// Starts a daemon that can't start, and expects one line with these words and this exit code.
+    /// Starts a daemon that can't run, and expects one line with these words and this exit code.
     private func expect(
         _ status: Int32,
         _ words: [String],
@@ -18,7 +18,7 @@ struct FirstMistakeTests {
         let result = try await siwad(arguments, environment: environment)
         #expect(result.status == status, "\(result.errors)", sourceLocation: sourceLocation)
         #expect(result.output.isEmpty, sourceLocation: sourceLocation)
-        // Whoever has a log, in JSON, sees the line after it; it is the last and the only one that is no record.
+        // The log is JSON; the error is the last line, and the only one that is not a JSON record.
         let lines = result.errorLines.filter { !$0.hasPrefix("{") }
         #expect(lines.count == 1, "\(result.errors)", sourceLocation: sourceLocation)
         for word in words {
@@ -29,25 +29,25 @@ struct FirstMistakeTests {
 
     @Test("No database is configured.")
     func noDatabase() async throws {
-        try await expect(78, ["SIWAD_DATABASE_URL"], ["SIWAD_APPS": Scene.apps])
+        try await expect(78, ["SIWAD_DATABASE_URL"], ["SIWAD_APPS": DaemonFixture.apps])
     }
 
-    @Test("Nothing listens where the database should be.")
+    @Test("No server listens at the database's address.")
     func noServer() async throws {
-        let environment = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": "host=/nonexistent dbname=siwa"]
+        let environment = ["SIWAD_APPS": DaemonFixture.apps, "SIWAD_DATABASE_URL": "host=/nonexistent dbname=siwa"]
         try await expect(69, ["SIWAD_DATABASE_URL", "/nonexistent"], environment)
     }
 
-    @Test("The database's URL can't be read; what is in it is not repeated.")
+    @Test("The database's URL can't be parsed; the error does not repeat it.")
     func malformedURL() async throws {
-        let environment = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": "hots=localhost password=secret"]
+        let environment = ["SIWAD_APPS": DaemonFixture.apps, "SIWAD_DATABASE_URL": "hots=localhost password=secret"]
         try await expect(78, ["SIWAD_DATABASE_URL", "hots"], environment)
-        let port = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": "postgresql://localhost:siwad/db"]
+        let port = ["SIWAD_APPS": DaemonFixture.apps, "SIWAD_DATABASE_URL": "postgresql://localhost:siwad/db"]
         try await expect(78, ["SIWAD_DATABASE_URL", "port"], port)
         #expect(try await !siwad(["serve"], environment: environment).errors.contains("secret"))
     }
 
-    @Test("The password is wrong; it is not repeated.")
+    @Test("The password is wrong; the error does not repeat it.")
     func wrongPassword() async throws {
         let cluster = try await LocalCluster.startTemporary()
         let settings = try ConnectionSettings(conninfo: cluster.conninfo(), applicationName: "tests")
@@ -66,8 +66,8 @@ struct FirstMistakeTests {
         await connection.close()
         for password in ["", "password=battery-staple"] {
             let conninfo = cluster.conninfo() + " user=app \(password)"
-            let environment = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": conninfo]
-            // The server has read its rules when it refuses at all.
+            let environment = ["SIWAD_APPS": DaemonFixture.apps, "SIWAD_DATABASE_URL": conninfo]
+            // Once the server refuses a connection, it has read its rules.
             try await eventually("the server to ask for a password") {
                 try await siwad(["serve"], environment: environment).errors.contains("password")
             }
@@ -79,16 +79,16 @@ struct FirstMistakeTests {
 
     @Test("The server has no such database.")
     func noSuchDatabase() async throws {
-        try await Scene.with { scene in
-            let settings = ["SIWAD_DATABASE_URL": scene.conninfo + " dbname=nowhere"]
-            try await expect(69, ["nowhere", "SIWAD_DATABASE_URL"], scene.environment(settings))
+        try await DaemonFixture.with { fixture in
+            let settings = ["SIWAD_DATABASE_URL": fixture.conninfo + " dbname=nowhere"]
+            try await expect(69, ["nowhere", "SIWAD_DATABASE_URL"], fixture.environment(settings))
         }
     }
 
     @Test("The database is not migrated.")
     func notMigrated() async throws {
         try await TestDatabase.with { database in
-            let environment = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": database.conninfo]
+            let environment = ["SIWAD_APPS": DaemonFixture.apps, "SIWAD_DATABASE_URL": database.conninfo]
             try await expect(78, ["not migrated", "siwad migrate"], environment)
             let list = try await siwad(["accounts", "list"], environment: environment)
             #expect(list.status == 78)
@@ -98,18 +98,18 @@ struct FirstMistakeTests {
 
     @Test("The database was migrated by a later siwad.")
     func newerSchema() async throws {
-        try await Scene.with { scene in
-            try await scene.run(
+        try await DaemonFixture.with { fixture in
+            try await fixture.run(
                 "INSERT INTO siwa.schema_migrations (number, name, checksum) VALUES (9999, 'tomorrow', 'ffff')"
             )
-            try await expect(78, ["newer", "9999", "install"], scene.environment())
+            try await expect(78, ["newer", "9999", "install"], fixture.environment())
         }
     }
 
     @Test("No apps are configured.")
     func noApps() async throws {
-        try await Scene.with { scene in
-            try await expect(78, ["SIWAD_APPS", "TEAMID/"], scene.environment(["SIWAD_APPS": ""]))
+        try await DaemonFixture.with { fixture in
+            try await expect(78, ["SIWAD_APPS", "TEAMID/"], fixture.environment(["SIWAD_APPS": ""]))
         }
     }
 
@@ -121,33 +121,33 @@ struct FirstMistakeTests {
         try await expect(78, ["SIWAD_APPS"], ["SIWAD_APPS": apps, "SIWAD_DATABASE_URL": "dbname=siwa"])
     }
 
-    @Test("The port is taken.", arguments: ["SIWAD_LISTEN", "SIWAD_OPERATIONS_LISTEN"])
+    @Test("The port is in use.", arguments: ["SIWAD_LISTEN", "SIWAD_OPERATIONS_LISTEN"])
     func portTaken(key: String) async throws {
-        try await Scene.with { scene in
+        try await DaemonFixture.with { fixture in
             let other = try SilentServer()
-            let environment = scene.environment([key: "127.0.0.1:\(other.port)"])
-            // Not 78, after which a service manager gives up: the port may be free in a moment.
+            let environment = fixture.environment([key: "127.0.0.1:\(other.port)"])
+            // Not 78, after which a service manager gives up: the port may be free soon.
             try await expect(1, [key, "127.0.0.1:\(other.port)", "taken"], environment)
         }
     }
 
-    @Test("The machine has no such address, or knows no such host.")
+    @Test("The machine doesn't have the address, or the host name is unknown.")
     func addressMissing() async throws {
-        try await Scene.with { scene in
-            let address = scene.environment(["SIWAD_LISTEN": "192.0.2.1:0"])
+        try await DaemonFixture.with { fixture in
+            let address = fixture.environment(["SIWAD_LISTEN": "192.0.2.1:0"])
             try await expect(1, ["SIWAD_LISTEN", "192.0.2.1:0", "no such address"], address)
-            let host = scene.environment(["SIWAD_OPERATIONS_LISTEN": "nowhere..invalid:0"])
+            let host = fixture.environment(["SIWAD_OPERATIONS_LISTEN": "nowhere..invalid:0"])
             try await expect(1, ["SIWAD_OPERATIONS_LISTEN", "the host name nowhere..invalid is not known"], host)
         }
     }
 
-    @Test("A setting in the environment is misspelt.")
+    @Test("A setting in the environment is misspelled.")
     func unknownKey() async throws {
         let environment = ["SIWAD_APSP": "x", "SIWAD_DATABASE_URL": "dbname=siwa"]
         try await expect(78, ["SIWAD_APSP", "SIWAD_APPS"], environment)
     }
 
-    @Test("A setting in the file is misspelt.", arguments: ["lisen: 127.0.0.1:0\n", "{\"lisen\": \"127.0.0.1:0\"}"])
+    @Test("A setting in the file is misspelled.", arguments: ["lisen: 127.0.0.1:0\n", "{\"lisen\": \"127.0.0.1:0\"}"])
     func unknownKeyInFile(text: String) async throws {
         try await TemporaryDirectory.with { directory in
             let file = try directory.write("siwad.yaml", text)
@@ -184,17 +184,17 @@ struct FirstMistakeTests {
     /// Settings with which siwad ends with another code if it accepts the directory: no machine has the address (RFC 5737).
     private func spooling(to directory: String) -> [String: String] {
         [
-            "SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": "host=/nonexistent", "SIWAD_SPOOL_DIRECTORY": directory,
+            "SIWAD_APPS": DaemonFixture.apps, "SIWAD_DATABASE_URL": "host=/nonexistent", "SIWAD_SPOOL_DIRECTORY": directory,
             "SIWAD_LISTEN": "192.0.2.1:1",
         ]
     }
 
-    @Test("A flag is misspelt.")
+    @Test("A flag is misspelled.")
     func unknownFlag() async throws {
         try await expect(64, ["--lisen", "--help"], [:], ["serve", "--lisen", "x"])
     }
 
-    @Test("The configuration file is not there, or is none.")
+    @Test("The configuration file is missing or malformed.")
     func unreadableFile() async throws {
         try await TemporaryDirectory.with { directory in
             let missing = directory.path + "/siwad.yaml"
@@ -205,17 +205,17 @@ struct FirstMistakeTests {
         }
     }
 
-    @Test("A file that should hold a secret is not there.")
+    @Test("The file for a secret is missing.")
     func unreadableSecret() async throws {
-        let environment = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL_FILE": "/nonexistent/url"]
+        let environment = ["SIWAD_APPS": DaemonFixture.apps, "SIWAD_DATABASE_URL_FILE": "/nonexistent/url"]
         try await expect(78, ["SIWAD_DATABASE_URL_FILE", "/nonexistent/url"], environment)
     }
 
-    @Test("The TLS key or certificate is not there, not PEM, or missing.")
+    @Test("The TLS key or certificate is missing, not PEM, or not configured.")
     func unreadableKey() async throws {
         try await TemporaryDirectory.with { directory in
             let certificate = try directory.write("certificate.pem", LocalhostCertificate.pem)
-            let base = ["SIWAD_APPS": Scene.apps, "SIWAD_DATABASE_URL": "dbname=siwa"]
+            let base = ["SIWAD_APPS": DaemonFixture.apps, "SIWAD_DATABASE_URL": "dbname=siwa"]
             func environment(_ certificate: String, _ key: String?) -> [String: String] {
                 var all = base
                 all["SIWAD_TLS_CERTIFICATE"] = certificate

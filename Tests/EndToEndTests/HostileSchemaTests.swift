@@ -12,13 +12,13 @@ struct HostileSchemaTests {
     /// Runs a test with a database whose `public` holds overloads of what siwad's SQL uses, not migrated yet.
     private func withHostileDatabase(_ body: (TestDatabase, PostgresConnection) async throws -> Void) async throws {
         try await TestDatabase.with { database in
-            let connection = try await Scene.connect(database.conninfo)
+            let connection = try await DaemonFixture.connect(database.conninfo)
             let script = try HostileObjects.script(database: database.name)
             try await connection.withSession(deadline: .seconds(120)) { session throws(PostgresError) in
                 try session.execute(script: script)
             }
             await connection.close()
-            let observer = try await Scene.connect(database.conninfo)
+            let observer = try await DaemonFixture.connect(database.conninfo)
             try await body(database, observer)
             await observer.close()
         }
@@ -58,7 +58,7 @@ struct HostileSchemaTests {
             let migrated = try await siwad(["migrate", "up"], environment: ["SIWAD_DATABASE_URL": database.conninfo])
             #expect(migrated.status == 0, "\(migrated.errors)")
             #expect(try await calls(observer) == nil)
-            try await Scene.with(database.conninfo) { scene in
+            try await DaemonFixture.with(database.conninfo) { scene in
                 try await scene.withDaemon(["SIWAD_KEYS_REFRESH_FLOOR": "1s"]) { _, addresses in
                     for (index, type) in Self.types.enumerated() {
                         let body = try scene.body(scene.event(type, sub: "person\(index)", id: "id\(index)"))
@@ -82,7 +82,7 @@ struct HostileSchemaTests {
 
     /// As an application whose sessions find the traps first.
     private func callFunctions(as database: TestDatabase) async throws {
-        let application = try await Scene.connect(database.conninfo)
+        let application = try await DaemonFixture.connect(database.conninfo)
         try await application.withSession { session throws(PostgresError) in
             try session.execute(script: "SET ROLE siwad_application; SET search_path = public, pg_catalog")
             for call in [
@@ -128,7 +128,7 @@ struct HostileSchemaTests {
         ["dead-letters", "stats", "--reason", "unknown-audience", "--status", "any"],
     ]
 
-    private func runCommands(in scene: Scene) async throws {
+    private func runCommands(in scene: DaemonFixture) async throws {
         let environment = scene.environment()
         let commands = [
             ["migrate", "status"], ["accounts", "list"], ["accounts", "show", "person0"],
@@ -153,7 +153,7 @@ struct HostileSchemaTests {
             let run = try await siwad(arguments, environment: environment)
             #expect([0, 4].contains(run.status), "\(arguments): \(run.errors)")
         }
-        let added = scene.environment(["SIWAD_APPS": "\(Scene.apps),CCCCCCCCCC/com.example.unheard"])
+        let added = scene.environment(["SIWAD_APPS": "\(DaemonFixture.apps),CCCCCCCCCC/com.example.unheard"])
         let replay = try await siwad(["dead-letters", "replay", "--id", "2", "--note", "x"], environment: added)
         #expect(replay.status == 0, "\(replay.errors)")
         let checkup = try await siwad(["doctor"], environment: environment)
@@ -161,7 +161,7 @@ struct HostileSchemaTests {
     }
 
     /// Waits until the daemon has replayed by itself a letter that it kept because the key set could not be fetched.
-    private func settleLetter(in scene: Scene, _ addresses: DaemonProcess.Addresses) async throws {
+    private func settleLetter(in scene: DaemonFixture, _ addresses: DaemonProcess.Addresses) async throws {
         let rotated = try SimulatedApple.generate()
         scene.endpoint.now(.status(500))
         let body = try scene.body(scene.event(sub: "keyless"), signedBy: rotated)
@@ -180,7 +180,7 @@ struct HostileSchemaTests {
     func script() async throws {
         try await withHostileDatabase { database, observer in
             let script = try await siwad(["migrate", "sql"]).output
-            let administrator = try await Scene.connect(database.conninfo)
+            let administrator = try await DaemonFixture.connect(database.conninfo)
             try await administrator.withSession { session throws(PostgresError) in
                 try session.execute(script: "SET search_path = public, pg_catalog")
                 try session.execute(script: script)

@@ -2,9 +2,9 @@ import NIOCore
 import NIOPosix
 import Testing
 
-@Suite("Few file descriptors", .timeLimit(.minutes(10)))
+@Suite("A low limit on open files", .timeLimit(.minutes(10)))
 struct OpenFilesTests {
-    /// Connections on which nobody says a word.
+    /// Silent connections.
     private func silent(_ count: Int, to url: String) async throws -> [any Channel] {
         let authority = url.split(separator: "/")[1].split(separator: ":")
         let port = try #require(Int(authority[1]))
@@ -18,37 +18,37 @@ struct OpenFilesTests {
     }
 
     @Test(
-        "More silent connections than files may be open: the log says why, and what is genuine is stored all the same."
+        "With more silent connections than files may be open, genuine notifications are stored, and the log names the cause."
     )
     func crowd() async throws {
-        try await Scene.with { scene in
-            let daemon = scene.start(openFiles: 192)
+        try await DaemonFixture.with { fixture in
+            let daemon = fixture.start(openFiles: 192)
             let addresses = try await daemon.ready()
             let warning = "fewer connections than configured: the limit of open files is low"
             #expect(daemon.log.contains { $0.contains(warning) })
             var channels: [any Channel] = []
             for round in 0..<4 {
                 channels += try await silent(100, to: addresses.notifications)
-                let body = try scene.body(scene.event(id: "\(round)"))
-                // On a connection of its own: one that was kept may be the next to make room.
+                let body = try fixture.body(fixture.event(id: "\(round)"))
+                // Over a new connection: siwad may close a kept one to free its descriptor.
                 #expect(try await Web.post(body, to: addresses.notifications, closing: true).status == 200)
             }
             #expect(try await Web.get(addresses.operations + "/readyz").status == 200)
             for channel in channels {
-                // Most were closed by the daemon, which made room.
+                // The daemon has closed most of them to free descriptors.
                 try? await channel.close()
             }
-            let body = try scene.body(scene.event(id: "4"))
+            let body = try fixture.body(fixture.event(id: "4"))
             #expect(try await Web.post(body, to: addresses.notifications, closing: true).status == 200)
-            #expect(try await scene.texts("SELECT count(*)::text FROM siwa.notifications") == ["5"])
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["5"])
             #expect(daemon.status == nil)
         }
     }
 
-    @Test("Too few to work with are refused at the start, with what to do.")
+    @Test("With a limit that is too low to work, the start fails and says what to do.")
     func tooFew() async throws {
-        try await Scene.with { scene in
-            let daemon = scene.start(openFiles: 64)
+        try await DaemonFixture.with { fixture in
+            let daemon = fixture.start(openFiles: 64)
             #expect(try await daemon.end() == 78)
             let last = try #require(daemon.log.last)
             #expect(last.contains("only 64 files may be open"), "\(last)")

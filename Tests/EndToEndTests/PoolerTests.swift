@@ -16,14 +16,14 @@ struct PoolerTests {
         ["sessions", "list"],
     ]
 
-    @Test("Neither the daemon nor a command works through a pooler in transaction mode, with a spool or without.")
+    @Test("Through a pooler in transaction mode, the daemon and the commands end with 78, with or without a spool.")
     func transactionMode() async throws {
         try await TestDatabase.with(.siwa) { database in
             try await PgBouncer.with(database, .transaction) { pooler in
-                try await Scene.with(database.conninfo) { scene in
+                try await DaemonFixture.with(database.conninfo) { fixture in
                     let spool = try TemporaryDirectory()
                     for settings in [[:], ["SIWAD_SPOOL_DIRECTORY": spool.file("spool")]] {
-                        let environment = scene.environment(
+                        let environment = fixture.environment(
                             settings.merging(["SIWAD_DATABASE_URL": pooler.conninfo]) { _, given in given }
                         )
                         for command in commands {
@@ -48,8 +48,8 @@ struct PoolerTests {
         try await TestDatabase.with(.siwa) { database in
             try await PgBouncer.with(database, .statement, ["server_round_robin": "1"]) { pooler in
                 try await pooler.openTwoServerConnections()
-                try await Scene.with(database.conninfo) { scene in
-                    let environment = scene.environment(["SIWAD_DATABASE_URL": pooler.conninfo])
+                try await DaemonFixture.with(database.conninfo) { fixture in
+                    let environment = fixture.environment(["SIWAD_DATABASE_URL": pooler.conninfo])
                     for command in [["serve"], ["accounts", "list"]] {
                         let run = try await siwad(command, environment: environment)
                         #expect(run.status == 78, "\(command): \(run.output) \(run.errors)")
@@ -61,7 +61,7 @@ struct PoolerTests {
         }
     }
 
-    @Test("Nothing that siwad sets is found by other clients of the pooler, in transaction mode or in session mode.")
+    @Test("Other clients of the pooler see none of siwad's settings, in transaction mode or in session mode.")
     func nothingLeaks() async throws {
         let look = """
             SELECT name || '=' || setting FROM pg_settings
@@ -81,17 +81,17 @@ struct PoolerTests {
         }
     }
 
-    @Test("No notification is refused because of a pooler in session mode.")
+    @Test("Through a pooler in session mode, every notification is accepted.")
     func sessionMode() async throws {
         try await TestDatabase.with(.siwa) { database in
             try await PgBouncer.with(database, .session) { pooler in
-                try await Scene.with(database.conninfo) { scene in
-                    try await scene.withDaemon(["SIWAD_DATABASE_URL": pooler.conninfo]) { _, addresses in
-                        let body = try scene.body(scene.event())
+                try await DaemonFixture.with(database.conninfo) { fixture in
+                    try await fixture.withDaemon(["SIWAD_DATABASE_URL": pooler.conninfo]) { _, addresses in
+                        let body = try fixture.body(fixture.event())
                         #expect(try await Web.post(body, to: addresses.notifications).status == 200)
                         let list = try await siwad(
                             ["notifications", "list"],
-                            environment: scene.environment(["SIWAD_DATABASE_URL": pooler.conninfo])
+                            environment: fixture.environment(["SIWAD_DATABASE_URL": pooler.conninfo])
                         )
                         #expect(list.status == 0, "\(list.errors)")
                         #expect(list.output.contains("email-disabled"), "\(list.output)")

@@ -10,7 +10,7 @@ import Testing
 
 @Suite("Memory under load", .timeLimit(.minutes(10)))
 struct QueueMemoryTests {
-    /// Sends a request on a connection of its own, and leaves the connection open.
+    /// Sends a request over a new connection, and leaves the connection open.
     private func send(_ request: ByteBuffer, to url: String) async throws -> any Channel {
         let authority = url.split(separator: "/")[1].split(separator: ":")
         let port = try #require(Int(authority[1]))
@@ -20,25 +20,25 @@ struct QueueMemoryTests {
         return channel
     }
 
-    /// A request of almost 64 KiB, nearly all of it a token that Apple signed.
-    private func request(_ scene: Scene, to url: String) throws -> ByteBuffer {
-        let claims = scene.event(sub: "padded", id: "padded").claims(issuer: SimulatedApple.appleIssuer)
+    /// A request of almost 64 KiB that consists mostly of a signed token.
+    private func request(_ fixture: DaemonFixture, to url: String) throws -> ByteBuffer {
+        let claims = fixture.event(sub: "padded", id: "padded").claims(issuer: SimulatedApple.appleIssuer)
         let padding = String(repeating: "x", count: 47_000)
-        let token = try scene.apple.token(claims: "{\"padding\":\"\(padding)\"," + claims.dropFirst())
+        let token = try fixture.apple.token(claims: "{\"padding\":\"\(padding)\"," + claims.dropFirst())
         let path = url.split(separator: "/").dropFirst(2).joined(separator: "/")
         return ByteBuffer(
             string: "POST /\(path) HTTP/1.1\r\nHost: siwad\r\nContent-Length: \(token.utf8.count)\r\n\r\n\(token)"
         )
     }
 
-    /// The most memory that a process ever had (proc(5), VmHWM), in MiB.
+    /// The peak resident memory of a process (proc(5), VmHWM), in MiB.
     private func peak(of process: Int32) throws -> Int {
         let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
         let line = status.split(separator: "\n").first { $0.hasPrefix("VmHWM:") }
         return try #require(line?.split(whereSeparator: \.isWhitespace).dropFirst().first.flatMap { Int($0) }) / 1_024
     }
 
-    /// How often each reason was answered with 503.
+    /// The number of 503 responses by reason.
     private func unavailable(_ addresses: DaemonProcess.Addresses) async throws -> [String: Int] {
         var counts: [String: Int] = [:]
         for line in try await Web.get(addresses.operations + "/metrics").body.split(separator: "\n")
@@ -49,13 +49,13 @@ struct QueueMemoryTests {
         return counts
     }
 
-    @Test("While the database is locked, however many padded notifications come, they never fill the memory.")
+    @Test("While the database is locked, memory stays bounded however many large notifications arrive.")
     func locked() async throws {
         try await TestDatabase.with(.siwa) { database in
-            try await Scene.with(database.conninfo) { scene in
-                try await scene.withDaemon { daemon, addresses in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                try await fixture.withDaemon { daemon, addresses in
                     let process = try #require(daemon.processID)
-                    let request = try request(scene, to: addresses.notifications)
+                    let request = try request(fixture, to: addresses.notifications)
                     let before = try peak(of: process)
                     try await database.withOpenTransaction { session throws(PostgresError) in
                         try session.execute(script: "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
@@ -63,20 +63,20 @@ struct QueueMemoryTests {
                     } _: {
                         var channels: [any Channel] = []
                         for _ in 0..<2_400 { channels.append(try await send(request, to: addresses.notifications)) }
-                        // An unoptimized siwad reads them so slowly that it may give up on the database first.
+                        // A debug build reads them so slowly that it may give up on the database first.
                         try await eventually("many to be refused") {
                             let counts = try await unavailable(addresses)
                             return counts["queue-full", default: 0] + counts["database-unavailable", default: 0] > 200
                         }
                         if Binary.isRelease { #expect(try await unavailable(addresses)["queue-full", default: 0] > 0) }
                         for channel in channels {
-                            // One that the daemon has closed is closed.
+                            // The daemon may have closed it.
                             try? await channel.close()
                         }
                     }
                     let after = try peak(of: process)
                     print("2,400 padded notifications: from \(before) to \(after) MiB")
-                    #expect(after < 128, "it began with \(before) MiB")
+                    #expect(after < 128, "it started with \(before) MiB")
                 }
             }
         }

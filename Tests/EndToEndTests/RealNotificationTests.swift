@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 @Suite(
-    "Notifications that Apple really sent",
+    "Real notifications from Apple",
     .enabled(if: Vectors.areThere, "the folder ../shared/vectors with real notifications is missing"),
     .timeLimit(.minutes(10))
 )
@@ -22,7 +22,7 @@ struct RealNotificationTests {
         return count
     }
 
-    @Test("are taken in at their own time through the endpoint, and applied, once.", arguments: Vectors.all)
+    @Test("At its own time, each is accepted by the endpoint and applied once.", arguments: Vectors.all)
     func applied(vector: Vectors.Vector) async throws {
         let token = try Vectors.text(vector.file)
         let keySet = try Vectors.text("apple-keys-2022-07.json")
@@ -49,7 +49,7 @@ struct RealNotificationTests {
         }
     }
 
-    @Test("are refused when one bit of them differs, whichever it is.", arguments: Vectors.all)
+    @Test("Each is refused if any single bit differs.", arguments: Vectors.all)
     func changed(vector: Vectors.Vector) async throws {
         let token = Array(try Vectors.text(vector.file).utf8)
         let keySet = try Vectors.text("apple-keys-2022-07.json")
@@ -58,10 +58,10 @@ struct RealNotificationTests {
                 for position in token.indices {
                     var changed = token
                     changed[position] ^= 1 << UInt8(position % 7)
-                    let answer = try await Web.post(String(decoding: changed, as: UTF8.self), to: endpoint.url)
-                    #expect([400, 401, 503].contains(answer.status), "byte \(position): \(answer.status)")
-                    // Only a changed kid can be one that is not known yet.
-                    if answer.status == 503 { #expect(answer.reason == "keys-unavailable") }
+                    let response = try await Web.post(String(decoding: changed, as: UTF8.self), to: endpoint.url)
+                    #expect([400, 401, 503].contains(response.status), "byte \(position): \(response.status)")
+                    // 503 only if the kid changed, since the new one may be a key that siwad doesn't know yet.
+                    if response.status == 503 { #expect(response.reason == "keys-unavailable") }
                 }
             }
             #expect(try await count("siwa.notifications", database) == 0)
@@ -70,23 +70,23 @@ struct RealNotificationTests {
         }
     }
 
-    @Test("are dead letters today, being expired: kept, acknowledged, without effect.", arguments: Vectors.all)
+    @Test("Today each is expired: acknowledged, kept as a dead letter, without effect.", arguments: Vectors.all)
     func expired(vector: Vectors.Vector) async throws {
-        try await Scene.with { scene in
+        try await DaemonFixture.with { fixture in
             let settings = [
                 "SIWAD_APPS": "AAAAAAAAAA/\(vector.app)", "SIWAD_KEYS_URL": "file://\(Vectors.keySet)",
             ]
-            try await scene.withDaemon(settings) { _, addresses in
+            try await fixture.withDaemon(settings) { _, addresses in
                 let token = try Vectors.text(vector.file)
                 #expect(try await Web.post(token, to: addresses.notifications).status == 200)
-                let kept = try await scene.texts("SELECT reason || ' ' || jti || ' ' || aud FROM siwa.dead_letters")
+                let kept = try await fixture.texts("SELECT reason || ' ' || jti || ' ' || aud FROM siwa.dead_letters")
                 #expect(kept == ["expired \(vector.id) \(vector.app)"])
-                #expect(try await scene.texts("SELECT sub FROM siwa.accounts").isEmpty)
+                #expect(try await fixture.texts("SELECT sub FROM siwa.accounts").isEmpty)
             }
         }
     }
 
-    @Test("are explained offline by siwad verify, which ends with 1 at the first check that fails.")
+    @Test("siwad verify explains each offline, and ends with 1 at the first failed check.")
     func verify() async throws {
         try await TemporaryDirectory.with { directory in
             for vector in Vectors.all {

@@ -6,9 +6,9 @@ import NIOPosix
 import Synchronization
 import Testing
 
-@Suite("A token that says where its key is", .timeLimit(.minutes(10)))
+@Suite("A token that references or contains its key", .timeLimit(.minutes(10)))
 struct ReferencedKeyTests {
-    /// A TCP listener that counts who comes.
+    /// A TCP listener that counts connections.
     private final class Listener: Sendable {
         let connections = Mutex(0)
 
@@ -31,10 +31,10 @@ struct ReferencedKeyTests {
         }
     }
 
-    @Test("or brings it along is refused like any forgery, and nobody is asked: no connection is made for it.")
+    @Test("It is refused like any forgery, and siwad makes no connection to the referenced address.")
     func noRequest() async throws {
         try await Listener.with { listener, port in
-            try await Scene.withDaemon(["SIWAD_KEYS_REFRESH_FLOOR": "1s"]) { scene, _, addresses in
+            try await DaemonFixture.withDaemon(["SIWAD_KEYS_REFRESH_FLOOR": "1s"]) { fixture, _, addresses in
                 let stranger = try SimulatedApple.generate()
                 let jwk = try stranger.key.publicJWK(keyID: "own").json
                 let http = "http://127.0.0.1:\(port)/keys.json"
@@ -43,33 +43,36 @@ struct ReferencedKeyTests {
                     "\"x5u\":\"\(http)\"", "\"jwk\":\(jwk)", "\"x5c\":[\"MIIB\"]", "\"x5t\":\"\(http)\"",
                     "\"jku\":\"\(http)\",\"x5u\":\"\(http)\",\"jwk\":\(jwk)",
                 ]
-                let kids = [scene.apple.keyID, "own", http, "file:///etc/passwd", "//127.0.0.1:\(port)/x"]
-                let claims = scene.event().claims(issuer: scene.apple.issuer)
+                let kids = [fixture.apple.keyID, "own", http, "file:///etc/passwd", "//127.0.0.1:\(port)/x"]
+                let claims = fixture.event().claims(issuer: fixture.apple.issuer)
                 for place in places {
                     for kid in kids {
                         let header = "{\"alg\":\"RS256\",\"kid\":\"\(kid)\",\(place)}"
                         let token = try stranger.token(claims: claims, header: header)
-                        let answer = try await Web.post(SimulatedApple.body(token: token), to: addresses.notifications)
-                        let isKnown = kid == scene.apple.keyID
-                        #expect(isKnown ? answer.status == 401 : [401, 503].contains(answer.status), "\(header)")
-                        #expect(!isKnown || answer.reason == "bad-signature", "\(header)")
+                        let response = try await Web.post(
+                            SimulatedApple.body(token: token),
+                            to: addresses.notifications
+                        )
+                        let isKnown = kid == fixture.apple.keyID
+                        #expect(isKnown ? response.status == 401 : [401, 503].contains(response.status), "\(header)")
+                        #expect(!isKnown || response.reason == "bad-signature", "\(header)")
                     }
                 }
-                // Apple's endpoint itself was asked, so that a request would have had the time to be made.
-                try await eventually("a fetch of Apple's key set") { scene.endpoint.fetches > 1 }
+                // siwad has fetched Apple's key set since then, so it had time for another request.
+                try await eventually("a fetch of Apple's key set") { fixture.endpoint.fetches > 1 }
                 #expect(listener.connections.withLock { $0 } == 0)
-                #expect(try await scene.texts("SELECT jti FROM siwa.notifications").isEmpty)
-                // With the listener named but Apple's signature it is Apple's.
-                let genuine = try scene.apple.token(
+                #expect(try await fixture.texts("SELECT jti FROM siwa.notifications").isEmpty)
+                // With Apple's signature the token is accepted, although it names the listener.
+                let genuine = try fixture.apple.token(
                     claims: claims,
-                    header: "{\"alg\":\"RS256\",\"kid\":\"\(scene.apple.keyID)\",\(places[6])}"
+                    header: "{\"alg\":\"RS256\",\"kid\":\"\(fixture.apple.keyID)\",\(places[6])}"
                 )
-                let answer = try await Web.post(SimulatedApple.body(token: genuine), to: addresses.notifications)
-                #expect(answer.status == 200)
+                let response = try await Web.post(SimulatedApple.body(token: genuine), to: addresses.notifications)
+                #expect(response.status == 200)
                 #expect(listener.connections.withLock { $0 } == 0)
             }
         }
-        // The listener does count.
+        // The listener does count connections.
         try await Listener.with { listener, port in
             _ = try? await Web.get("http://127.0.0.1:\(port)/")
             try await eventually("a connection to be counted") { listener.connections.withLock { $0 } > 0 }

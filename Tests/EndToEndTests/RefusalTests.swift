@@ -1,9 +1,9 @@
 import AppleSimulator
 import Testing
 
-@Suite("What isn't Apple's notification", .timeLimit(.minutes(10)))
+@Suite("Requests that are not a notification of Apple's", .timeLimit(.minutes(10)))
 struct RefusalTests {
-    /// A request, and how it must be answered.
+    /// A request and its expected response.
     private struct Refused {
         let reason: String
         let status: Int
@@ -16,12 +16,12 @@ struct RefusalTests {
         }
     }
 
-    private func requests(_ scene: Scene) throws -> [Refused] {
-        let apple = scene.apple
+    private func requests(_ fixture: DaemonFixture) throws -> [Refused] {
+        let apple = fixture.apple
         let stranger = try SimulatedApple.generate()
         let other = try SimulatedApple(key: apple.key, issuer: "https://example.com")
-        let token = try apple.token(for: scene.event())
-        let claims = scene.event().claims(issuer: apple.issuer)
+        let token = try apple.token(for: fixture.event())
+        let claims = fixture.event().claims(issuer: apple.issuer)
         func body(_ token: String) -> String { SimulatedApple.body(token: token) }
         return try [
             Refused("malformed-body", 400, ""),
@@ -44,7 +44,7 @@ struct RefusalTests {
             Refused(
                 "not-a-notification",
                 400,
-                body(apple.identityToken(sub: "person", app: "com.example.one", issuedAt: scene.event().issuedAt))
+                body(apple.identityToken(sub: "person", app: "com.example.one", issuedAt: fixture.event().issuedAt))
             ),
             Refused("app-store-notification", 400, "{\"signedPayload\":\"\(token)\"}"),
             Refused(
@@ -55,7 +55,7 @@ struct RefusalTests {
             Refused("bad-signature", 401, body(forged(token))),
             Refused("bad-signature", 401, body(stranger.token(claims: claims, header: apple.header))),
             Refused("unknown-key", 401, body(stranger.token(claims: claims))),
-            Refused("wrong-issuer", 401, body(other.token(for: scene.event()))),
+            Refused("wrong-issuer", 401, body(other.token(for: fixture.event()))),
             Refused("body-too-large", 413, String(repeating: "a", count: 65_537)),
         ]
     }
@@ -67,32 +67,32 @@ struct RefusalTests {
         return parts.joined(separator: ".")
     }
 
-    @Test("is refused with a problem that names the mistake, leaves no trace, and is counted.")
+    @Test("Each is refused with a problem that names the reason, stores nothing, and is counted.")
     func refused() async throws {
-        try await Scene.withDaemon { scene, daemon, addresses in
-            let requests = try requests(scene)
+        try await DaemonFixture.withDaemon { fixture, daemon, addresses in
+            let requests = try requests(fixture)
             for request in requests {
-                let answer = try await Web.post(request.body, to: addresses.notifications)
-                #expect(answer.status == request.status, "\(request.reason): \(answer.body)")
-                #expect(answer.reason == request.reason, "\(request.body.prefix(40)): \(answer.body)")
+                let response = try await Web.post(request.body, to: addresses.notifications)
+                #expect(response.status == request.status, "\(request.reason): \(response.body)")
+                #expect(response.reason == request.reason, "\(request.body.prefix(40)): \(response.body)")
             }
-            #expect(try await scene.isUntouched())
+            #expect(try await fixture.isUntouched())
             let metrics = try await Web.get(addresses.operations + "/metrics").body
             for (reason, requests) in Dictionary(grouping: requests, by: \.reason) {
                 #expect(metrics.contains("siwad_rejections_total{reason=\"\(reason)\"} \(requests.count)\n"))
             }
-            // Neither tokens nor what is in them is logged.
+            // The log contains no token and no claim.
             #expect(!daemon.log.contains { $0.contains("person") || $0.contains("eyJ") })
         }
     }
 
-    @Test("An answer to a refused request says no more than its kind: two of a kind are the same to the byte.")
+    @Test("Refusals for the same reason are identical to the byte, so they reveal nothing else.")
     func silent() async throws {
-        try await Scene.withDaemon { scene, _, addresses in
+        try await DaemonFixture.withDaemon { fixture, _, addresses in
             let stranger = try SimulatedApple.generate()
             let bodies = try ["consent-revoked", "nonsense"].map { type in
-                let claims = scene.event(type, sub: "person of \(type)").claims(issuer: scene.apple.issuer)
-                return SimulatedApple.body(token: try stranger.token(claims: claims, header: scene.apple.header))
+                let claims = fixture.event(type, sub: "person of \(type)").claims(issuer: fixture.apple.issuer)
+                return SimulatedApple.body(token: try stranger.token(claims: claims, header: fixture.apple.header))
             }
             var answers: [String] = []
             for body in bodies { answers.append(try await Web.post(body, to: addresses.notifications).body) }
@@ -100,19 +100,19 @@ struct RefusalTests {
         }
     }
 
-    @Test("Another method is answered 405 with Allow, another path 404; neither leaves a trace.")
+    @Test("Another method is answered 405 with Allow, another path 404; neither stores anything.")
     func elsewhere() async throws {
-        try await Scene.withDaemon { scene, _, addresses in
+        try await DaemonFixture.withDaemon { fixture, _, addresses in
             for method in ["GET", "PUT", "DELETE"] {
-                let answer = try await Web.request(method, addresses.notifications)
-                #expect(answer.status == 405)
-                #expect(answer.fields["allow"] == "POST")
+                let response = try await Web.request(method, addresses.notifications)
+                #expect(response.status == 405)
+                #expect(response.fields["allow"] == "POST")
             }
-            let body = try scene.body(scene.event())
+            let body = try fixture.body(fixture.event())
             for suffix in ["/", "/x", "x"] {
                 #expect(try await Web.post(body, to: addresses.notifications + suffix).status == 404)
             }
-            #expect(try await scene.isUntouched())
+            #expect(try await fixture.isUntouched())
             #expect(try await Web.post(body, to: addresses.notifications + "?from=apple").status == 200)
         }
     }

@@ -10,7 +10,7 @@ struct RoleTests {
     /// names it.
     private func withMember<R>(
         of role: String,
-        _ scene: Scene,
+        _ scene: DaemonFixture,
         _ body: (String) async throws -> R
     ) async throws -> R {
         let name = "member_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
@@ -27,7 +27,7 @@ struct RoleTests {
 
     /// Why PostgreSQL refuses each statement to the role; nil for one that it doesn't refuse.
     private func refusals(_ statements: [String], as conninfo: String) async throws -> [String: String?] {
-        let connection = try await Scene.connect(conninfo)
+        let connection = try await DaemonFixture.connect(conninfo)
         var refusals: [String: String?] = [:]
         for statement in statements {
             do {
@@ -131,7 +131,7 @@ struct RoleTests {
 
     /// What every role holds, by role.
     private func privileges(_ query: String) async throws -> [String] {
-        try await Scene.with { scene in try await scene.texts(query) }
+        try await DaemonFixture.with { scene in try await scene.texts(query) }
     }
 
     @Test("No role holds a right on any table, column or function beyond those that are listed here.")
@@ -235,7 +235,7 @@ struct RoleTests {
 
     @Test("Every statement that the catalogue allows to write succeeds for exactly the roles that are promised it.")
     func everyStatement() async throws {
-        try await Scene.with { scene in
+        try await DaemonFixture.with { scene in
             let stranger = "stranger_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
             try await scene.run("CREATE ROLE \(stranger)")
             var columns: [String: [String]] = [:]
@@ -297,7 +297,7 @@ struct RoleTests {
 
     @Test("With the one role that README gives it, an application does all it has to, and can't undo a deletion.")
     func application() async throws {
-        try await Scene.withDaemon { scene, _, _ in
+        try await DaemonFixture.withDaemon { scene, _, _ in
             let role = "shop_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
             try await scene.run(Self.readmeGrants(to: role))
             let allowed = [
@@ -336,7 +336,7 @@ struct RoleTests {
 
     @Test("The daemon takes every way under siwad_daemon: notification, letter, month, retention, erasure, spool.")
     func daemon() async throws {
-        try await Scene.with { scene in
+        try await DaemonFixture.with { scene in
             try await withMember(of: "siwad_daemon", scene) { conninfo async throws in
                 try await scene.run(
                     """
@@ -386,7 +386,7 @@ struct RoleTests {
 
     @Test("siwad_daemon can't change the structure, nor what was recorded.")
     func daemonLimits() async throws {
-        try await Scene.with { scene in
+        try await DaemonFixture.with { scene in
             try await withMember(of: "siwad_daemon", scene) { conninfo async throws in
                 let statements =
                     Self.changesOfStructure + [
@@ -418,7 +418,7 @@ struct RoleTests {
 
     @Test("An operator does all of an operator's work under siwad_daemon.")
     func operatorWork() async throws {
-        try await Scene.with { scene in
+        try await DaemonFixture.with { scene in
             try await withMember(of: "siwad_daemon", scene) { conninfo async throws in
                 try await scene.withDaemon { _, addresses async throws in
                     for sub in ["a", "b"] {
@@ -427,7 +427,7 @@ struct RoleTests {
                     }
                 }
                 var environment = scene.environment(["SIWAD_DATABASE_URL": conninfo])
-                environment["SIWAD_APPS"] = "\(Scene.apps),CCCCCCCCCC/com.example.added"
+                environment["SIWAD_APPS"] = "\(DaemonFixture.apps),CCCCCCCCCC/com.example.added"
                 for arguments in [
                     ["replay", "--all", "--dry-run"], ["replay", "--id", "1", "--note", "x"],
                     ["discard", "--id", "2", "--note", "x"], ["reopen", "--id", "2", "--note", "x"],
@@ -447,7 +447,7 @@ struct RoleTests {
         "The database records the daemon's role for the letters that the daemon settles, and for those that it erases."
     )
     func daemonsOwnDecisions() async throws {
-        try await Scene.with { scene in
+        try await DaemonFixture.with { scene in
             try await withMember(of: "siwad_daemon", scene) { conninfo async throws in
                 let settings = ["SIWAD_DATABASE_URL": conninfo, "SIWAD_KEYS_REFRESH_FLOOR": "1s"]
                 try await scene.run(
@@ -487,7 +487,7 @@ struct RoleTests {
 
     @Test("siwad_reader lists and shows everything but tokens, and can change nothing at all.")
     func reader() async throws {
-        try await Scene.with { scene in
+        try await DaemonFixture.with { scene in
             try await scene.withDaemon { _, addresses async throws in
                 for event in [scene.event(id: "known"), scene.event(app: "com.example.unheard")] {
                     #expect(try await Web.post(scene.body(event), to: addresses.notifications).status == 200)
@@ -539,7 +539,7 @@ struct RoleTests {
     func withoutRight() async throws {
         // A cluster of its own: in the shared one the roles are there.
         try await PrivateCluster.with { cluster in
-            let superuser = try await Scene.connect(cluster.conninfo())
+            let superuser = try await DaemonFixture.connect(cluster.conninfo())
             func run(_ script: String) async throws {
                 try await superuser.withSession { session throws(PostgresError) in try session.execute(script: script) }
             }
@@ -549,7 +549,7 @@ struct RoleTests {
             let migrated = try await siwad(["migrate"], environment: ["SIWAD_DATABASE_URL": conninfo])
             #expect(migrated.status == 0, "\(migrated.errors)")
             #expect(migrated.errors.isEmpty)
-            let owner = try await Scene.connect(conninfo)
+            let owner = try await DaemonFixture.connect(conninfo)
             func granted() async throws -> String {
                 try await owner.withSession { session throws(PostgresError) in
                     try session.execute(Statement(once: "SELECT siwa.grant_roles()::text")).string(0, 0)

@@ -2,8 +2,8 @@ import AppleSimulator
 import JOSE
 import Testing
 
-/// Everything that Apple signs reaches PostgreSQL, which has rules of its own for texts, numbers and sizes.
-@Suite("What PostgreSQL might take amiss", .timeLimit(.minutes(10)))
+/// Signed values reach PostgreSQL, which has its own rules for texts, numbers and sizes.
+@Suite("Values that PostgreSQL might refuse", .timeLimit(.minutes(10)))
 struct SecondParserTests {
     private struct Case: Sendable {
         let name: String
@@ -12,13 +12,15 @@ struct SecondParserTests {
         let reason: String?
     }
 
-    private func event(_ scene: Scene, _ event: SimulatedEvent, _ change: (old: String, new: String)) -> String {
-        var text = event.claims(issuer: scene.apple.issuer, events: event.eventObject)
+    private func event(_ fixture: DaemonFixture, _ event: SimulatedEvent, _ change: (old: String, new: String))
+        -> String
+    {
+        var text = event.claims(issuer: fixture.apple.issuer, events: event.eventObject)
         if let place = text.firstRange(of: change.old) { text.replaceSubrange(place, with: change.new) }
         return text
     }
 
-    private func cases(_ scene: Scene) -> [Case] {
+    private func cases(_ fixture: DaemonFixture) -> [Case] {
         let strings: [(String, String, String?)] = [
             ("NUL as an escape", "\\u0000", "malformed-claims"),
             ("a lone high surrogate", "\\ud800", "malformed-claims"),
@@ -34,28 +36,28 @@ struct SecondParserTests {
         ]
         var cases = strings.flatMap { name, text, reason in
             ["sub", "jti"].map { claim in
-                let own = scene.event()
+                let own = fixture.event()
                 let old = claim == "sub" ? "\"sub\":\"person\"" : "\"jti\":\"\(own.id)\""
                 let new = "\"\(claim)\":\"\(text)\(UInt32.random(in: 0...99_999))\""
-                return Case(name: "\(name) in \(claim)", claims: event(scene, own, (old, new)), reason: reason)
+                return Case(name: "\(name) in \(claim)", claims: event(fixture, own, (old, new)), reason: reason)
             }
         }
         let numbers = ["1e400", "-1e400", "9223372036854775808", "1e-400", String(repeating: "9", count: 5_000), "0.1"]
         for number in numbers {
-            let own = scene.event(id: SimulatedEvent.randomID())
+            let own = fixture.event(id: SimulatedEvent.randomID())
             let old = "\"event_time\":\(own.eventTime)"
             cases.append(
                 Case(
                     name: "event_time \(number.prefix(20))",
-                    claims: event(scene, own, (old, "\"event_time\":\(number)")),
+                    claims: event(fixture, own, (old, "\"event_time\":\(number)")),
                     reason: "malformed-claims"
                 )
             )
-            // Where nobody looks, any number will do.
+            // A claim that siwad doesn't read may be any number.
             cases.append(
                 Case(
                     name: "an unknown member \(number.prefix(20))",
-                    claims: event(scene, scene.event(), ("{", "{\"unknown\":\(number),")),
+                    claims: event(fixture, fixture.event(), ("{", "{\"unknown\":\(number),")),
                     reason: nil
                 )
             )
@@ -65,7 +67,7 @@ struct SecondParserTests {
             cases.append(
                 Case(
                     name: "\(depth) levels",
-                    claims: event(scene, scene.event(), ("{", "{\"unknown\":\(nested),")),
+                    claims: event(fixture, fixture.event(), ("{", "{\"unknown\":\(nested),")),
                     reason: reason
                 )
             )
@@ -73,21 +75,21 @@ struct SecondParserTests {
         return cases
     }
 
-    @Test("is stored, or kept byte by byte as a dead letter: never a 5xx, a failing batch or a larger row.")
+    @Test("Each is stored, or kept unchanged as a dead letter; none causes a 5xx or a failed batch.")
     func everything() async throws {
-        try await Scene.withDaemon { scene, daemon, addresses in
-            let cases = cases(scene)
-            // All at once and among genuine ones, so that they share batches.
+        try await DaemonFixture.withDaemon { fixture, daemon, addresses in
+            let cases = cases(fixture)
+            // Concurrently and among genuine notifications, so that they share batches.
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for (number, one) in cases.enumerated() {
-                    let token = try scene.apple.token(claims: one.claims)
-                    let genuine = try scene.body(scene.event(sub: "genuine \(number)", id: "genuine \(number)"))
+                    let token = try fixture.apple.token(claims: one.claims)
+                    let genuine = try fixture.body(fixture.event(sub: "genuine \(number)", id: "genuine \(number)"))
                     group.addTask {
                         let body = SimulatedApple.body(token: token)
-                        let answer = try await Web.post(body, to: addresses.notifications)
-                        #expect(answer.status == 200, "\(one.name)")
+                        let response = try await Web.post(body, to: addresses.notifications)
+                        #expect(response.status == 200, "\(one.name)")
                         #expect(try await Web.post(genuine, to: addresses.notifications).status == 200)
-                        let kept = try await scene.texts(
+                        let kept = try await fixture.texts(
                             """
                             SELECT reason FROM siwa.dead_letters
                             WHERE body = decode('\(hexadecimal(body))', 'hex')
@@ -100,8 +102,8 @@ struct SecondParserTests {
                 try await group.waitForAll()
             }
             let stored = cases.count { $0.reason == nil } + cases.count
-            #expect(try await scene.texts("SELECT count(*)::text FROM siwa.notifications") == ["\(stored)"])
-            let longest = try await scene.texts(
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["\(stored)"])
+            let longest = try await fixture.texts(
                 "SELECT max(greatest(length(jti), length(sub), length(aud), length(detail)))::text FROM siwa.dead_letters"
             )
             #expect((longest.first.flatMap { Int($0) } ?? .max) <= 256)
@@ -109,11 +111,11 @@ struct SecondParserTests {
                 let level = try JSONValue(parsing: Array(line.utf8))["level"]?.string ?? ""
                 #expect(!["warning", "error", "critical"].contains(level), "\(line)")
             }
-            // An operator can look at all of it.
+            // An operator can list and show all of them.
             for arguments in [
                 ["dead-letters", "list", "--json"], ["notifications", "list", "--json"], ["accounts", "list"],
             ] {
-                let run = try await siwad(arguments + ["--limit", "200"], environment: scene.environment())
+                let run = try await siwad(arguments + ["--limit", "200"], environment: fixture.environment())
                 #expect(run.status == 0, "\(run.errors)")
             }
         }

@@ -5,12 +5,12 @@ import JOSE
 import TestSupport
 import Testing
 
-@Suite("What must not be seen", .timeLimit(.minutes(10)))
+@Suite("Secrets in output", .timeLimit(.minutes(10)))
 struct SecretTests {
     private static let password = "pa55-of-the-daemon"
     private static let address = "someone.private@privaterelay.appleid.com"
 
-    /// Everything that a run left where others may look.
+    /// Everything that a run leaves in places that others can read.
     private struct Traces {
         private(set) var texts: [(place: String, text: String)] = []
 
@@ -25,11 +25,11 @@ struct SecretTests {
         }
     }
 
-    private func events(_ scene: Scene) -> [SimulatedEvent] {
+    private func events(_ fixture: DaemonFixture) -> [SimulatedEvent] {
         var events = ["email-disabled", "email-enabled", "consent-revoked", "account-deleted", "person-promoted"].map {
-            scene.event($0)
+            fixture.event($0)
         }
-        events.append(scene.event(app: "com.example.unheard"))
+        events.append(fixture.event(app: "com.example.unheard"))
         for index in events.indices {
             events[index].email = Self.address
             events[index].isPrivateEmail = true
@@ -38,42 +38,47 @@ struct SecretTests {
     }
 
     @Test(
-        "Tokens, addresses and passwords are in no log line, metric, answer, error or argument, at any level."
+        "No log line, metric, response, error or argument contains a token, address or password, at any log level."
     )
     func nowhere() async throws {
-        try await Scene.with { scene in
+        try await DaemonFixture.with { fixture in
             let role = "secretive_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
-            try await scene.run("CREATE ROLE \(role) LOGIN PASSWORD '\(Self.password)' IN ROLE siwad_daemon")
+            try await fixture.run("CREATE ROLE \(role) LOGIN PASSWORD '\(Self.password)' IN ROLE siwad_daemon")
             let spool = try TemporaryDirectory()
             let settings = [
-                "SIWAD_DATABASE_URL": "\(scene.conninfo) user=\(role) password=\(Self.password)",
+                "SIWAD_DATABASE_URL": "\(fixture.conninfo) user=\(role) password=\(Self.password)",
                 "SIWAD_SPOOL_DIRECTORY": spool.file("spool"), "SIWAD_LOG_LEVEL": "trace",
             ]
             var traces = Traces()
-            var tokens = try events(scene).map { try scene.apple.token(for: $0) }
+            var tokens = try events(fixture).map { try fixture.apple.token(for: $0) }
             let stranger = try SimulatedApple.generate()
-            tokens += try events(scene).map { try stranger.token(for: $0) }
-            tokens += try events(scene).map {
-                try stranger.token(claims: $0.claims(issuer: scene.apple.issuer), header: scene.apple.header)
+            tokens += try events(fixture).map { try stranger.token(for: $0) }
+            tokens += try events(fixture).map {
+                try stranger.token(claims: $0.claims(issuer: fixture.apple.issuer), header: fixture.apple.header)
             }
-            tokens.append(try scene.apple.identityToken(sub: "person", app: "com.example.one", issuedAt: 1))
+            tokens.append(try fixture.apple.identityToken(sub: "person", app: "com.example.one", issuedAt: 1))
 
-            try await scene.withDaemon(settings) { daemon, addresses async throws in
+            try await fixture.withDaemon(settings) { daemon, addresses async throws in
                 func post() async throws {
                     for (number, token) in tokens.enumerated() {
-                        let answer = try await Web.post(SimulatedApple.body(token: token), to: addresses.notifications)
-                        traces.add("answer \(number)", answer.body + answer.fields.description)
+                        let response = try await Web.post(
+                            SimulatedApple.body(token: token),
+                            to: addresses.notifications
+                        )
+                        traces.add("response \(number)", response.body + response.fields.description)
                     }
                 }
                 try await post()
-                try await scene.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_more CHECK (email IS NULL) NOT VALID")
+                try await fixture.run(
+                    "ALTER TABLE siwa.accounts ADD CONSTRAINT no_more CHECK (email IS NULL) NOT VALID"
+                )
                 try await post()
-                try await scene.closeDatabase()
+                try await fixture.closeDatabase()
                 try await post()
                 for path in ["/metrics", "/readyz?verbose", "/livez"] {
                     traces.add(path, try await Web.get(addresses.operations + path).body)
                 }
-                try await scene.openDatabase()
+                try await fixture.openDatabase()
                 try await eventually("the spool to be emptied") {
                     try await Web.get(addresses.operations + "/metrics").body.contains("siwad_spool_bytes 0")
                 }
@@ -86,51 +91,51 @@ struct SecretTests {
                 traces.add("output", daemon.output.joined(separator: "\n"))
                 #expect(daemon.log.count > 5, "there is a log to look at")
             }
-            try await traces.add("errors", errors(scene, settings))
+            try await traces.add("errors", errors(fixture, settings))
             traces.expectNone(of: [Self.password, Self.address] + tokens.flatMap(Self.telling))
-            try await scene.run("DROP ROLE \(role)")
+            try await fixture.run("DROP ROLE \(role)")
         }
     }
 
-    /// What the commands say that can't reach the database, or may not do what they are to do there.
-    private func errors(_ scene: Scene, _ settings: [String: String]) async throws -> String {
+    /// The output of commands that can't reach the database, or lack a right there.
+    private func errors(_ fixture: DaemonFixture, _ settings: [String: String]) async throws -> String {
         var text = ""
         let unreachable = "postgresql://someone:\(Self.password)@127.0.0.1:1/app"
         for url in [unreachable, unreachable + "?nonsense=1", "password=\(Self.password) host=/nowhere"] {
             for arguments in [["serve"], ["migrate"], ["config"], ["accounts", "list"], ["doctor"]] {
-                var environment = scene.environment(settings)
+                var environment = fixture.environment(settings)
                 environment["SIWAD_DATABASE_URL"] = url
                 environment["SIWAD_SPOOL_DIRECTORY"] = nil
                 let run = try await siwad(arguments, environment: environment)
                 text += run.output + run.errors
             }
         }
-        let refused = try await siwad(["migrate"], environment: scene.environment(settings))
+        let refused = try await siwad(["migrate"], environment: fixture.environment(settings))
         return text + refused.output + refused.errors
     }
 
-    /// The parts of a token that would tell it: the claims and the signature.
+    /// The parts of a token that must not appear: the claims and the signature.
     private static func telling(_ token: String) -> [String] {
         token.split(separator: ".").dropFirst().map { String($0.prefix(60)) }
     }
 
-    @Test("What Apple signed can forge no line: control characters in names stay within the line that holds them.")
+    @Test("Control characters in signed names can't forge a line of output.")
     func injection() async throws {
         let forged = "level=error message=forged"
         let breaks = ["\n", "\r", "\r\n", "\u{0B}", "\u{85}", "\u{2028}", "\u{1B}[2K", "\u{8}"]
-        try await Scene.with { scene in
-            let daemon = scene.start(["SIWAD_LOG_LEVEL": "trace"])
+        try await DaemonFixture.with { fixture in
+            let daemon = fixture.start(["SIWAD_LOG_LEVEL": "trace"])
             let addresses = try await daemon.ready()
             for end in breaks {
                 let name = "x\(end)\(forged)"
                 for event in [
-                    scene.event(app: name), scene.event(name), scene.event(sub: name, id: name + end),
-                    scene.event("person-promoted", sub: name),
+                    fixture.event(app: name), fixture.event(name), fixture.event(sub: name, id: name + end),
+                    fixture.event("person-promoted", sub: name),
                 ] {
-                    #expect(try await Web.post(scene.body(event), to: addresses.notifications).status == 200)
+                    #expect(try await Web.post(fixture.body(event), to: addresses.notifications).status == 200)
                 }
                 let header = "{\"alg\":\"RS256\",\"kid\":\(JSONValue.quoted(name))}"
-                let token = try scene.apple.token(claims: "{}", header: header)
+                let token = try fixture.apple.token(claims: "{}", header: header)
                 #expect(
                     try await Web.post(SimulatedApple.body(token: token), to: addresses.notifications).status == 400
                 )
@@ -138,9 +143,9 @@ struct SecretTests {
             for line in daemon.log {
                 #expect((try? JSONValue(parsing: Array(line.utf8)))?.kind == .object, "\(line)")
             }
-            // What operators read shows them as what they are, or not at all.
+            // The pages for operators show control characters escaped, or not at all.
             for arguments in [["dead-letters", "list"], ["dead-letters", "show", "1"], ["notifications", "list"]] {
-                let run = try await siwad(arguments, environment: scene.environment())
+                let run = try await siwad(arguments, environment: fixture.environment())
                 #expect(run.status == 0)
                 let lines = run.output.split(separator: "\n", omittingEmptySubsequences: false)
                 #expect(!lines.contains { $0.hasPrefix(forged) }, "\(arguments)")

@@ -1,34 +1,34 @@
 import AppleSimulator
 import Testing
 
-@Suite("A PostgreSQL server that refuses", .timeLimit(.minutes(10)))
+@Suite("Errors of the PostgreSQL server", .timeLimit(.minutes(10)))
 struct ServerFaultTests {
-    /// Answered 503 while it lasts, and neither 200 nor a dead letter; afterwards stored.
+    /// Expects 503 during the fault, no dead letter, and a stored notification afterwards.
     private func expectPatience(
-        _ scene: Scene,
+        _ fixture: DaemonFixture,
         _ addresses: DaemonProcess.Addresses,
         until relief: () async throws -> Void,
         sourceLocation: SourceLocation = #_sourceLocation
     ) async throws {
-        let body = try scene.body(scene.event("consent-revoked", id: "patient"))
+        let body = try fixture.body(fixture.event("consent-revoked", id: "patient"))
         for _ in 0..<3 {
-            let answer = try await Web.post(body, to: addresses.notifications)
-            #expect(answer.status == 503, "\(answer)", sourceLocation: sourceLocation)
-            #expect((answer.retryAfter ?? 0) > 0, sourceLocation: sourceLocation)
+            let response = try await Web.post(body, to: addresses.notifications)
+            #expect(response.status == 503, "\(response)", sourceLocation: sourceLocation)
+            #expect((response.retryAfter ?? 0) > 0, sourceLocation: sourceLocation)
         }
-        let isUntouched = try await scene.isUntouched()
+        let isUntouched = try await fixture.isUntouched()
         #expect(isUntouched, "a fault of ours is not the notification's", sourceLocation: sourceLocation)
         try await relief()
         try await eventually("the server to be used again") {
             try await Web.post(body, to: addresses.notifications).status == 200
         }
-        let kept = try await scene.texts("SELECT jti || ' ' || outcome FROM siwa.notifications")
+        let kept = try await fixture.texts("SELECT jti || ' ' || outcome FROM siwa.notifications")
         #expect(kept == ["patient applied"], sourceLocation: sourceLocation)
-        let letters = try await scene.texts("SELECT reason FROM siwa.dead_letters")
+        let letters = try await fixture.texts("SELECT reason FROM siwa.dead_letters")
         #expect(letters.isEmpty, sourceLocation: sourceLocation)
     }
 
-    /// Faults that a server reports in the midst of a statement (PostgreSQL, Appendix A).
+    /// Errors that a server reports during a statement (PostgreSQL, Appendix A).
     static let faults = [
         "53100 disk_full", "53200 out_of_memory", "53400 configuration_limit_exceeded", "54000 program_limit_exceeded",
         "55P03 lock_not_available", "57014 query_canceled", "57P01 admin_shutdown", "57P02 crash_shutdown",
@@ -37,39 +37,39 @@ struct ServerFaultTests {
         "42703 undefined_column", "XX000 internal_error", "XX001 data_corrupted", "P0001 raise_exception",
     ]
 
-    @Test("because of a fault of its own: nothing is lost, and nothing becomes a dead letter.", arguments: faults)
+    @Test("During a fault of the server nothing is lost, and nothing becomes a dead letter.", arguments: faults)
     func fault(name: String) async throws {
         let code = name.prefix(5)
-        try await Scene.withDaemon { scene, _, addresses in
-            try await scene.run(
+        try await DaemonFixture.withDaemon { fixture, _, addresses in
+            try await fixture.run(
                 """
                 CREATE FUNCTION public.fail() RETURNS trigger LANGUAGE plpgsql AS $$
                 BEGIN RAISE EXCEPTION 'simulated' USING ERRCODE = '\(code)'; END $$;
                 CREATE TRIGGER fail BEFORE INSERT ON siwa.accounts EXECUTE FUNCTION public.fail();
                 """
             )
-            try await expectPatience(scene, addresses) { try await scene.run("DROP TRIGGER fail ON siwa.accounts") }
+            try await expectPatience(fixture, addresses) { try await fixture.run("DROP TRIGGER fail ON siwa.accounts") }
         }
     }
 
     @Test(
-        "because it is read-only for a while, as after a failover: nothing is lost, and nothing becomes a dead letter."
+        "While the server is read-only, as after a failover, nothing is lost, and nothing becomes a dead letter."
     )
     func readOnly() async throws {
-        try await Scene.withDaemon { scene, _, addresses in
-            try await scene.alterDatabase("SET default_transaction_read_only = on")
-            try await scene.endOtherConnections()
-            try await expectPatience(scene, addresses) {
-                try await scene.alterDatabase("RESET default_transaction_read_only")
-                try await scene.endOtherConnections()
+        try await DaemonFixture.withDaemon { fixture, _, addresses in
+            try await fixture.alterDatabase("SET default_transaction_read_only = on")
+            try await fixture.endOtherConnections()
+            try await expectPatience(fixture, addresses) {
+                try await fixture.alterDatabase("RESET default_transaction_read_only")
+                try await fixture.endOtherConnections()
             }
         }
     }
 
-    @Test("because of a conflict is asked again at once: that is no reason to say 503.")
+    @Test("After a conflict the statement is repeated immediately, without a 503.")
     func conflicts() async throws {
-        try await Scene.withDaemon { scene, _, addresses in
-            try await scene.run(
+        try await DaemonFixture.withDaemon { fixture, _, addresses in
+            try await fixture.run(
                 """
                 CREATE SEQUENCE public.tries;
                 CREATE FUNCTION public.conflict() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -80,9 +80,9 @@ struct ServerFaultTests {
                 CREATE TRIGGER conflict BEFORE INSERT ON siwa.accounts EXECUTE FUNCTION public.conflict();
                 """
             )
-            let answer = try await Web.post(scene.body(scene.event()), to: addresses.notifications)
-            #expect(answer.status == 200)
-            #expect(try await scene.texts("SELECT last_value::text FROM public.tries") == ["4"])
+            let response = try await Web.post(fixture.body(fixture.event()), to: addresses.notifications)
+            #expect(response.status == 200)
+            #expect(try await fixture.texts("SELECT last_value::text FROM public.tries") == ["4"])
         }
     }
 }

@@ -1,17 +1,17 @@
 import AppleSimulator
 import Testing
 
-@Suite("The end of the daemon", .timeLimit(.minutes(10)))
+@Suite("Shutdown of the daemon", .timeLimit(.minutes(10)))
 struct ShutdownTests {
-    @Test("SIGTERM: readiness drops, nothing more is accepted, what is under way is stored and answered, then exit 0.")
+    @Test("At SIGTERM readiness drops, accepted requests are stored and answered, and the exit code is 0.")
     func drain() async throws {
-        // In turn: what is under way is given up after 20 seconds, which a machine that others load can take for these steps.
-        try await Turn.take {
-            try await Scene.withDaemon { scene, daemon, addresses in
-                try await scene.stallCommits()
-                let body = try scene.body(scene.event(id: "under way"))
-                async let answer = Web.post(body, to: addresses.notifications)
-                try await scene.untilStalled()
+        // Alone on the machine: requests are given up after 20 seconds, which these steps can take under other load.
+        try await MachineLock.withLock {
+            try await DaemonFixture.withDaemon { fixture, daemon, addresses in
+                try await fixture.stallCommits()
+                let body = try fixture.body(fixture.event(id: "under way"))
+                async let response = Web.post(body, to: addresses.notifications)
+                try await fixture.untilStalled()
                 daemon.send("TERM")
                 try await eventually("readiness to drop") {
                     try await Web.get(addresses.operations + "/readyz").status == 503
@@ -26,26 +26,26 @@ struct ShutdownTests {
                     }
                 }
                 #expect(daemon.status == nil)
-                try await scene.letCommit()
-                let drained = try await answer
+                try await fixture.letCommit()
+                let drained = try await response
                 #expect(drained.status == 200)
                 #expect(drained.fields["connection"] == "close")
                 #expect(try await daemon.end() == 0)
-                #expect(try await scene.texts("SELECT jti FROM siwa.notifications") == ["under way"])
+                #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["under way"])
                 #expect(daemon.log.last?.contains("\"stopped\"") == true)
             }
         }
     }
 
-    @Test("SIGTERM ends an idle daemon at once, with 0, and gives its connections back.")
+    @Test("At SIGTERM an idle daemon ends immediately with 0, and closes its connections.")
     func idle() async throws {
-        try await Scene.withDaemon { scene, daemon, addresses in
-            // A connection that is kept alive must not keep the daemon alive.
+        try await DaemonFixture.withDaemon { fixture, daemon, addresses in
+            // A keep-alive connection must not delay the end.
             #expect(try await Web.post("{}", to: addresses.notifications).status == 400)
             daemon.send("TERM")
             #expect(try await daemon.end(within: .seconds(10)) == 0)
             try await eventually("the connections to be gone") {
-                try await scene.texts(
+                try await fixture.texts(
                     "SELECT application_name FROM pg_stat_activity"
                         + " WHERE datname = current_database() AND application_name = 'siwad'"
                 ).isEmpty
@@ -53,32 +53,32 @@ struct ShutdownTests {
         }
     }
 
-    @Test("Past the grace the daemon ends although a commit is still stalled, and nobody was told 200.")
+    @Test("After the grace period the daemon ends although a commit is stalled, without a 200.")
     func grace() async throws {
-        try await Scene.withDaemon(["SIWAD_SHUTDOWN_GRACE": "1s"]) { scene, daemon, addresses in
-            try await scene.stallCommits()
-            let body = try scene.body(scene.event())
-            async let answer = try? Web.post(body, to: addresses.notifications)
-            try await scene.untilStalled()
+        try await DaemonFixture.withDaemon(["SIWAD_SHUTDOWN_GRACE": "1s"]) { fixture, daemon, addresses in
+            try await fixture.stallCommits()
+            let body = try fixture.body(fixture.event())
+            async let response = try? Web.post(body, to: addresses.notifications)
+            try await fixture.untilStalled()
             daemon.send("TERM")
             _ = try await daemon.end(within: .seconds(30))
-            let status = await answer?.status
+            let status = await response?.status
             #expect(status != 200)
-            try await scene.letCommit()
+            try await fixture.letCommit()
         }
     }
 
-    @Test("After kill -9 the next daemon serves at once; nothing is left that would stop it.")
+    @Test("After kill -9 the next daemon serves immediately.")
     func killed() async throws {
-        try await Scene.withDaemon { scene, daemon, addresses in
-            let body = try scene.body(scene.event(id: "again"))
+        try await DaemonFixture.withDaemon { fixture, daemon, addresses in
+            let body = try fixture.body(fixture.event(id: "again"))
             #expect(try await Web.post(body, to: addresses.notifications).status == 200)
             await daemon.kill()
             #expect(daemon.status == 137)
-            try await scene.withDaemon { _, addresses async throws in
+            try await fixture.withDaemon { _, addresses async throws in
                 #expect(try await Web.post(body, to: addresses.notifications).status == 200)
             }
-            #expect(try await scene.texts("SELECT jti FROM siwa.notifications") == ["again"])
+            #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["again"])
         }
     }
 }

@@ -9,33 +9,33 @@ import Testing
 struct SignalTests {
     private static let one = "AAAAAAAAAA/com.example.one"
 
-    @Test("SIGHUP: other apps take effect without a restart; a file that makes no sense changes nothing and is named.")
+    @Test("At SIGHUP other apps take effect without a restart; a malformed file changes nothing and is named.")
     func reload() async throws {
-        try await Scene.with { scene in
+        try await DaemonFixture.with { fixture in
             try await TemporaryDirectory.with { directory in
                 let file = try directory.write("siwad.yaml", "apps: \(Self.one)\n")
-                // The environment would win over the file.
-                let daemon = scene.start(["SIWAD_APPS": ""], arguments: ["serve", "--config", file])
+                // The environment would override the file.
+                let daemon = fixture.start(["SIWAD_APPS": ""], arguments: ["serve", "--config", file])
                 let addresses = try await daemon.ready()
                 let post = { (id: String) in
                     try await Web.post(
-                        scene.body(scene.event("consent-revoked", app: "com.example.two", id: id)),
+                        fixture.body(fixture.event("consent-revoked", app: "com.example.two", id: id)),
                         to: addresses.notifications
                     ).status
                 }
                 #expect(try await post("early") == 200)
-                #expect(try await scene.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
+                #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
 
                 _ = try directory.write("siwad.yaml", "apps: \(Self.one),AAAAAAAAAA/com.example.two+com.example.web\n")
                 daemon.send("HUP")
-                try await eventually("the configuration to be read anew") {
+                try await eventually("the configuration to be read again") {
                     daemon.log.contains { $0.contains("\"configuration re-read\"") }
                 }
                 #expect(try await post("after") == 200)
-                #expect(try await scene.texts("SELECT jti FROM siwa.notifications") == ["after"])
+                #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["after"])
                 let client = "SELECT team_id FROM siwa.clients WHERE client_id = 'com.example.web'"
-                #expect(try await scene.texts(client) == ["AAAAAAAAAA"])
-                // Measured after the answer.
+                #expect(try await fixture.texts(client) == ["AAAAAAAAAA"])
+                // Counted after the response.
                 try await eventually("the metric of the other app") {
                     try await Web.get(addresses.operations + "/metrics").body
                         .contains("siwad_last_notification_timestamp_seconds{app_id=\"com.example.two\"} ")
@@ -47,43 +47,43 @@ struct SignalTests {
                     daemon.log.contains { $0.contains("the configuration was not re-read") && $0.contains("aps") }
                 }
                 #expect(try await post("still") == 200)
-                let stored = try await scene.texts("SELECT jti FROM siwa.notifications ORDER BY jti")
+                let stored = try await fixture.texts("SELECT jti FROM siwa.notifications ORDER BY jti")
                 #expect(stored == ["after", "still"])
                 #expect(daemon.status == nil)
             }
         }
     }
 
-    @Test("SIGHUP: a log level that is no longer set is the default one again.")
+    @Test("At SIGHUP a log level that is no longer set returns to the default.")
     func logLevel() async throws {
-        try await Scene.with { scene in
+        try await DaemonFixture.with { fixture in
             try await TemporaryDirectory.with { directory in
                 let file = try directory.write("siwad.yaml", "apps: \(Self.one)\n")
-                let daemon = scene.start(["SIWAD_APPS": ""], arguments: ["serve", "--config", file])
+                let daemon = fixture.start(["SIWAD_APPS": ""], arguments: ["serve", "--config", file])
                 _ = try await daemon.ready()
                 let apps = "apps: \(Self.one),AAAAAAAAAA/com.example.two\n"
                 _ = try directory.write("siwad.yaml", apps + "log_level: error\n")
                 daemon.send("HUP")
                 try await eventually("the new app") {
-                    try await scene.texts("SELECT client_id FROM siwa.clients").contains("com.example.two")
+                    try await fixture.texts("SELECT client_id FROM siwa.clients").contains("com.example.two")
                 }
                 _ = try directory.write("siwad.yaml", apps)
                 daemon.send("HUP")
-                try await eventually("the line that nobody saw before") {
+                try await eventually("the debug line") {
                     daemon.log.contains { $0.contains("\"configuration re-read\"") }
                 }
             }
         }
     }
 
-    @Test("SIGHUP during the start ends nothing.")
+    @Test("SIGHUP during the start does not end the daemon.")
     func earlyReload() async throws {
-        try await Scene.with { scene in
+        try await DaemonFixture.with { fixture in
             let silent = try SilentServer()
-            let daemon = scene.start(["SIWAD_DATABASE_URL": "host=127.0.0.1 port=\(silent.port) connect_timeout=5"])
+            let daemon = fixture.start(["SIWAD_DATABASE_URL": "host=127.0.0.1 port=\(silent.port) connect_timeout=5"])
             try await eventually("the signal to be followed") {
                 guard let process = daemon.processID else { return false }
-                // Which signals have handlers (proc(5), `SigCgt`).
+                // The signals with a handler (proc(5), `SigCgt`).
                 let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
                 let caught = status.split(separator: "\n").first { $0.hasPrefix("SigCgt:") }?.dropFirst(8)
                 return (UInt64(caught ?? "", radix: 16) ?? 0) & 1 << UInt64(SIGHUP - 1) != 0
@@ -93,21 +93,21 @@ struct SignalTests {
         }
     }
 
-    @Test("SIGINT during the start ends it at once, also while somebody's lock holds it up.")
+    @Test("SIGINT during the start ends the daemon immediately, even while it waits for a lock.")
     func earlyInterruption() async throws {
         try await TestDatabase.with(.siwa) { database in
-            try await Scene.with(database.conninfo) { scene in
+            try await DaemonFixture.with(database.conninfo) { fixture in
                 let daemon = try await database.withOpenTransaction { session throws(PostgresError) in
                     try session.execute(script: "LOCK TABLE siwa.clients IN ACCESS EXCLUSIVE MODE")
                 } _: {
-                    let daemon = scene.start()
+                    let daemon = fixture.start()
                     try await eventually("the daemon to wait for the lock") {
-                        try await scene.texts(
+                        try await fixture.texts(
                             "SELECT 1::text FROM pg_locks WHERE relation = 'siwa.clients'::regclass AND NOT granted"
                         ).isEmpty == false
                     }
                     daemon.send("INT")
-                    // Before it would give up waiting for the lock.
+                    // Earlier than the lock timeout.
                     #expect(try await daemon.end(within: .seconds(8)) == 0)
                     return daemon
                 }
@@ -116,13 +116,13 @@ struct SignalTests {
         }
     }
 
-    @Test("A second SIGTERM ends the daemon at once, whatever is under way, and nobody was told 200.")
+    @Test("A second SIGTERM ends the daemon immediately, without a 200 for requests that are not stored.")
     func secondTermination() async throws {
-        try await Scene.withDaemon(["SIWAD_SHUTDOWN_GRACE": "10m"]) { scene, daemon, addresses in
-            try await scene.stallCommits()
-            let body = try scene.body(scene.event())
-            async let answer = try? Web.post(body, to: addresses.notifications)
-            try await scene.untilStalled()
+        try await DaemonFixture.withDaemon(["SIWAD_SHUTDOWN_GRACE": "10m"]) { fixture, daemon, addresses in
+            try await fixture.stallCommits()
+            let body = try fixture.body(fixture.event())
+            async let response = try? Web.post(body, to: addresses.notifications)
+            try await fixture.untilStalled()
             daemon.send("TERM")
             try await eventually("readiness to drop") {
                 try await Web.get(addresses.operations + "/readyz").status == 503
@@ -130,9 +130,9 @@ struct SignalTests {
             daemon.send("TERM")
             #expect(try await daemon.end(within: .seconds(30)) == 1)
             #expect(daemon.log.last?.contains("ended immediately by a second signal") == true)
-            let status = await answer?.status
+            let status = await response?.status
             #expect(status == nil)
-            try await scene.letCommit()
+            try await fixture.letCommit()
         }
     }
 }

@@ -2,12 +2,12 @@ import FoundationEssentials
 import TestSupport
 import Testing
 
-@Suite("The unit for systemd")
+@Suite("The systemd unit")
 struct UnitFileTests {
     private static let path =
         #filePath.split(separator: "/").dropLast(3).map { "/\($0)" }.joined() + "/deploy/siwad.service"
 
-    @Test("The daemon can't take all memory or all processes of its machine, and has a keyring of its own.")
+    @Test("The unit limits memory and tasks, and gives the daemon a private keyring.")
     func limits() throws {
         let lines = try String(contentsOfFile: Self.path, encoding: .utf8).split(separator: "\n")
         for line in ["MemoryMax=256M", "TasksMax=512", "KeyringMode=private"] {
@@ -16,12 +16,12 @@ struct UnitFileTests {
     }
 
     @Test(
-        "systemd has no objection to it.",
+        "systemd-analyze verify reports no problem.",
         .enabled(if: FileManager.default.isExecutableFile(atPath: "/usr/bin/systemd-analyze"), "there is no systemd")
     )
     func verification() async throws {
         let directory = try TemporaryDirectory()
-        // The program has to be there.
+        // systemd-analyze requires that the executable exists.
         let unit = try String(contentsOfFile: Self.path, encoding: .utf8)
             .replacing("ExecStart=/usr/local/bin/siwad ", with: "ExecStart=\(Binary.path) ")
         try directory.write(Array(unit.utf8), to: "siwad.service")

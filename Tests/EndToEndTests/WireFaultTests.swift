@@ -2,135 +2,138 @@ import AppleSimulator
 import NIOCore
 import Testing
 
-@Suite("Between the daemon and PostgreSQL", .timeLimit(.minutes(10)))
+@Suite("Network faults between the daemon and PostgreSQL", .timeLimit(.minutes(10)))
 struct WireFaultTests {
-    /// Runs a test with a daemon that reaches its database through a faulty wire.
+    /// Runs a test with a daemon that reaches its database through a faulty proxy.
     private func withWire(
-        _ body: (Scene, FaultyWire, DaemonProcess.Addresses) async throws -> Void
+        _ body: (DaemonFixture, FaultyProxy, DaemonProcess.Addresses) async throws -> Void
     ) async throws {
-        try await Scene.with { scene in
-            try await FaultyWire.with(before: scene.connection) { wire in
-                let settings = ["SIWAD_DATABASE_URL": wire.conninfo(scene.conninfo)]
-                try await scene.withDaemon(settings) { _, addresses in try await body(scene, wire, addresses) }
+        try await DaemonFixture.with { fixture in
+            try await FaultyProxy.with(before: fixture.connection) { proxy in
+                let settings = ["SIWAD_DATABASE_URL": proxy.conninfo(fixture.conninfo)]
+                try await fixture.withDaemon(settings) { _, addresses in try await body(fixture, proxy, addresses) }
             }
         }
     }
 
-    @Test("A commit whose answer was lost is acknowledged once it is known to be there, and has one effect.")
+    @Test("A commit whose response was lost is acknowledged once siwad knows the outcome, and has one effect.")
     func lostAnswer() async throws {
-        try await withWire { scene, wire, addresses in
+        try await withWire { fixture, proxy, addresses in
             for number in 0..<5 {
-                let event = scene.event("consent-revoked", sub: "person\(number)", id: "lost answer \(number)")
-                try await wire.dropAnswer(to: event.id)
-                let body = try scene.body(event)
-                // Where the machine is too busy to reconnect within a second, it is 503 first.
+                let event = fixture.event("consent-revoked", sub: "person\(number)", id: "lost response \(number)")
+                try await proxy.dropResponse(to: event.id)
+                let body = try fixture.body(event)
+                // 503 first, if the machine is too busy to reconnect within a second.
                 try await eventually("an acknowledgement") {
                     let status = try await Web.post(body, to: addresses.notifications).status
                     #expect([200, 503].contains(status))
                     return status == 200
                 }
             }
-            #expect(try await wire.droppedAnswers == 5)
+            #expect(try await proxy.droppedResponses == 5)
             #expect(
-                try await scene.texts("SELECT outcome FROM siwa.notifications") == Array(repeating: "applied", count: 5)
+                try await fixture.texts("SELECT outcome FROM siwa.notifications")
+                    == Array(repeating: "applied", count: 5)
             )
-            #expect(try await scene.texts("SELECT count(*)::text FROM siwa.account_history") == ["5"])
-            #expect(try await scene.texts("SELECT reason FROM siwa.dead_letters").isEmpty)
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.account_history") == ["5"])
+            #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters").isEmpty)
         }
     }
 
-    @Test("Connections that break again and again under load cost nothing that was acknowledged.")
+    @Test("Connections that break repeatedly under load lose no acknowledged notification.")
     func cuts() async throws {
-        try await Turn.take {
-            try await withWire { scene, wire, addresses in
-                let load = Load(to: [addresses.notifications]) {
-                    let event = scene.event(sub: SimulatedEvent.randomSubject())
-                    return Load.Item(id: event.id, body: try scene.body(event))
+        try await MachineLock.withLock {
+            try await withWire { fixture, proxy, addresses in
+                let load = LoadRun(to: [addresses.notifications]) {
+                    let event = fixture.event(sub: SimulatedEvent.randomSubject())
+                    return LoadRun.Item(id: event.id, body: try fixture.body(event))
                 }
                 async let running: Void = load.run(connections: 16)
                 for _ in 0..<20 {
                     let goal = load.acknowledged + Int.random(in: 1...50)
                     try await eventually("progress") { load.acknowledged >= goal }
-                    try await wire.cut()
+                    try await proxy.cut()
                 }
                 load.stop()
                 try await running
-                let findings = try await RecordedIDs.read(on: scene.connection).findings(after: load.outcome)
+                let findings = try await RecordedIDs.read(on: fixture.connection).findings(after: load.outcome)
                 #expect(findings.isEmpty, "\(findings.prefix(5))")
                 #expect(load.outcome.unanswered.isEmpty, "\(load.outcome.unanswered)")
             }
         }
     }
 
-    @Test("A slow wire makes batches larger, not answers wrong.")
+    @Test("A slow network makes batches larger, and all responses stay correct.")
     func slow() async throws {
-        try await withWire { scene, wire, addresses in
-            try await wire.now(.delay(.milliseconds(100)))
-            let bodies = try (0..<200).map { try scene.body(scene.event(sub: "person\($0)")) }
+        try await withWire { fixture, proxy, addresses in
+            try await proxy.now(.delay(.milliseconds(100)))
+            let bodies = try (0..<200).map { try fixture.body(fixture.event(sub: "person\($0)")) }
             try await withThrowingTaskGroup(of: Int.self) { group in
                 for body in bodies {
                     group.addTask { try await Web.post(body, to: addresses.notifications).status }
                 }
                 for try await status in group { #expect(status == 200) }
             }
-            #expect(try await scene.texts("SELECT count(*)::text FROM siwa.notifications") == ["200"])
-            let transactions = try await scene.texts("SELECT count(DISTINCT xmin::text)::text FROM siwa.notifications")
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["200"])
+            let transactions = try await fixture.texts(
+                "SELECT count(DISTINCT xmin::text)::text FROM siwa.notifications"
+            )
             #expect((transactions.first.flatMap { Int($0) } ?? .max) < 40)
         }
     }
 
     @Test(
-        "A wire that swallows everything: 503 within half a minute and no 200; when it works again, so does the daemon."
+        "A proxy that swallows everything: 503 within half a minute and no 200; when it works again, so does the daemon."
     )
     func blackHole() async throws {
-        try await withWire { scene, wire, addresses in
+        try await withWire { fixture, proxy, addresses in
             #expect(
-                try await Web.post(scene.body(scene.event(id: "before")), to: addresses.notifications).status == 200
+                try await Web.post(fixture.body(fixture.event(id: "before")), to: addresses.notifications).status == 200
             )
-            try await wire.now(.blackHole)
-            let body = try scene.body(scene.event("consent-revoked", sub: "swallowed", id: "swallowed"))
-            // Whoever asks is told within two seconds or so; the machine may be busy.
+            try await proxy.now(.holdEverything)
+            let body = try fixture.body(fixture.event("consent-revoked", sub: "swallowed", id: "swallowed"))
+            // A response takes about two seconds; the machine may be busy.
             let start = ContinuousClock.now
             #expect(try await Web.get(addresses.operations + "/readyz").status == 503)
             #expect(.now - start < .seconds(8))
-            let answer = try await Web.post(body, to: addresses.notifications)
-            #expect(answer.status == 503)
-            #expect((answer.retryAfter ?? 0) > 0)
+            let response = try await Web.post(body, to: addresses.notifications)
+            #expect(response.status == 503)
+            #expect((response.retryAfter ?? 0) > 0)
             #expect(try await Web.get(addresses.operations + "/readyz").status == 503)
             #expect(try await Web.get(addresses.operations + "/livez").status == 200)
-            try await wire.now(.pass)
+            try await proxy.now(.pass)
             try await eventually("the daemon to be back", within: .seconds(60)) {
                 try await Web.post(body, to: addresses.notifications).status == 200
             }
-            let kept = try await scene.texts("SELECT jti || ' ' || outcome FROM siwa.notifications ORDER BY jti")
+            let kept = try await fixture.texts("SELECT jti || ' ' || outcome FROM siwa.notifications ORDER BY jti")
             #expect(kept == ["before applied", "swallowed applied"])
-            #expect(try await scene.texts("SELECT reason FROM siwa.dead_letters").isEmpty)
+            #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters").isEmpty)
         }
     }
 
-    @Test("When one address of several goes away, the daemon goes on at the next.")
+    @Test("If one of several addresses becomes unreachable, the daemon continues at the next.")
     func failover() async throws {
-        try await Scene.with { scene in
-            try await FaultyWire.with(before: scene.connection) { first in
-                try await FaultyWire.with(before: scene.connection) { second in
+        try await DaemonFixture.with { fixture in
+            try await FaultyProxy.with(before: fixture.connection) { first in
+                try await FaultyProxy.with(before: fixture.connection) { second in
                     let hosts = "host=127.0.0.1,127.0.0.1 port=\(first.port),\(second.port)"
                     let settings = [
-                        "SIWAD_DATABASE_URL": "\(scene.conninfo) \(hosts) target_session_attrs=read-write"
+                        "SIWAD_DATABASE_URL": "\(fixture.conninfo) \(hosts) target_session_attrs=read-write"
                     ]
-                    try await scene.withDaemon(settings) { _, addresses in
-                        let body = try scene.body(scene.event(id: "first"))
+                    try await fixture.withDaemon(settings) { _, addresses in
+                        let body = try fixture.body(fixture.event(id: "first"))
                         #expect(try await Web.post(body, to: addresses.notifications).status == 200)
                         #expect(try await second.connections.ever == 0)
                         try await first.goAway()
                         try await eventually("the second address to be used") {
-                            let body = try scene.body(scene.event(id: "second"))
+                            let body = try fixture.body(fixture.event(id: "second"))
                             return try await Web.post(body, to: addresses.notifications).status == 200
                         }
                         #expect(try await second.connections.open > 0)
                     }
                 }
             }
-            #expect(try await scene.texts("SELECT jti FROM siwa.notifications ORDER BY jti") == ["first", "second"])
+            #expect(try await fixture.texts("SELECT jti FROM siwa.notifications ORDER BY jti") == ["first", "second"])
         }
     }
 }

@@ -3,13 +3,13 @@ import Glibc
 
 /// The `siwad` under test.
 enum Binary {
-    /// `SIWAD_BINARY`, or else the one that was built together with these tests and lies beside them.
+    /// `SIWAD_BINARY`, or the executable that was built with these tests.
     static let path: String = {
         if let path = ProcessInfo.processInfo.environment["SIWAD_BINARY"], !path.isEmpty { return path }
         return folder(of: testProgram) + "/siwad"
     }()
 
-    /// Whether it was built with optimization: figures about time and memory are promised for that alone.
+    /// Whether it is a release build. Limits on time and memory apply to release builds only.
     static var isRelease: Bool { path.contains("/release/") }
 
     private static var testProgram: String {

@@ -12,13 +12,11 @@ struct CommandRun: Sendable {
     let output: String
     let errors: String
 
-    /// The lines of the output.
     var lines: [Substring] { output.split(whereSeparator: \.isNewline) }
-    /// The lines of the errors.
     var errorLines: [Substring] { errors.split(whereSeparator: \.isNewline) }
 }
 
-/// Runs the `siwad` under test with nothing in its environment but what is given.
+/// Runs the `siwad` under test with the given environment only.
 func siwad(
     _ arguments: [String],
     environment: [String: String] = [:],
@@ -27,7 +25,7 @@ func siwad(
     try await command(Binary.path, arguments, environment, directory)
 }
 
-/// Runs the `siwad` under test, and sends it SIGINT after so many seconds.
+/// Runs the `siwad` under test, and sends it SIGINT after a number of seconds.
 func siwad(
     _ arguments: [String],
     environment: [String: String] = [:],
@@ -37,13 +35,13 @@ func siwad(
     return try await command("/usr/bin/timeout", timeout + arguments, environment, "/")
 }
 
-/// Runs the `siwad` under test on a terminal of so many columns, without colours; its errors are part of the output there.
+/// Runs the `siwad` under test on a terminal, without colours. The output includes its errors.
 func siwadOnTerminal(
     _ arguments: [String],
     columns: Int,
     environment: [String: String] = [:]
 ) async throws -> CommandRun {
-    // util-linux's script(1), an essential package of Debian, has the terminal.
+    // script(1) of util-linux, an essential package of Debian, provides the terminal.
     let words = ([Binary.path] + arguments).map { "'\($0)'" }.joined(separator: " ")
     let script = ["-qec", "stty cols \(columns); \(words)", "/dev/null"]
     return try await command("/usr/bin/script", script, environment.merging(["NO_COLOR": "1"]) { $1 }, "/")
@@ -72,7 +70,7 @@ private func command(
 }
 
 extension Environment {
-    /// Of a program under test: what the tests were started with does not reach it.
+    /// The environment of a program under test, without that of the tests.
     static func siwad(_ variables: [String: String]) -> Environment {
         var all = ["PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"]
         all.merge(variables) { _, given in given }

@@ -9,15 +9,15 @@ import Synchronization
     import SystemPackage
 #endif
 
-/// A `siwad` that runs until it is told to end; ends with the test process at the latest, however that ends.
+/// A running `siwad`. It ends with the test process at the latest, even if that is killed.
 final class DaemonProcess: Sendable {
-    /// Where it listens, as its ready line says.
+    /// The addresses in its ready line.
     struct Addresses: Sendable {
         /// URL of the notification endpoint.
         let notifications: String
         /// URL of the operations endpoint, without a path.
         let operations: String
-        /// How long the daemon says that its start took.
+        /// The duration of the start, as the daemon reports it.
         let after: String
     }
 
@@ -40,8 +40,8 @@ final class DaemonProcess: Sendable {
     /// Starts `siwad serve`, or another command.
     ///
     /// - Parameters:
-    ///   - openFiles: how many files and sockets it may have open; nil: as many as the tests.
-    ///   - command: what its command line begins with; it must end in the execution of the rest.
+    ///   - openFiles: the limit on open files and sockets; nil: that of the tests.
+    ///   - command: a command that executes the rest of the command line.
     init(
         _ arguments: [String] = ["serve"],
         environment: [String: String],
@@ -67,24 +67,23 @@ final class DaemonProcess: Sendable {
         running.withLock { $0 = task }
     }
 
-    /// Its process id, once it is known.
     var processID: Int32? { state.withLock { $0.processID } }
-    /// What it wrote to standard error.
+    /// Lines on standard error.
     var log: [String] { state.withLock { $0.log } }
-    /// What it wrote to standard output.
+    /// Lines on standard output.
     var output: [String] { state.withLock { $0.output } }
     /// Its exit code, or 128 and the signal that ended it; nil while it runs.
     var status: Int32? { state.withLock { $0.status } }
 
-    /// Waits until it says that it is ready.
+    /// Waits until it reports that it is ready.
     ///
-    /// - Throws: ``Ended`` with its last words when it ends instead.
+    /// - Throws: ``Ended`` with the last line of its log if it ends instead.
     func ready(within limit: Duration = .seconds(60)) async throws -> Addresses {
         var addresses: Addresses?
         try await eventually("the daemon to be ready", within: limit) {
             addresses = readyLine()
             if addresses == nil, let status {
-                throw Ended(description: "ended with \(status) before it was ready: \(log.last ?? "without a word")")
+                throw Ended(description: "ended with \(status) before it was ready: \(log.last ?? "without a message")")
             }
             return addresses != nil
         }
@@ -97,14 +96,14 @@ final class DaemonProcess: Sendable {
         signals.yield(signal)
     }
 
-    /// Waits until it has ended by itself or by a signal.
+    /// Waits until it has ended.
     func end(within limit: Duration = .seconds(60)) async throws -> Int32 {
         try await eventually("the daemon to end", within: limit) { status != nil }
         await running.withLock { $0 }?.value
         return status ?? -1
     }
 
-    /// Ends it at once, as `kill -9` does, and waits until it is gone.
+    /// Kills it with SIGKILL, and waits until it has ended.
     func kill() async {
         signals.yield("KILL")
         signals.finish()
@@ -131,7 +130,7 @@ final class DaemonProcess: Sendable {
         _ stream: AsyncStream<String>
     ) async throws {
         var options = PlatformOptions()
-        // Of its own, so that Ctrl-C on a terminal reaches the tests, not the daemon.
+        // A separate session, so that Ctrl-C on a terminal reaches the tests and not the daemon.
         options.createSession = true
         let result = try await run(
             .path("/bin/sh"),
@@ -150,14 +149,14 @@ final class DaemonProcess: Sendable {
                 try await execution.standardInputWriter.finish()
             }()
             async let reading: Void = {
-                for try await line in execution.standardOutput.strings() { took(output: line) }
+                for try await line in execution.standardOutput.strings() { received(output: line) }
             }()
             for try await line in execution.standardError.strings() {
                 state.withLock { $0.log.append(line) }
             }
             try await reading
             signals.finish()
-            // A signal for a process that has just ended reaches nobody.
+            // The process may have just ended.
             try? await signalling
         }
         let status: Int32 =
@@ -168,7 +167,7 @@ final class DaemonProcess: Sendable {
         state.withLock { $0.status = status }
     }
 
-    private func took(output line: String) {
+    private func received(output line: String) {
         state.withLock { state in
             if state.processID == nil {
                 state.processID = Int32(line)
@@ -178,8 +177,8 @@ final class DaemonProcess: Sendable {
         }
     }
 
-    /// Runs its arguments, prints their process id, and passes on the signals whose names it reads. At the end of its
-    /// input, which the kernel sees to when the tests are killed, it kills what it started.
+    /// Runs its arguments, prints their process id, and forwards the signals whose names it reads. At the end of its
+    /// input it kills the process; the kernel closes the input if the tests are killed.
     private static let script = """
         exec 3<&0 </dev/null
         "$@" 3<&- &

@@ -6,20 +6,19 @@ import ServiceLifecycle
 import Telemetry
 import TestSupport
 
-/// The endpoint as the daemon puts it together, in this process and at another time: the daemon's clock can't be set.
+/// The daemon's endpoint in this process with another clock, since the daemon's clock can't be set.
 struct EndpointInProcess {
     private struct Part: Service {
         let work: @Sendable () async throws -> Void
         func run() async throws { try await work() }
     }
 
-    /// End with the process.
+    /// They end with the process.
     private static let eventLoops = EventLoops.start(count: 1)
 
-    /// Its URL.
     let url: String
 
-    /// Runs `body` with an endpoint at the time `now` that accepts one app and knows one key set.
+    /// Runs `body` with an endpoint at the time `now`, for one app and one key set.
     static func with(
         _ database: TestDatabase,
         app: String,

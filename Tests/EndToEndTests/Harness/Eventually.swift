@@ -1,15 +1,15 @@
-/// What a test waited for in vain.
+/// A condition that did not become true in time.
 struct TooLate: Error, CustomStringConvertible {
     let description: String
 
     init(_ what: String) {
-        description = "waited in vain for: \(what)"
+        description = "timed out waiting for: \(what)"
     }
 }
 
-/// Waits until a condition holds, looking again and again.
+/// Waits until a condition holds, by polling.
 ///
-/// - Throws: ``TooLate`` when it doesn't in time.
+/// - Throws: ``TooLate`` after the limit.
 func eventually(
     _ what: String,
     within limit: Duration = .seconds(30),
@@ -18,7 +18,7 @@ func eventually(
     let deadline = ContinuousClock.now + limit
     while try await !condition() {
         guard .now < deadline else { throw TooLate(what) }
-        // Between two looks the processes that are looked at shall have the processor.
+        // Leaves the processor to the observed processes.
         try await Task.sleep(for: .milliseconds(3))
     }
 }

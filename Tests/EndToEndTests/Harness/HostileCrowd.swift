@@ -3,19 +3,19 @@ import NIOCore
 import NIOPosix
 import Synchronization
 
-/// Thousands of connections of one kind that want to take the server's time. Whoever is thrown out comes again.
+/// Thousands of connections that try to exhaust the server. Each reconnects when the server closes it.
 final class HostileCrowd: Sendable {
-    /// What each of them does.
+    /// The behaviour of each connection.
     enum Kind: String, CaseIterable, Sendable {
-        /// Says nothing.
+        /// Sends nothing.
         case idle = "silent"
         /// Sends its head a byte a second.
         case slowHead = "with a slow head"
         /// Sends its body a byte a second.
         case slowBody = "with a slow body"
-        /// Sends bursts of requests without waiting for answers.
+        /// Sends bursts of requests without waiting for responses.
         case pipelining = "with bursts of requests"
-        /// Goes in the middle of a request.
+        /// Closes in the middle of a request.
         case leaving = "that leave early"
     }
 
@@ -26,7 +26,7 @@ final class HostileCrowd: Sendable {
     private let count: Mutex<(open: Int, made: Int)> = Mutex((0, 0))
     private let isOver = Atomic<Bool>(false)
 
-    /// Runs `body` while so many are connected.
+    /// Runs `body` while nine of ten or more are connected.
     static func with<R>(
         _ count: Int,
         _ kind: Kind,
@@ -38,7 +38,7 @@ final class HostileCrowd: Sendable {
         for _ in 0..<count { crowd.connect(after: .milliseconds(Int64.random(in: 0..<2_000))) }
         let result: Result<R, any Error>
         do {
-            try await eventually("the crowd to be there", within: .seconds(120)) { crowd.open >= count * 9 / 10 }
+            try await eventually("the connections to be open", within: .seconds(120)) { crowd.open >= count * 9 / 10 }
             result = .success(try await body(crowd))
         } catch {
             result = .failure(error)
@@ -48,7 +48,7 @@ final class HostileCrowd: Sendable {
         return try result.get()
     }
 
-    /// Raises the number of files that the test process may open, as far as that goes; false if that isn't far enough.
+    /// Raises this process's limit on open files to its maximum. Returns false if that is too low.
     static func hasRoom(for count: Int) -> Bool {
         var limit = rlimit()
         guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return false }
@@ -64,9 +64,9 @@ final class HostileCrowd: Sendable {
         group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     }
 
-    /// How many are connected.
+    /// The number of open connections.
     var open: Int { count.withLock { $0.open } }
-    /// How often somebody connected.
+    /// The number of connections made so far.
     var made: Int { count.withLock { $0.made } }
 
     private func connect(after delay: TimeAmount) {

@@ -3,21 +3,20 @@ import NIOHTTP1
 import NIOPosix
 import Synchronization
 
-/// Stands in for Apple's key endpoint, and does what a test tells it to.
+/// A simulated key endpoint of Apple whose behaviour a test controls.
 final class KeyEndpoint: Sendable {
-    /// What it does with a request.
+    /// The response to a request.
     enum Behaviour: Sendable {
-        /// Answers 200 with this body.
+        /// Responds with 200 and this body.
         case keySet(String)
-        /// Answers with this status.
+        /// Responds with this status.
         case status(Int)
-        /// Redirects there.
+        /// Redirects to this URL.
         case redirect(String)
-        /// Takes the request and says nothing.
+        /// Reads the request and sends no response.
         case silence
     }
 
-    /// Where it is.
     let url: String
     private let script: Script
     private let channel: any Channel
@@ -42,17 +41,17 @@ final class KeyEndpoint: Sendable {
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     try channel.pipeline.syncOperations.configureHTTPServerPipeline()
-                    try channel.pipeline.syncOperations.addHandler(Answering(script))
+                    try channel.pipeline.syncOperations.addHandler(Responder(script))
                 }
             }
             .bind(host: "127.0.0.1", port: 0).get()
         url = "http://127.0.0.1:\(channel.localAddress?.port ?? 0)/auth/keys"
     }
 
-    /// How often it was asked.
+    /// The number of requests so far.
     var fetches: Int { script.state.withLock { $0.fetches } }
 
-    /// What it does from here on.
+    /// Changes the behaviour.
     func now(_ behaviour: Behaviour) {
         script.state.withLock { $0.behaviour = behaviour }
     }
@@ -64,7 +63,7 @@ final class KeyEndpoint: Sendable {
             state = Mutex((behaviour, 0))
         }
 
-        func asked() -> Behaviour {
+        func requestReceived() -> Behaviour {
             state.withLock { state in
                 state.fetches += 1
                 return state.behaviour
@@ -72,7 +71,7 @@ final class KeyEndpoint: Sendable {
         }
     }
 
-    private final class Answering: ChannelInboundHandler {
+    private final class Responder: ChannelInboundHandler {
         typealias InboundIn = HTTPServerRequestPart
         typealias OutboundOut = HTTPServerResponsePart
 
@@ -84,15 +83,15 @@ final class KeyEndpoint: Sendable {
 
         func channelRead(context: ChannelHandlerContext, data: NIOAny) {
             guard case .end = Self.unwrapInboundIn(data) else { return }
-            switch script.asked() {
-            case .keySet(let text): answer(context, .ok, text)
-            case .status(let code): answer(context, HTTPResponseStatus(statusCode: code), "{}")
-            case .redirect(let url): answer(context, .found, "", ["location": url])
+            switch script.requestReceived() {
+            case .keySet(let text): respond(context, .ok, text)
+            case .status(let code): respond(context, HTTPResponseStatus(statusCode: code), "{}")
+            case .redirect(let url): respond(context, .found, "", ["location": url])
             case .silence: break
             }
         }
 
-        private func answer(
+        private func respond(
             _ context: ChannelHandlerContext,
             _ status: HTTPResponseStatus,
             _ body: String,

@@ -4,12 +4,12 @@ import LocalPostgres
 import Postgres
 import Synchronization
 
-/// A durable PostgreSQL server of one test's own, which can be killed and started again.
+/// A durable PostgreSQL server for one test, which can be killed and started again.
 final class PrivateCluster: Sendable {
     private let directory: String
     private let server: Mutex<LocalCluster>
 
-    /// Runs `body` with a cluster, which is removed afterwards.
+    /// Runs `body` with a cluster, and removes it afterwards.
     static func with<R>(_ body: (PrivateCluster) async throws -> R) async throws -> R {
         let directory = "/tmp/siwad-cluster-\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
         let cluster = PrivateCluster(directory, try await LocalCluster.start(at: directory, options))
@@ -39,12 +39,12 @@ final class PrivateCluster: Sendable {
         server.withLock { $0 }.conninfo(database: database)
     }
 
-    /// Stops the server as an operator does.
+    /// Stops the server normally.
     func stop() async {
         await server.withLock { $0 }.stop()
     }
 
-    /// Ends every process of the server at once, as `kill -9` and a failing machine do.
+    /// Kills every process of the server with SIGKILL.
     func kill() async throws {
         let server = server.withLock { $0 }
         let lock = try String(contentsOfFile: server.directory + "/data/postmaster.pid", encoding: .utf8)
@@ -53,18 +53,18 @@ final class PrivateCluster: Sendable {
         }
         let children = try Self.children(of: postmaster)
         for process in [postmaster] + children { _ = Glibc.kill(process, SIGKILL) }
-        // What was started between looking and killing ends when it finds the postmaster gone.
+        // A process that was started in between ends when it notices that the postmaster is gone.
         await server.stop()
     }
 
-    /// Starts the server that was stopped or killed.
+    /// Starts the server again.
     func start() async throws {
         var started: LocalCluster?
         try await eventually("PostgreSQL to start again") {
             do {
                 started = try await LocalCluster.start(at: directory, Self.options)
             } catch let error as LocalPostgresError where error.code == .notStarted {
-                // A process of the killed server may still be at its end.
+                // A process of the killed server may not have ended yet.
             }
             return started != nil
         }
@@ -74,15 +74,15 @@ final class PrivateCluster: Sendable {
 
     private func remove() async {
         await stop()
-        // What can't be removed from /tmp costs some room at most.
+        // A directory that remains in /tmp does no harm.
         try? FileManager.default.removeItem(atPath: directory)
     }
 
-    /// The fourth field of `stat` is the parent (proc(5)); the second, in parentheses, may hold anything.
+    /// The fourth field of `stat` is the parent (proc(5)). The second, in parentheses, may contain any character.
     private static func children(of parent: Int32) throws -> [Int32] {
         try FileManager.default.contentsOfDirectory(atPath: "/proc").compactMap { name in
             guard let process = Int32(name) else { return nil }
-            // A process may end while it is looked at.
+            // The process may have ended.
             guard let stat = try? String(contentsOfFile: "/proc/\(name)/stat", encoding: .utf8),
                 let end = stat.lastIndex(of: ")")
             else { return nil }

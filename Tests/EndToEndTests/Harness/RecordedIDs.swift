@@ -1,12 +1,12 @@
 import Postgres
 
-/// How often each `jti` is in the database.
+/// The number of rows for each `jti` in the database.
 struct RecordedIDs {
     /// In `siwa.notifications`.
     private(set) var notifications: [String: Int] = [:]
-    /// In dead letters that are open.
+    /// In open dead letters.
     private(set) var deadLetters: [String: Int] = [:]
-    /// Changes that are told more than once.
+    /// Changes with more than one row in the history.
     private(set) var repeatedChanges: [String] = []
 
     static func read(on connection: PostgresConnection) async throws -> RecordedIDs {
@@ -26,9 +26,9 @@ struct RecordedIDs {
         }
     }
 
-    /// What is wrong: an acknowledged one that isn't there exactly once, one that is there twice, one that was refused and
-    /// is there all the same, one that nobody sent.
-    func findings(after outcome: Load.Outcome) -> [String] {
+    /// The errors: an acknowledged notification that is not stored exactly once, one that is stored twice, one that was
+    /// refused and stored, one that was never sent.
+    func findings(after outcome: LoadRun.Outcome) -> [String] {
         var findings = repeatedChanges.map { "\($0): one change was written twice" }
         func count(_ id: String) -> Int { notifications[id, default: 0] + deadLetters[id, default: 0] }
         for id in outcome.acknowledged where count(id) != 1 {

@@ -3,24 +3,24 @@ import Glibc
 import TestSupport
 import Testing
 
-/// A name server that swallows every question, for processes that are started under ``command``: they have a
-/// `/etc/resolv.conf` and a `/etc/hosts` of their own.
+/// A name server that answers no question, for processes that are started under ``command``, which gives them a private
+/// `/etc/resolv.conf` and `/etc/hosts`.
 final class SilentNameServer: Sendable {
     private let directory: TemporaryDirectory
     private let descriptor: Int32
 
-    /// Whether this process may have one.
+    /// Whether this process may use one: it needs root and mount namespaces.
     static let isPossible: Bool = {
         guard geteuid() == 0 else { return false }
         return system("unshare --mount true 2>/dev/null") == 0
     }()
 
-    /// Listens on a loopback address of its own, and knows no name.
+    /// Listens on a random loopback address.
     init() throws {
         let descriptor = socket(AF_INET, Int32(SOCK_DGRAM.rawValue), 0)
         var host: UInt32 = 0
         var isBound = false
-        // Another run of the tests may have one at the same time.
+        // Another test run may use the address.
         for _ in 0..<20 where !isBound {
             host = 0x7f00_0000 | UInt32.random(in: 0x1_0000..<0xff_0000)
             var address = sockaddr_in()
@@ -45,7 +45,7 @@ final class SilentNameServer: Sendable {
         close(descriptor)
     }
 
-    /// What a command line begins with that is to ask this server.
+    /// A command that runs the rest of a command line with this name server.
     var command: [String] {
         let script =
             "mount --bind \(directory.file("resolv.conf")) /etc/resolv.conf"
@@ -53,17 +53,17 @@ final class SilentNameServer: Sendable {
         return ["unshare", "--mount", "/bin/sh", "-c", script, "sh"]
     }
 
-    /// From here on a name has an address without the server's being asked: 127.0.0.1.
+    /// Resolves a name to 127.0.0.1 without the name server.
     func know(_ name: String) throws {
         try hosts("127.0.0.1 localhost \(name)\n")
     }
 
-    /// From here on no name has.
+    /// Resolves no name without the name server.
     func forget() throws {
         try hosts("127.0.0.1 localhost\n")
     }
 
-    /// How many questions came since it was asked last.
+    /// The number of questions since the last call.
     var questions: Int {
         var buffer = [UInt8](repeating: 0, count: 512)
         var count = 0
@@ -71,7 +71,7 @@ final class SilentNameServer: Sendable {
         return count
     }
 
-    /// Writes into the very file, since that is what is mounted.
+    /// Writes into the existing file, since it is mounted.
     private func hosts(_ text: String) throws {
         let file = open(directory.file("hosts"), O_WRONLY | O_TRUNC | O_CLOEXEC)
         try #require(file >= 0)

@@ -1,6 +1,6 @@
 import FoundationEssentials
 
-/// Two notifications that Apple signed and its key set of the time. They lie beside the project, not in it.
+/// Two notifications that Apple signed, and its key set of that time. They are not part of the repository.
 enum Vectors {
     /// A real notification, and when Apple signed it.
     struct Vector: Sendable, CustomStringConvertible {
@@ -34,13 +34,12 @@ enum Vectors {
     /// Whether the folder is there.
     static var areThere: Bool { FileManager.default.fileExists(atPath: folder.path) }
 
-    /// Where a file of the folder is.
     static func path(_ name: String) -> String { folder.appending(path: name).path }
 
     /// Apple's key set of July 2022.
     static var keySet: String { path("apple-keys-2022-07.json") }
 
-    /// The text of a file, without the line end that a file has.
+    /// The text of a file without the final line break.
     static func text(_ name: String) throws -> String {
         var text = try String(contentsOfFile: path(name), encoding: .utf8)
         while text.last?.isNewline == true { text.removeLast() }

@@ -5,14 +5,14 @@ import NIOCore
 import NIOHTTP1
 import NIOPosix
 
-/// What a server answered.
-struct WebAnswer: Sendable {
+/// A response of a server.
+struct WebResponse: Sendable {
     let status: Int
     /// By lower-case name.
     let fields: [String: String]
     let body: String
 
-    /// What the type of a problem ends in; nil for what is no `application/problem+json`.
+    /// The last part of a problem's type; nil if the response is not `application/problem+json`.
     var reason: String? {
         guard fields["content-type"] == "application/problem+json",
             let problem = try? JSONValue(parsing: Array(body.utf8)), problem["status"]?.integer == Int64(status)
@@ -24,7 +24,7 @@ struct WebAnswer: Sendable {
     var retryAfter: Int? { fields["retry-after"].flatMap { Int($0) } }
 }
 
-/// HTTP as a client speaks it.
+/// The HTTP client of the tests.
 enum Web {
     /// The thread of all clients, proxies and stubs of the tests; it ends with the process.
     static let eventLoops: any EventLoopGroup = MultiThreadedEventLoopGroup(numberOfThreads: 1)
@@ -39,35 +39,32 @@ enum Web {
         return HTTPClient(eventLoopGroupProvider: .shared(eventLoops), configuration: configuration)
     }()
 
-    /// Posts a body.
     static func post(
         _ body: String,
         to url: String,
         type: String? = "application/json",
         closing: Bool = false
-    ) async throws -> WebAnswer {
+    ) async throws -> WebResponse {
         try await request("POST", url, body: body, type: type, closing: closing)
     }
 
-    /// Whether an error means that no connection came about, so that no part of a request was sent.
+    /// Whether an error means that there was no connection, so that no part of the request was sent.
     static func isUnconnected(_ error: any Error) -> Bool {
         error is NIOConnectionError || (error as? IOError)?.errnoCode == ECONNREFUSED
             || error as? HTTPClientError == .connectTimeout
     }
 
-    /// Gets a page.
-    static func get(_ url: String) async throws -> WebAnswer {
+    static func get(_ url: String) async throws -> WebResponse {
         try await request("GET", url)
     }
 
-    /// Any request.
     static func request(
         _ method: String,
         _ url: String,
         body: String? = nil,
         type: String? = nil,
         closing: Bool = false
-    ) async throws -> WebAnswer {
+    ) async throws -> WebResponse {
         var request = HTTPClientRequest(url: url)
         request.method = HTTPMethod(rawValue: method)
         if let type { request.headers.add(name: "content-type", value: type) }
@@ -77,6 +74,6 @@ enum Web {
         let content = try await response.body.collect(upTo: 4 << 20)
         var fields: [String: String] = [:]
         for (name, value) in response.headers { fields[name.lowercased()] = value }
-        return WebAnswer(status: Int(response.status.code), fields: fields, body: String(buffer: content))
+        return WebResponse(status: Int(response.status.code), fields: fields, body: String(buffer: content))
     }
 }

@@ -5,25 +5,25 @@ import StoreTestSupport
 import Synchronization
 import TestSupport
 
-/// A migrated database, an Apple with its key endpoint, and a person who looks at them: what daemons under test run in.
-struct Scene {
+/// The surroundings of daemons under test: a migrated database, a simulated Apple with its key endpoint, and a connection.
+struct DaemonFixture {
     /// Two teams, the first with two app groups.
     static let apps =
         "AAAAAAAAAA/com.example.one+com.example.web,AAAAAAAAAA/com.example.two,BBBBBBBBBB/com.example.other"
 
-    /// Of all scenes: making a key takes longer than most tests.
+    /// Shared by all fixtures: creating a key takes longer than most tests.
     private static let apple = Result { try SimulatedApple.generate() }
 
     /// How to connect to the database, as superuser.
     let conninfo: String
-    /// For looking, and for being in the way.
+    /// For queries, and for disturbing the daemon.
     let connection: PostgresConnection
     let apple: SimulatedApple
     let endpoint: KeyEndpoint
-    private let roster = Roster()
+    private let started = StartedDaemons()
 
-    /// The daemons that were started in a scene; none outlives it.
-    private final class Roster: Sendable {
+    /// The daemons of a fixture; none outlives it.
+    private final class StartedDaemons: Sendable {
         let daemons = Mutex<[DaemonProcess]>([])
 
         func end() async {
@@ -31,35 +31,35 @@ struct Scene {
         }
     }
 
-    /// Runs a test with a scene of its own.
-    static func with<R>(_ body: (Scene) async throws -> R) async throws -> R {
+    /// Runs a test with a new fixture.
+    static func with<R>(_ body: (DaemonFixture) async throws -> R) async throws -> R {
         try await TestDatabase.with(.siwa) { database in try await with(database.conninfo, body) }
     }
 
-    /// Runs a test in a migrated database that is there already.
-    static func with<R>(_ conninfo: String, _ body: (Scene) async throws -> R) async throws -> R {
+    /// Runs a test with an existing migrated database.
+    static func with<R>(_ conninfo: String, _ body: (DaemonFixture) async throws -> R) async throws -> R {
         let apple = try apple.get()
         return try await KeyEndpoint.with(apple.keySetJSON) { endpoint in
             let connection = try await connect(conninfo)
-            let scene = Scene(conninfo: conninfo, connection: connection, apple: apple, endpoint: endpoint)
+            let fixture = DaemonFixture(conninfo: conninfo, connection: connection, apple: apple, endpoint: endpoint)
             do {
-                let result = try await body(scene)
-                await scene.close()
+                let result = try await body(fixture)
+                await fixture.close()
                 return result
             } catch {
-                await scene.close()
+                await fixture.close()
                 throw error
             }
         }
     }
 
-    /// Runs a test with a scene of its own in which a daemon is ready.
+    /// Runs a test with a new fixture and a daemon that is ready.
     static func withDaemon<R>(
         _ settings: [String: String] = [:],
-        _ body: (Scene, DaemonProcess, DaemonProcess.Addresses) async throws -> R
+        _ body: (DaemonFixture, DaemonProcess, DaemonProcess.Addresses) async throws -> R
     ) async throws -> R {
-        try await with { scene in
-            try await scene.withDaemon(settings) { daemon, addresses in try await body(scene, daemon, addresses) }
+        try await with { fixture in
+            try await fixture.withDaemon(settings) { daemon, addresses in try await body(fixture, daemon, addresses) }
         }
     }
 
@@ -79,28 +79,28 @@ struct Scene {
         }
     }
 
-    /// Starts a daemon; it ends with the scene at the latest.
+    /// Starts a daemon. It ends with the fixture at the latest.
     ///
-    /// - Parameter command: what its command line begins with.
+    /// - Parameter command: a command that executes the rest of the command line.
     func start(
         _ settings: [String: String] = [:],
         arguments: [String] = ["serve"],
         openFiles: Int? = nil,
         under command: [String] = []
     ) -> DaemonProcess {
-        // An empty text stands for a variable that isn't there.
+        // An empty value removes the variable.
         let environment = environment(settings).filter { !$0.value.isEmpty }
         let daemon = DaemonProcess(arguments, environment: environment, openFiles: openFiles, under: command)
-        roster.daemons.withLock { $0.append(daemon) }
+        started.daemons.withLock { $0.append(daemon) }
         return daemon
     }
 
     private func close() async {
-        await roster.end()
+        await started.end()
         await connection.close()
     }
 
-    /// The environment of a daemon in this scene.
+    /// The environment of a daemon.
     func environment(_ settings: [String: String] = [:]) -> [String: String] {
         var environment = [
             "SIWAD_DATABASE_URL": conninfo,
@@ -116,7 +116,7 @@ struct Scene {
 
     // MARK: - Notifications
 
-    /// An event that Apple would tell of now.
+    /// An event that Apple would report now.
     func event(
         _ type: String = "email-disabled",
         sub: String = "person",
@@ -135,14 +135,14 @@ struct Scene {
         )
     }
 
-    /// The body of the request in which Apple would tell of an event.
+    /// The body of Apple's request for an event.
     func body(_ event: SimulatedEvent, signedBy signer: SimulatedApple? = nil) throws -> String {
         SimulatedApple.body(token: try (signer ?? apple).token(for: event))
     }
 
     // MARK: - The database
 
-    /// Rows of one text column.
+    /// The values of one text column.
     func texts(_ sql: String) async throws -> [String] {
         try await connection.withSession { session throws(PostgresError) in
             let rows = try session.execute(Statement(once: sql))
@@ -152,12 +152,11 @@ struct Scene {
         }
     }
 
-    /// Runs statements.
     func run(_ script: String) async throws {
         try await connection.withSession { session throws(PostgresError) in try session.execute(script: script) }
     }
 
-    /// Whether a test left no trace in the tables that notifications reach.
+    /// Whether the tables that notifications reach are empty.
     func isUntouched() async throws -> Bool {
         try await texts(
             "SELECT jti FROM siwa.notifications UNION ALL SELECT reason FROM siwa.dead_letters"
@@ -165,7 +164,7 @@ struct Scene {
         ).isEmpty
     }
 
-    /// Makes every commit that brings a person not known before wait until ``letCommit()``.
+    /// Stalls every commit that adds a person, until ``letCommit()``.
     func stallCommits() async throws {
         try await run(CommitStall.begin)
     }
@@ -180,7 +179,7 @@ struct Scene {
         try await eventually("a stalled commit") { try await !texts(CommitStall.waiting).isEmpty }
     }
 
-    /// Makes the database unreachable, also for those who are connected; the connection for looking stays.
+    /// Makes the database unreachable, and ends all connections except the fixture's.
     func closeDatabase() async throws {
         try await alterDatabase("ALLOW_CONNECTIONS false")
         try await endOtherConnections()
@@ -191,7 +190,7 @@ struct Scene {
         try await alterDatabase("ALLOW_CONNECTIONS true")
     }
 
-    /// Ends all connections but the one for looking.
+    /// Ends all connections except the fixture's.
     func endOtherConnections() async throws {
         try await run(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -209,7 +208,6 @@ struct Scene {
         await connection.close()
     }
 
-    /// A connection of the tests'.
     static func connect(_ conninfo: String) async throws -> PostgresConnection {
         try await PostgresConnection.connect(ConnectionSettings(conninfo: conninfo, applicationName: "tests"))
     }

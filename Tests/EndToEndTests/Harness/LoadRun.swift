@@ -1,32 +1,32 @@
 import NIOCore
 import Synchronization
 
-/// Requests from many connections at once, and what became of each notification in them.
-final class Load: Sendable {
-    /// A notification on its way.
+/// Requests over many connections, with the result of each notification.
+final class LoadRun: Sendable {
+    /// A notification to send.
     struct Item: Sendable {
-        /// Its `jti`.
+        /// The `jti`.
         let id: String
         let body: String
     }
 
-    /// What clients saw.
+    /// The results that the clients saw.
     struct Outcome: Sendable {
-        /// Promised to be kept.
+        /// Notifications with a 200.
         var acknowledged: Set<String> = []
-        /// Refused for good, by status.
+        /// Notifications with a final refusal, and its status.
         var refused: [String: Int] = [:]
-        /// How often one was asked to come back later, by reason.
+        /// The number of 503 responses by reason.
         var unavailable: [String: Int] = [:]
-        /// How often a request was broken off without an answer, by what the client noticed.
+        /// The number of requests without a response, by the client's error.
         var unanswered: [String: Int] = [:]
-        /// Every notification that was sent at all.
+        /// All notifications that were sent.
         var sent: Set<String> = []
 
-        /// How often a load balancer found nobody at one address and took another.
-        var hidden = 0
-        /// How many answers of any kind there were.
-        var answers = 0
+        /// The number of connections that failed and that a load balancer would hide by using another address.
+        var redirected = 0
+        /// The number of all responses.
+        var responses = 0
     }
 
     fileprivate struct State {
@@ -42,36 +42,36 @@ final class Load: Sendable {
     private let next: @Sendable () throws -> Item?
 
     /// - Parameters:
-    ///   - balancing: does what a load balancer does: each request has a connection of its own, and goes to another
-    ///     target when one doesn't take the connection.
-    ///   - next: makes the next notification; nil when there are no more.
+    ///   - balancing: acts like a load balancer: each request uses a new connection, and goes to another target if one
+    ///     refuses the connection.
+    ///   - next: creates the next notification; nil if there are no more.
     init(to targets: [String], balancing: Bool = false, next: @escaping @Sendable () throws -> Item?) {
         state = Mutex(State(targets: targets))
         self.isBalancing = balancing
         self.next = next
     }
 
-    /// What clients saw until now.
+    /// The results so far.
     var outcome: Outcome { state.withLock { $0.outcome } }
 
-    /// How many answers there were until now.
-    var answers: Int { state.withLock { $0.outcome.answers } }
+    /// The number of responses so far.
+    var responses: Int { state.withLock { $0.outcome.responses } }
 
-    /// How many notifications were acknowledged until now.
+    /// The number of acknowledged notifications so far.
     var acknowledged: Int { state.withLock { $0.outcome.acknowledged.count } }
 
-    /// Where requests go from here on, each to any of these.
-    func turn(to targets: [String]) {
+    /// Sends further requests to these targets, chosen at random.
+    func redirect(to targets: [String]) {
         state.withLock { $0.targets = targets }
     }
 
-    /// Sends nothing new.
+    /// Sends no new notifications.
     func stop() {
         state.withLock { $0.isStopping = true }
     }
 
-    /// Sends over so many connections until it is stopped or nothing is left; what wasn't answered for good is sent again,
-    /// every second one at least, as Apple does or doesn't.
+    /// Sends until it is stopped or no notification is left. Half of the notifications without a final response are sent
+    /// again, since Apple may or may not repeat them.
     func run(connections: Int) async throws {
         try await withThrowingTaskGroup(of: Void.self) { group in
             for _ in 0..<connections {
@@ -88,7 +88,7 @@ final class Load: Sendable {
     private func take() throws -> Item? {
         enum Next { case again(Item), fresh, none }
         let choice: Next = state.withLock { state in
-            // What a load balancer has taken on it brings to its end.
+            // A load balancer finishes the requests that it has accepted.
             if state.isStopping, !isBalancing || state.again.isEmpty { return .none }
             return state.again.popLast().map(Next.again) ?? .fresh
         }
@@ -107,38 +107,38 @@ final class Load: Sendable {
         guard let target else { return }
         var isPaused = false
         do {
-            let answer = try await Web.post(item.body, to: target, closing: isBalancing)
-            isPaused = state.withLock { $0.took(answer, to: item) }
+            let response = try await Web.post(item.body, to: target, closing: isBalancing)
+            isPaused = state.withLock { $0.received(response, to: item) }
         } catch {
             isPaused = true
-            state.withLock { $0.failed(item, error, isHidden: isBalancing && Web.isUnconnected(error)) }
+            state.withLock { $0.failed(item, error, isRedirected: isBalancing && Web.isUnconnected(error)) }
         }
-        // As any client does that was told to come back, or found nobody; a cancelled pause ends with its test.
+        // Clients pause after a 503 or a failed connection. The sleep throws only when the test is cancelled.
         if isPaused { try? await Task.sleep(for: .milliseconds(20)) }
     }
 }
 
-extension Load.State {
-    /// - Returns: whether the client has to wait.
-    fileprivate mutating func took(_ answer: WebAnswer, to item: Load.Item) -> Bool {
-        outcome.answers += 1
-        switch answer.status {
+extension LoadRun.State {
+    /// - Returns: whether the client has to pause.
+    fileprivate mutating func received(_ response: WebResponse, to item: LoadRun.Item) -> Bool {
+        outcome.responses += 1
+        switch response.status {
         case 200:
             outcome.acknowledged.insert(item.id)
             return false
         case 503:
-            outcome.unavailable[answer.reason ?? "without a reason", default: 0] += 1
+            outcome.unavailable[response.reason ?? "no reason", default: 0] += 1
             mayBeSentAgain(item)
             return true
         default:
-            outcome.refused[item.id] = answer.status
+            outcome.refused[item.id] = response.status
             return false
         }
     }
 
-    fileprivate mutating func failed(_ item: Load.Item, _ error: any Error, isHidden: Bool) {
-        if isHidden {
-            outcome.hidden += 1
+    fileprivate mutating func failed(_ item: LoadRun.Item, _ error: any Error, isRedirected: Bool) {
+        if isRedirected {
+            outcome.redirected += 1
             again.append(item)
         } else {
             outcome.unanswered["\(error)", default: 0] += 1
@@ -146,7 +146,7 @@ extension Load.State {
         }
     }
 
-    fileprivate mutating func mayBeSentAgain(_ item: Load.Item) {
+    fileprivate mutating func mayBeSentAgain(_ item: LoadRun.Item) {
         if Bool.random(using: &generator) { again.append(item) }
     }
 }

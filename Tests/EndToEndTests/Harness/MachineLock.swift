@@ -1,29 +1,29 @@
 import Synchronization
 
-/// Lets one test after another have the machine that would each take all of it, so that the others' deadlines hold.
-final class Turn: Sendable {
+/// Runs tests that load the whole machine one after another, so that the deadlines of each hold.
+final class MachineLock: Sendable {
     private struct State {
         var isTaken = false
         var waiting: [CheckedContinuation<Void, Never>] = []
     }
 
-    private static let shared = Turn()
+    private static let shared = MachineLock()
     private let state = Mutex(State())
 
-    /// Runs `body` when no other body runs.
-    static func take<R>(_ body: () async throws -> R) async rethrows -> R {
-        await shared.begin()
+    /// Runs `body` while no other `body` runs.
+    static func withLock<R>(_ body: () async throws -> R) async rethrows -> R {
+        await shared.lock()
         do {
             let result = try await body()
-            shared.end()
+            shared.unlock()
             return result
         } catch {
-            shared.end()
+            shared.unlock()
             throw error
         }
     }
 
-    private func begin() async {
+    private func lock() async {
         await withCheckedContinuation { continuation in
             let isFree = state.withLock { state in
                 if state.isTaken { state.waiting.append(continuation) }
@@ -34,7 +34,7 @@ final class Turn: Sendable {
         }
     }
 
-    private func end() {
+    private func unlock() {
         let next = state.withLock { state -> CheckedContinuation<Void, Never>? in
             if state.waiting.isEmpty { state.isTaken = false }
             return state.waiting.isEmpty ? nil : state.waiting.removeFirst()

@@ -2,20 +2,20 @@ import NIOCore
 import NIOPosix
 import Postgres
 
-/// A TCP proxy before a PostgreSQL server, which does to the connections what networks do to them.
-final class FaultyWire: Sendable {
-    /// What it does with bytes and with new connections.
+/// A TCP proxy before a PostgreSQL server that simulates network faults.
+final class FaultyProxy: Sendable {
+    /// The treatment of bytes and of new connections.
     enum Behaviour: Sendable {
-        /// Passes everything on.
+        /// Forwards everything.
         case pass
-        /// Passes the server's bytes on so much later.
+        /// Forwards the server's bytes after a delay.
         case delay(TimeAmount)
-        /// Takes everything and passes nothing on, not even the end of a connection; what it holds goes on when it
-        /// passes again.
-        case blackHole
+        /// Accepts everything and forwards nothing, not even the end of a connection. Held bytes are forwarded when the
+        /// behaviour changes.
+        case holdEverything
     }
 
-    /// Where it listens on 127.0.0.1.
+    /// The port on 127.0.0.1.
     let port: Int
     private let channel: any Channel
     private let core: NIOLoopBound<Core>
@@ -23,7 +23,7 @@ final class FaultyWire: Sendable {
     /// Runs `body` with a proxy before the server that `connection` is connected to.
     static func with<R>(
         before connection: PostgresConnection,
-        _ body: (FaultyWire) async throws -> R
+        _ body: (FaultyProxy) async throws -> R
     ) async throws -> R {
         let path = try await connection.withSession { session throws(PostgresError) in
             try session.execute(
@@ -32,13 +32,13 @@ final class FaultyWire: Sendable {
                 )
             ).string(0, 0)
         }
-        let wire = try await FaultyWire(before: path)
+        let proxy = try await FaultyProxy(before: path)
         do {
-            let result = try await body(wire)
-            try await wire.close()
+            let result = try await body(proxy)
+            try await proxy.close()
             return result
         } catch {
-            try await wire.close()
+            try await proxy.close()
             throw error
         }
     }
@@ -47,65 +47,63 @@ final class FaultyWire: Sendable {
         let loop = Web.eventLoops.next()
         let core = try await loop.submit { NIOLoopBound(Core(), eventLoop: loop) }.get()
         self.core = core
-        // The one loop of the tests' group, so that the core is only ever used on it.
+        // The single loop of the tests' group, so that the core is used on this loop only.
         channel = try await ServerBootstrap(group: loop)
             .childChannelInitializer { client in
-                let link = NIOLoopBound(Link(core: core.value), eventLoop: loop)
+                let relay = NIOLoopBound(Relay(core: core.value), eventLoop: loop)
                 return ClientBootstrap(group: loop)
                     .channelInitializer { server in
                         server.eventLoop.makeCompletedFuture {
-                            let side = Side(link: link.value, isServer: true)
-                            link.value.server = side
+                            let side = Side(relay: relay.value, isServer: true)
+                            relay.value.server = side
                             try server.pipeline.syncOperations.addHandler(side)
                         }
                     }
                     .connect(unixDomainSocketPath: path)
                     .flatMapThrowing { _ in
-                        let side = Side(link: link.value, isServer: false)
-                        link.value.client = side
+                        let side = Side(relay: relay.value, isServer: false)
+                        relay.value.client = side
                         try client.pipeline.syncOperations.addHandler(side)
-                        core.value.links.append(link.value)
+                        core.value.relays.append(relay.value)
                     }
             }
             .bind(host: "127.0.0.1", port: 0).get()
         port = channel.localAddress?.port ?? 0
     }
 
-    /// A conninfo that leads through this proxy to where `conninfo` leads.
+    /// The same database as `conninfo`, through this proxy.
     func conninfo(_ conninfo: String) -> String {
         "\(conninfo) host=127.0.0.1 port=\(port)"
     }
 
-    /// What it does from here on.
+    /// Changes the behaviour.
     func now(_ behaviour: Behaviour) async throws {
         try await onLoop { $0.change(to: behaviour) }
     }
 
-    /// Ends every connection that there is.
+    /// Ends every open connection.
     func cut() async throws {
-        try await onLoop { core in for link in core.links { link.end() } }
+        try await onLoop { core in for relay in core.relays { relay.end() } }
     }
 
-    /// Ends every connection, and takes none from here on: as when a machine was switched off and its address is known.
+    /// Ends every connection and refuses new ones, like a machine without the server.
     func goAway() async throws {
         try await channel.close()
         try await cut()
     }
 
-    /// Lets the next request that holds this text through to the server, and ends the connection instead of passing the
-    /// answer on.
-    func dropAnswer(to text: String) async throws {
+    /// Forwards the next request that contains this text, and ends the connection instead of forwarding the response.
+    func dropResponse(to text: String) async throws {
         try await onLoop { $0.needle = Array(text.utf8) }
     }
 
-    /// How many answers were dropped.
-    var droppedAnswers: Int {
-        get async throws { try await onLoop { $0.droppedAnswers } }
+    var droppedResponses: Int {
+        get async throws { try await onLoop { $0.droppedResponses } }
     }
 
-    /// How many connections there were, and how many there are.
+    /// The number of all connections so far, and of open ones.
     var connections: (ever: Int, open: Int) {
-        get async throws { try await onLoop { ($0.links.count, $0.links.count { !$0.isEnded }) } }
+        get async throws { try await onLoop { ($0.relays.count, $0.relays.count { !$0.isEnded }) } }
     }
 
     private func close() async throws {
@@ -118,55 +116,55 @@ final class FaultyWire: Sendable {
     }
 }
 
-extension FaultyWire {
-    /// What the connections of a proxy share; only used on its event loop.
+extension FaultyProxy {
+    /// State shared by the connections, used on the event loop only.
     fileprivate final class Core {
         var behaviour = Behaviour.pass
-        var links: [Link] = []
+        var relays: [Relay] = []
         var needle: [UInt8]?
-        var droppedAnswers = 0
+        var droppedResponses = 0
 
         func change(to behaviour: Behaviour) {
             self.behaviour = behaviour
-            for link in links {
-                link.behaviourChanged()
+            for relay in relays {
+                relay.behaviourChanged()
             }
         }
     }
 
     /// One connection: a client's side and a server's.
-    fileprivate final class Link {
+    fileprivate final class Relay {
         let core: Core
         var client: Side?
         var server: Side?
-        var dropsAnswer = false
+        var dropsResponse = false
         private(set) var isEnded = false
 
         init(core: Core) {
             self.core = core
         }
 
-        func took(_ bytes: ByteBuffer, fromServer: Bool) {
+        func received(_ bytes: ByteBuffer, fromServer: Bool) {
             if !fromServer, let needle = core.needle, bytes.readableBytesView.firstRange(of: needle) != nil {
                 core.needle = nil
-                dropsAnswer = true
+                dropsResponse = true
             }
-            if fromServer, dropsAnswer {
-                core.droppedAnswers += 1
+            if fromServer, dropsResponse {
+                core.droppedResponses += 1
                 return end()
             }
             (fromServer ? client : server)?.send(bytes)
         }
 
         func sideEnded() {
-            if case .blackHole = core.behaviour { return }
+            if case .holdEverything = core.behaviour { return }
             end()
         }
 
         func behaviourChanged() {
             client?.flushHeld()
             server?.flushHeld()
-            if case .blackHole = core.behaviour { return }
+            if case .holdEverything = core.behaviour { return }
             if client?.isClosed == true || server?.isClosed == true { end() }
         }
 
@@ -183,15 +181,15 @@ extension FaultyWire {
         typealias InboundIn = ByteBuffer
         typealias OutboundOut = ByteBuffer
 
-        private let link: Link
+        private let relay: Relay
         private let isServer: Bool
         private var context: ChannelHandlerContext?
-        /// What the black hole has for this side.
+        /// Bytes that were not forwarded to this side yet.
         private var held: [ByteBuffer] = []
         private(set) var isClosed = false
 
-        init(link: Link, isServer: Bool) {
-            self.link = link
+        init(relay: Relay, isServer: Bool) {
+            self.relay = relay
             self.isServer = isServer
         }
 
@@ -204,22 +202,22 @@ extension FaultyWire {
         }
 
         func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-            link.took(Self.unwrapInboundIn(data), fromServer: isServer)
+            relay.received(Self.unwrapInboundIn(data), fromServer: isServer)
         }
 
         func channelInactive(context: ChannelHandlerContext) {
             isClosed = true
-            link.sideEnded()
+            relay.sideEnded()
         }
 
         func errorCaught(context: ChannelHandlerContext, error: any Error) {
             context.close(promise: nil)
         }
 
-        /// Sends to this side what the other one sent.
+        /// Forwards bytes of the other side to this one.
         func send(_ bytes: ByteBuffer) {
-            switch link.core.behaviour {
-            case .blackHole:
+            switch relay.core.behaviour {
+            case .holdEverything:
                 held.append(bytes)
             case .delay(let time) where !isServer:
                 guard let context else { return }
@@ -231,7 +229,7 @@ extension FaultyWire {
         }
 
         func flushHeld() {
-            if case .blackHole = link.core.behaviour { return }
+            if case .holdEverything = relay.core.behaviour { return }
             for bytes in held { write(bytes) }
             held = []
         }
