@@ -58,22 +58,22 @@ struct HostileSchemaTests {
             let migrated = try await siwad(["migrate", "up"], environment: ["SIWAD_DATABASE_URL": database.conninfo])
             #expect(migrated.status == 0, "\(migrated.errors)")
             #expect(try await calls(observer) == nil)
-            try await DaemonFixture.with(database.conninfo) { scene in
-                try await scene.withDaemon(["SIWAD_KEYS_REFRESH_FLOOR": "1s"]) { _, addresses in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                try await fixture.withDaemon(["SIWAD_KEYS_REFRESH_FLOOR": "1s"]) { _, addresses in
                     for (index, type) in Self.types.enumerated() {
-                        let body = try scene.body(scene.event(type, sub: "person\(index)", id: "id\(index)"))
+                        let body = try fixture.body(fixture.event(type, sub: "person\(index)", id: "id\(index)"))
                         #expect(try await Web.post(body, to: addresses.notifications).status == 200)
                     }
                     for _ in 0..<2 {
-                        let foreign = try scene.body(scene.event(app: "com.example.unheard"))
+                        let foreign = try fixture.body(fixture.event(app: "com.example.unheard"))
                         #expect(try await Web.post(foreign, to: addresses.notifications).status == 200)
                     }
                     try await callFunctions(as: database)
                     try await eventually("maintenance") {
-                        try await scene.texts("SELECT task FROM siwa.maintenance").count == 4
+                        try await fixture.texts("SELECT task FROM siwa.maintenance").count == 4
                     }
-                    try await runCommands(in: scene)
-                    try await settleLetter(in: scene, addresses)
+                    try await runCommands(in: fixture)
+                    try await settleLetter(in: fixture, addresses)
                 }
             }
             #expect(try await calls(observer) == nil)
@@ -128,8 +128,8 @@ struct HostileSchemaTests {
         ["dead-letters", "stats", "--reason", "unknown-audience", "--status", "any"],
     ]
 
-    private func runCommands(in scene: DaemonFixture) async throws {
-        let environment = scene.environment()
+    private func runCommands(in fixture: DaemonFixture) async throws {
+        let environment = fixture.environment()
         let commands = [
             ["migrate", "status"], ["accounts", "list"], ["accounts", "show", "person0"],
             ["accounts", "history", "person0"], ["sessions", "list"], ["sessions", "list", "--sub", "shopper"],
@@ -153,7 +153,7 @@ struct HostileSchemaTests {
             let run = try await siwad(arguments, environment: environment)
             #expect([0, 4].contains(run.status), "\(arguments): \(run.errors)")
         }
-        let added = scene.environment(["SIWAD_APPS": "\(DaemonFixture.apps),CCCCCCCCCC/com.example.unheard"])
+        let added = fixture.environment(["SIWAD_APPS": "\(DaemonFixture.apps),CCCCCCCCCC/com.example.unheard"])
         let replay = try await siwad(["dead-letters", "replay", "--id", "2", "--note", "x"], environment: added)
         #expect(replay.status == 0, "\(replay.errors)")
         let checkup = try await siwad(["doctor"], environment: environment)
@@ -161,18 +161,18 @@ struct HostileSchemaTests {
     }
 
     /// Waits until the daemon has replayed by itself a letter that it kept because the key set could not be fetched.
-    private func settleLetter(in scene: DaemonFixture, _ addresses: DaemonProcess.Addresses) async throws {
+    private func settleLetter(in fixture: DaemonFixture, _ addresses: DaemonProcess.Addresses) async throws {
         let rotated = try SimulatedApple.generate()
-        scene.endpoint.now(.status(500))
-        let body = try scene.body(scene.event(sub: "keyless"), signedBy: rotated)
+        fixture.endpoint.now(.status(500))
+        let body = try fixture.body(fixture.event(sub: "keyless"), signedBy: rotated)
         #expect(try await Web.post(body, to: addresses.notifications).status == 503)
-        scene.endpoint.now(.keySet(rotated.keySetJSON))
+        fixture.endpoint.now(.keySet(rotated.keySetJSON))
         try await eventually("the daemon to settle the letter") {
-            let another = try scene.body(scene.event(sub: "keyless"), signedBy: rotated)
+            let another = try fixture.body(fixture.event(sub: "keyless"), signedBy: rotated)
             _ = try await Web.post(another, to: addresses.notifications)
             let settled =
                 "SELECT status FROM siwa.dead_letters WHERE reason = 'keys-unavailable' AND resolved_by = 'siwad'"
-            return try await scene.texts(settled) == ["replayed"]
+            return try await fixture.texts(settled) == ["replayed"]
         }
     }
 

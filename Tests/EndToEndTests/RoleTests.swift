@@ -10,18 +10,18 @@ struct RoleTests {
     /// names it.
     private func withMember<R>(
         of role: String,
-        _ scene: DaemonFixture,
+        _ fixture: DaemonFixture,
         _ body: (String) async throws -> R
     ) async throws -> R {
         let name = "member_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
-        try await scene.run("CREATE ROLE \(name) LOGIN IN ROLE \(role)")
+        try await fixture.run("CREATE ROLE \(name) LOGIN IN ROLE \(role)")
         let result: Result<R, any Error>
         do {
-            result = .success(try await body("\(scene.conninfo) user=\(name)"))
+            result = .success(try await body("\(fixture.conninfo) user=\(name)"))
         } catch {
             result = .failure(error)
         }
-        try await scene.run("DROP ROLE \(name)")
+        try await fixture.run("DROP ROLE \(name)")
         return try result.get()
     }
 
@@ -131,7 +131,7 @@ struct RoleTests {
 
     /// What every role holds, by role.
     private func privileges(_ query: String) async throws -> [String] {
-        try await DaemonFixture.with { scene in try await scene.texts(query) }
+        try await DaemonFixture.with { fixture in try await fixture.texts(query) }
     }
 
     @Test("No role holds a right on any table, column or function beyond those that are listed here.")
@@ -235,11 +235,11 @@ struct RoleTests {
 
     @Test("Every statement that the catalogue allows to write succeeds for exactly the roles that are promised it.")
     func everyStatement() async throws {
-        try await DaemonFixture.with { scene in
+        try await DaemonFixture.with { fixture in
             let stranger = "stranger_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
-            try await scene.run("CREATE ROLE \(stranger)")
+            try await fixture.run("CREATE ROLE \(stranger)")
             var columns: [String: [String]] = [:]
-            let listed = try await scene.texts(
+            let listed = try await fixture.texts(
                 """
                 SELECT c.relname || '.' || a.attname FROM pg_class AS c
                 JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -267,9 +267,9 @@ struct RoleTests {
                 stranger: [],
             ]
             for (role, statements) in promised {
-                try await scene.run("SET test.role = '\(role)'; \(Self.attempts)")
+                try await fixture.run("SET test.role = '\(role)'; \(Self.attempts)")
                 let allowed = Set(
-                    try await scene.texts("SELECT current_setting('test.allowed')")[0].split(separator: ",").map(
+                    try await fixture.texts("SELECT current_setting('test.allowed')")[0].split(separator: ",").map(
                         String.init
                     )
                 )
@@ -278,7 +278,7 @@ struct RoleTests {
                 let missing = Set(statements).subtracting(allowed).sorted()
                 #expect(missing.isEmpty, "\(role) may do less than is promised")
             }
-            try await scene.run("DROP ROLE \(stranger)")
+            try await fixture.run("DROP ROLE \(stranger)")
         }
     }
 
@@ -297,9 +297,9 @@ struct RoleTests {
 
     @Test("With the one role that README gives it, an application does all it has to, and can't undo a deletion.")
     func application() async throws {
-        try await DaemonFixture.withDaemon { scene, _, _ in
+        try await DaemonFixture.withDaemon { fixture, _, _ in
             let role = "shop_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
-            try await scene.run(Self.readmeGrants(to: role))
+            try await fixture.run(Self.readmeGrants(to: role))
             let allowed = [
                 "SELECT siwa.record_sign_in('com.example.one', 'p', 'a@b.example', true)",
                 "SELECT siwa.open_session('com.example.one', 'p', 's')", "SELECT siwa.session_is_live('s')",
@@ -317,10 +317,10 @@ struct RoleTests {
                 "SELECT FROM siwa.notifications", "SELECT FROM siwa.dead_letters",
                 "INSERT INTO siwa.signing_keys (url, kid, jwk) VALUES ('u', 'k', '{\"kid\":\"k\"}')",
             ]
-            let refusals = try await refusals(allowed + refused, as: "\(scene.conninfo) user=\(role)")
+            let refusals = try await refusals(allowed + refused, as: "\(fixture.conninfo) user=\(role)")
             #expect(allowed.allSatisfy { refusals[$0] == .some(nil) }, "\(refusals)")
             #expect(refused.allSatisfy { refusals[$0] == "42501" }, "\(refusals)")
-            try await scene.run("DROP OWNED BY \(role); DROP ROLE \(role)")
+            try await fixture.run("DROP OWNED BY \(role); DROP ROLE \(role)")
         }
     }
 
@@ -336,9 +336,9 @@ struct RoleTests {
 
     @Test("The daemon takes every way under siwad_daemon: notification, letter, month, retention, erasure, spool.")
     func daemon() async throws {
-        try await DaemonFixture.with { scene in
-            try await withMember(of: "siwad_daemon", scene) { conninfo async throws in
-                try await scene.run(
+        try await DaemonFixture.with { fixture in
+            try await withMember(of: "siwad_daemon", fixture) { conninfo async throws in
+                try await fixture.run(
                     """
                     SELECT siwa.ensure_notification_partitions('2020-01-01', '2020-01-31');
                     INSERT INTO siwa.accounts (team_id, sub, deleted_at, email, email_observed_at)
@@ -349,36 +349,37 @@ struct RoleTests {
                 )
                 let spool = try TemporaryDirectory()
                 let settings = ["SIWAD_DATABASE_URL": conninfo, "SIWAD_SPOOL_DIRECTORY": spool.file("spool")]
-                try await scene.withDaemon(settings) { _, addresses async throws in
+                try await fixture.withDaemon(settings) { _, addresses async throws in
                     func post(_ event: SimulatedEvent) async throws {
-                        #expect(try await Web.post(scene.body(event), to: addresses.notifications).status == 200)
+                        #expect(try await Web.post(fixture.body(event), to: addresses.notifications).status == 200)
                     }
-                    try await post(scene.event("consent-revoked", id: "first"))
-                    try await post(scene.event(app: "com.example.unheard"))
+                    try await post(fixture.event("consent-revoked", id: "first"))
+                    try await post(fixture.event(app: "com.example.unheard"))
                     try await eventually("maintenance") {
-                        try await scene.texts("SELECT task FROM siwa.maintenance").count == 4
+                        try await fixture.texts("SELECT task FROM siwa.maintenance").count == 4
                     }
                     #expect(
-                        try await scene.texts("SELECT to_regclass('siwa.notifications_y2020m01')::text") == ["NULL"]
+                        try await fixture.texts("SELECT to_regclass('siwa.notifications_y2020m01')::text") == ["NULL"]
                     )
-                    #expect(try await scene.texts("SELECT email FROM siwa.accounts WHERE sub = 'gone'") == ["NULL"])
+                    #expect(try await fixture.texts("SELECT email FROM siwa.accounts WHERE sub = 'gone'") == ["NULL"])
 
                     let month = try #require(
-                        try await scene.texts("SELECT tableoid::regclass::text FROM siwa.notifications").first
+                        try await fixture.texts("SELECT tableoid::regclass::text FROM siwa.notifications").first
                     )
-                    try await scene.run("DROP TABLE \(month)")
-                    try await post(scene.event(id: "after the month was dropped"))
+                    try await fixture.run("DROP TABLE \(month)")
+                    try await post(fixture.event(id: "after the month was dropped"))
 
-                    try await scene.closeDatabase()
+                    try await fixture.closeDatabase()
                     try await eventually("the daemon to spool") {
-                        try await Web.post(scene.body(scene.event(id: "spooled")), to: addresses.notifications).status
+                        try await Web.post(fixture.body(fixture.event(id: "spooled")), to: addresses.notifications)
+                            .status
                             == 200
                     }
-                    try await scene.openDatabase()
+                    try await fixture.openDatabase()
                     try await eventually("the spool to be emptied") {
-                        try await scene.texts("SELECT jti FROM siwa.notifications WHERE jti = 'spooled'").count == 1
+                        try await fixture.texts("SELECT jti FROM siwa.notifications WHERE jti = 'spooled'").count == 1
                     }
-                    #expect(try await scene.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
+                    #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
                 }
             }
         }
@@ -386,8 +387,8 @@ struct RoleTests {
 
     @Test("siwad_daemon can't change the structure, nor what was recorded.")
     func daemonLimits() async throws {
-        try await DaemonFixture.with { scene in
-            try await withMember(of: "siwad_daemon", scene) { conninfo async throws in
+        try await DaemonFixture.with { fixture in
+            try await withMember(of: "siwad_daemon", fixture) { conninfo async throws in
                 let statements =
                     Self.changesOfStructure + [
                         "UPDATE siwa.operator_actions SET note = ''", "DELETE FROM siwa.operator_actions",
@@ -418,15 +419,15 @@ struct RoleTests {
 
     @Test("An operator does all of an operator's work under siwad_daemon.")
     func operatorWork() async throws {
-        try await DaemonFixture.with { scene in
-            try await withMember(of: "siwad_daemon", scene) { conninfo async throws in
-                try await scene.withDaemon { _, addresses async throws in
+        try await DaemonFixture.with { fixture in
+            try await withMember(of: "siwad_daemon", fixture) { conninfo async throws in
+                try await fixture.withDaemon { _, addresses async throws in
                     for sub in ["a", "b"] {
-                        let body = try scene.body(scene.event(sub: sub, app: "com.example.added"))
+                        let body = try fixture.body(fixture.event(sub: sub, app: "com.example.added"))
                         #expect(try await Web.post(body, to: addresses.notifications).status == 200)
                     }
                 }
-                var environment = scene.environment(["SIWAD_DATABASE_URL": conninfo])
+                var environment = fixture.environment(["SIWAD_DATABASE_URL": conninfo])
                 environment["SIWAD_APPS"] = "\(DaemonFixture.apps),CCCCCCCCCC/com.example.added"
                 for arguments in [
                     ["replay", "--all", "--dry-run"], ["replay", "--id", "1", "--note", "x"],
@@ -435,9 +436,9 @@ struct RoleTests {
                     let done = try await siwad(["dead-letters"] + arguments, environment: environment)
                     #expect(done.status == 0, "\(arguments): \(done.errors)")
                 }
-                #expect(try await scene.texts("SELECT sub FROM siwa.accounts") == ["a"])
+                #expect(try await fixture.texts("SELECT sub FROM siwa.accounts") == ["a"])
                 let member = try #require(conninfo.split(separator: "=").last)
-                let roles = try await scene.texts("SELECT resolved_by_role FROM siwa.dead_letters ORDER BY id")
+                let roles = try await fixture.texts("SELECT resolved_by_role FROM siwa.dead_letters ORDER BY id")
                 #expect(roles == [String(member), "NULL"])
             }
         }
@@ -447,10 +448,10 @@ struct RoleTests {
         "The database records the daemon's role for the letters that the daemon settles, and for those that it erases."
     )
     func daemonsOwnDecisions() async throws {
-        try await DaemonFixture.with { scene in
-            try await withMember(of: "siwad_daemon", scene) { conninfo async throws in
+        try await DaemonFixture.with { fixture in
+            try await withMember(of: "siwad_daemon", fixture) { conninfo async throws in
                 let settings = ["SIWAD_DATABASE_URL": conninfo, "SIWAD_KEYS_REFRESH_FLOOR": "1s"]
-                try await scene.run(
+                try await fixture.run(
                     """
                     INSERT INTO siwa.accounts (team_id, sub, deleted_at)
                     VALUES ('AAAAAAAAAA', 'gone', now() - interval '90 days');
@@ -459,21 +460,21 @@ struct RoleTests {
                     VALUES (now(), now(), 'expired', 'd', 'b', sha256('b'), 'gone', 'k', now())
                     """
                 )
-                try await scene.withDaemon(settings) { _, addresses async throws in
+                try await fixture.withDaemon(settings) { _, addresses async throws in
                     let rotated = try SimulatedApple.generate()
-                    scene.endpoint.now(.status(500))
-                    let body = try scene.body(scene.event(id: "settled"), signedBy: rotated)
+                    fixture.endpoint.now(.status(500))
+                    let body = try fixture.body(fixture.event(id: "settled"), signedBy: rotated)
                     #expect(try await Web.post(body, to: addresses.notifications).status == 503)
-                    scene.endpoint.now(.keySet(rotated.keySetJSON))
+                    fixture.endpoint.now(.keySet(rotated.keySetJSON))
                     try await eventually("both letters to be resolved") {
-                        let again = try scene.body(scene.event(), signedBy: rotated)
+                        let again = try fixture.body(fixture.event(), signedBy: rotated)
                         _ = try await Web.post(again, to: addresses.notifications)
-                        return try await scene.texts("SELECT id::text FROM siwa.dead_letters WHERE status = 'open'")
+                        return try await fixture.texts("SELECT id::text FROM siwa.dead_letters WHERE status = 'open'")
                             .isEmpty
                     }
                 }
                 let member = try #require(conninfo.split(separator: "=").last)
-                let resolved = try await scene.texts(
+                let resolved = try await fixture.texts(
                     "SELECT concat_ws(' ', reason, status, resolved_by, resolved_by_role) FROM siwa.dead_letters ORDER BY reason"
                 )
                 #expect(
@@ -487,14 +488,14 @@ struct RoleTests {
 
     @Test("siwad_reader lists and shows everything but tokens, and can change nothing at all.")
     func reader() async throws {
-        try await DaemonFixture.with { scene in
-            try await scene.withDaemon { _, addresses async throws in
-                for event in [scene.event(id: "known"), scene.event(app: "com.example.unheard")] {
-                    #expect(try await Web.post(scene.body(event), to: addresses.notifications).status == 200)
+        try await DaemonFixture.with { fixture in
+            try await fixture.withDaemon { _, addresses async throws in
+                for event in [fixture.event(id: "known"), fixture.event(app: "com.example.unheard")] {
+                    #expect(try await Web.post(fixture.body(event), to: addresses.notifications).status == 200)
                 }
             }
-            try await withMember(of: "siwad_reader", scene) { conninfo async throws in
-                let environment = scene.environment(["SIWAD_DATABASE_URL": conninfo])
+            try await withMember(of: "siwad_reader", fixture) { conninfo async throws in
+                let environment = fixture.environment(["SIWAD_DATABASE_URL": conninfo])
                 for arguments in [
                     ["migrate", "status"], ["dead-letters", "list"], ["dead-letters", "stats"],
                     ["dead-letters", "show", "1"], ["notifications", "list"], ["notifications", "show", "known"],
@@ -523,7 +524,7 @@ struct RoleTests {
                 for (statement, state) in try await refusals(statements, as: conninfo) {
                     #expect(state == "42501", "\(statement)")
                 }
-                let writable = try await scene.texts(
+                let writable = try await fixture.texts(
                     """
                     SELECT c.relname || ' ' || p FROM pg_class AS c, unnest('{INSERT,UPDATE,DELETE,TRUNCATE}'::text[]) AS p
                     WHERE c.relnamespace = 'siwa'::regnamespace AND c.relkind IN ('r', 'p', 'v')

@@ -72,24 +72,24 @@ struct StartTests {
 
     @Test("Two daemons with different SIWAD_APPS keep each other's clients, and only clients remove takes one out.")
     func clientsOfTwoDaemons() async throws {
-        try await Scene.with { scene in
+        try await DaemonFixture.with { fixture in
             let clients = "SELECT client_id FROM siwa.clients WHERE client_id LIKE 'com.example.n%' ORDER BY 1"
-            try await scene.withDaemon(["SIWAD_APPS": "CCCCCCCCCC/com.example.north"]) { _, first in
-                try await scene.withDaemon(["SIWAD_APPS": "CCCCCCCCCC/com.example.next"]) { _, second in
-                    #expect(try await scene.texts(clients) == ["com.example.next", "com.example.north"])
+            try await fixture.withDaemon(["SIWAD_APPS": "CCCCCCCCCC/com.example.north"]) { _, first in
+                try await fixture.withDaemon(["SIWAD_APPS": "CCCCCCCCCC/com.example.next"]) { _, second in
+                    #expect(try await fixture.texts(clients) == ["com.example.next", "com.example.north"])
                     // Both serve their own app.
-                    let north = try scene.body(scene.event(app: "com.example.north"))
-                    let next = try scene.body(scene.event(app: "com.example.next"))
+                    let north = try fixture.body(fixture.event(app: "com.example.north"))
+                    let next = try fixture.body(fixture.event(app: "com.example.next"))
                     #expect(try await Web.post(north, to: first.notifications).status == 200)
                     #expect(try await Web.post(next, to: second.notifications).status == 200)
                 }
             }
             let arguments = ["clients", "remove", "com.example.next", "com.example.none", "--note", "sold", "--json"]
-            let removal = try await siwad(arguments, environment: scene.environment())
+            let removal = try await siwad(arguments, environment: fixture.environment())
             #expect(removal.output == #"{"client_id":"com.example.next"}"# + "\n")
             #expect(removal.errors.contains("1 of 2 named is not registered"))
             #expect(removal.status == 2)
-            #expect(try await scene.texts(clients) == ["com.example.north"])
+            #expect(try await fixture.texts(clients) == ["com.example.north"])
         }
     }
 
