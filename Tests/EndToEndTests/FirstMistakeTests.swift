@@ -127,7 +127,7 @@ struct FirstMistakeTests {
             let other = try SilentServer()
             let environment = fixture.environment([key: "127.0.0.1:\(other.port)"])
             // Not 78, after which a service manager gives up: the port may be free soon.
-            try await expect(1, [key, "127.0.0.1:\(other.port)", "taken"], environment)
+            try await expect(1, [key, "127.0.0.1:\(other.port)", "in use"], environment)
         }
     }
 
