@@ -2,7 +2,7 @@
 /// ends, even by SIGKILL.
 ///
 /// Its superuser is `postgres`, and every user that may enter the directory may connect. If this process runs as root, the
-/// server runs as the user `postgres` or `nobody`.
+/// server runs as an unprivileged user, usually `postgres`.
 package final class LocalCluster: Sendable {
     package enum Durability: Sendable {
         /// Commits survive a crash of the machine.

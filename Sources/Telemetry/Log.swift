@@ -10,7 +10,7 @@ package enum LogFormat: String, Sendable, CaseIterable {
     case json
 }
 
-/// The levels in ascending order. The raw values are those of the configuration.
+/// The levels in ascending order. The raw values are the names in the configuration.
 package enum LogLevel: String, Sendable, CaseIterable {
     case trace
     case debug
@@ -64,7 +64,7 @@ package struct Log: Sendable {
         self.logger = Logger(label: label)
     }
 
-    /// Sends all records of this process, including those of the packages, to standard error. Call it once, before making
+    /// Sends all records of this process, also from the packages, to standard error. Call it once, before making
     /// the first log.
     package static func bootstrap(level: LogLevel, format: LogFormat) {
         let output = StandardErrorOutput()

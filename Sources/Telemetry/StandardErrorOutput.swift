@@ -1,7 +1,7 @@
 import Glibc
 import Synchronization
 
-/// Writes to standard error, one record at a time: the records of several threads do not mix, even those that are larger
+/// Writes to standard error, one record at a time: the records of several threads do not mix, even records that are larger
 /// than a pipe's atomic size.
 final class StandardErrorOutput: Sendable {
     private struct State {

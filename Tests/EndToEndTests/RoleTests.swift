@@ -134,7 +134,7 @@ struct RoleTests {
         try await DaemonFixture.with { fixture in try await fixture.texts(query) }
     }
 
-    @Test("No role holds a right on any table, column or function beyond those that are listed here.")
+    @Test("No role holds a right on any table, column or function beyond the rights that are listed here.")
     func catalogue() async throws {
         var held: [String: Set<String>] = [:]
         for line in try await privileges(Self.privileges) {
@@ -178,7 +178,7 @@ struct RoleTests {
 
     /// Tries every statement that the catalogue allows to write, as the role that `test.role` names: reading, inserting and
     /// changing each column of each relation, deleting from and emptying each, calling each function. Each is undone.
-    /// `test.allowed` is then the list of those that PostgreSQL let pass.
+    /// `test.allowed` then lists the statements that PostgreSQL allowed.
     private static let attempts = """
         DO $try$
         DECLARE
@@ -445,7 +445,7 @@ struct RoleTests {
     }
 
     @Test(
-        "The database records the daemon's role for the letters that the daemon settles, and for those that it erases."
+        "The database records the daemon's role for the letters that the daemon settles, and for the letters that it erases."
     )
     func daemonsOwnDecisions() async throws {
         try await DaemonFixture.with { fixture in
@@ -536,7 +536,7 @@ struct RoleTests {
         }
     }
 
-    @Test("Whoever may not create roles migrates all the same, and grants them once somebody has made them.")
+    @Test("A user who may not create roles can migrate, and grants them once an administrator has created them.")
     func withoutRight() async throws {
         // A cluster of its own: in the shared one the roles are there.
         try await PrivateCluster.with { cluster in

@@ -1,6 +1,6 @@
 // Tells ThreadSanitizer what happens in Synchronization.Mutex. Linked into the tests by deploy/sanitize.
 //
-// A mutex that nobody else wants is locked by code in the caller, which ThreadSanitizer sees. One that is wanted is
+// A mutex that no other thread wants is locked by code in the caller, which ThreadSanitizer sees. One that is wanted is
 // locked and unlocked by the kernel, called from a library that isn't instrumented; without this, each access under
 // such a lock would be reported as a race.
 

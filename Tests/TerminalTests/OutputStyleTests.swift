@@ -56,7 +56,7 @@ struct CommandFailureTests {
         #expect(failure.description == "first second\\u{1b}[31m")
     }
 
-    @Test("The exit codes are those of the contract.")
+    @Test("The exit codes match the contract.")
     func codes() {
         let all: [CommandStatus] = [
             .done, .failed, .partlyFailed, .nothingMatched, .usage, .unavailable, .configuration,

@@ -18,7 +18,7 @@ package struct PostgresError: Error, Sendable, CustomStringConvertible {
         case server
         /// A value was read as another type than it has.
         case decoding
-        /// The migrations in the database do not match those of this version.
+        /// The migrations in the database do not match the migrations of this version.
         case migration
         /// The caller or the configuration is wrong.
         case usage

@@ -68,7 +68,7 @@ enum HostileObjects {
             """
     }
 
-    /// The words before a parenthesis, and the operators, in the migrations and in the sources that hold SQL. Those that
+    /// The words before a parenthesis, and the operators, in the migrations and in the sources that hold SQL. Names that
     /// PostgreSQL doesn't know, of Swift, do no harm.
     private static func mentioned() throws -> (functions: [String], operators: [String]) {
         let root = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../..").standardized
