@@ -184,7 +184,8 @@ struct FirstMistakeTests {
     /// Settings with which siwad ends with another code if it accepts the directory: no machine has the address (RFC 5737).
     private func spooling(to directory: String) -> [String: String] {
         [
-            "SIWAD_APPS": DaemonFixture.apps, "SIWAD_DATABASE_URL": "host=/nonexistent", "SIWAD_SPOOL_DIRECTORY": directory,
+            "SIWAD_APPS": DaemonFixture.apps, "SIWAD_DATABASE_URL": "host=/nonexistent",
+            "SIWAD_SPOOL_DIRECTORY": directory,
             "SIWAD_LISTEN": "192.0.2.1:1",
         ]
     }
