@@ -8,8 +8,8 @@ struct SessionsCommand: AsyncParsableCommand {
         abstract: "Milliseconds that siwa.session_is_live takes, compared with one look-up by primary key.",
         usage: "Benchmarks sessions <options>",
         discussion: """
-            pgbench runs prepared statements over one connection, for random sessions. The look-up reads the table of \
-            sessions alone. The two statements alternate; the median of --rounds counts. The exit code is 1 if the function \
+            pgbench runs prepared statements over one connection, for random sessions. The look-up reads the row of the \
+            session alone. The two statements alternate; the median of --rounds counts. The exit code is 1 if the function \
             takes more than \(limit) ms, or more than \(ratioLimit) times the look-up.
             """
     )
@@ -26,7 +26,7 @@ struct SessionsCommand: AsyncParsableCommand {
 
     /// What is asked, by the name of the row. The number of an account makes the names of its sessions.
     private static let questions = [
-        ("SELECT by primary key", "SELECT session_id FROM siwa.account_sessions WHERE session_id = :id"),
+        ("SELECT by primary key", "SELECT * FROM siwa.account_sessions WHERE session_id = :id"),
         ("siwa.session_is_live", "SELECT siwa.session_is_live(:id)"),
     ]
 
