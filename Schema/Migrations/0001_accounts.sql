@@ -1,7 +1,7 @@
--- Accounts and consents: the registers of the state machine, and the functions that derive every state from them.
+-- Accounts and consents: registers of event times, and the functions that derive every state from them.
 --
--- A register only ever moves one way (see the column comments), so applying the same set of facts in any order, any number of
--- times and in any split ends in the same rows. No state is stored; every state is derived here.
+-- Each register moves in one direction only (see the column comments). The same set of facts therefore ends in the same rows,
+-- whatever their order, repetition or division into batches. No state is stored: the functions and views below derive it.
 
 CREATE SCHEMA IF NOT EXISTS siwa;
 COMMENT ON SCHEMA siwa IS 'Sign in with Apple: accounts, consents, sessions and notifications, maintained by siwad.';
@@ -16,10 +16,10 @@ CREATE TABLE siwa.clients (
     CONSTRAINT clients_team_id_has_apples_shape CHECK (team_id ~ '^[A-Z0-9]{10}$')
 );
 COMMENT ON TABLE siwa.clients IS
-    'The client ids of every app group. A daemon that starts or reloads adds and updates those of its SIWAD_APPS; only the command
-siwad clients remove removes one.';
-COMMENT ON COLUMN siwa.clients.client_id IS 'A bundle id or Services ID of the group.';
-COMMENT ON COLUMN siwa.clients.app_id IS 'The group''s primary App ID: the aud of its notifications.';
+    'The client ids of every app group. A daemon adds and updates the client ids of its SIWAD_APPS when it starts or reloads.
+Only the command "siwad clients remove" removes a client id.';
+COMMENT ON COLUMN siwa.clients.client_id IS 'A bundle id or Services ID of the app group.';
+COMMENT ON COLUMN siwa.clients.app_id IS 'The primary App ID of the group: the aud of its notifications.';
 
 CREATE TABLE siwa.accounts (
     account_id             bigint GENERATED ALWAYS AS IDENTITY,
@@ -35,7 +35,7 @@ CREATE TABLE siwa.accounts (
     first_heard_at         timestamptz NOT NULL DEFAULT now(),
     erased_at              timestamptz,
     CONSTRAINT accounts_pkey PRIMARY KEY (account_id),
-    -- sub first: it decides nearly every comparison, and a search by sub alone uses the same index.
+    -- sub comes first because it decides nearly every comparison, and because searches by sub alone use this index.
     CONSTRAINT accounts_person_is_unique UNIQUE (sub, team_id),
     CONSTRAINT accounts_sub_is_not_empty CHECK (sub <> ''),
     CONSTRAINT accounts_email_was_observed CHECK (email IS NULL OR email_observed_at IS NOT NULL),
@@ -45,22 +45,24 @@ CREATE TABLE siwa.accounts (
     )
 ) WITH (fillfactor = 80);
 COMMENT ON TABLE siwa.accounts IS
-    'One row per person and developer team. The only table that knows a person by (team_id, sub); all others hold account_id.';
-COMMENT ON COLUMN siwa.accounts.sub IS 'Apple''s identifier of the person within the team; opaque.';
+    'One row per person and developer team. Only this table identifies a person by (team_id, sub); others refer to account_id.';
+COMMENT ON COLUMN siwa.accounts.sub IS 'Apple''s opaque identifier of the person within the team.';
 COMMENT ON COLUMN siwa.accounts.revision IS 'Incremented by every change of the row.';
-COMMENT ON COLUMN siwa.accounts.deleted_at IS 'Register, earliest wins: event_time of the account deletion. Never cleared.';
-COMMENT ON COLUMN siwa.accounts.forwarding_disabled_at IS 'Register, latest wins: event_time of email-disabled.';
-COMMENT ON COLUMN siwa.accounts.forwarding_enabled_at IS 'Register, latest wins: event_time of email-enabled.';
+COMMENT ON COLUMN siwa.accounts.deleted_at IS
+    'Register, the earliest value wins: event_time of the account deletion. Never cleared.';
+COMMENT ON COLUMN siwa.accounts.forwarding_disabled_at IS 'Register, the latest value wins: event_time of email-disabled.';
+COMMENT ON COLUMN siwa.accounts.forwarding_enabled_at IS 'Register, the latest value wins: event_time of email-enabled.';
 COMMENT ON COLUMN siwa.accounts.email_observed_at IS
-    'Register, latest wins: when email and email_is_private were observed. Equal times: the greater address, then the greater flag.';
+    'Register, the latest value wins: when email and email_is_private were observed. At equal times the greater address wins,
+then the greater flag.';
 COMMENT ON COLUMN siwa.accounts.erased_at IS
-    'When the personal data of a deleted account were erased. email_observed_at is then infinity, so that no late, repeated or
-replayed notification stores an address again.';
+    'When the personal data of a deleted account were erased. email_observed_at is then infinity, so no late, repeated or
+replayed notification can store an address again.';
 
--- Looks a person up by a single page. Every notification does, and in a large database that is most of what it reads: the hash
--- index has less than half the size of the unique one.
+-- Finds a person by reading one page. Every notification needs this search, and in a large database it causes most page reads.
+-- This index has half the size of the unique index.
 CREATE INDEX accounts_sub ON siwa.accounts USING hash (sub);
--- None of these mentions a register that moves more than once: updates of a row stay HOT.
+-- No index contains a register that moves more than once, so updates of a row stay HOT.
 CREATE INDEX accounts_email ON siwa.accounts (email) WHERE email IS NOT NULL;
 CREATE INDEX accounts_erased ON siwa.accounts (erased_at) WHERE erased_at IS NOT NULL;
 
@@ -73,12 +75,13 @@ CREATE TABLE siwa.consents (
     CONSTRAINT consents_pkey PRIMARY KEY (account_id, app_id),
     CONSTRAINT consents_account_exists FOREIGN KEY (account_id) REFERENCES siwa.accounts (account_id)
 ) WITH (fillfactor = 80);
-COMMENT ON TABLE siwa.consents IS 'One row per person and app group: consent is given and revoked per group.';
+COMMENT ON TABLE siwa.consents IS 'One row per person and app group. People give and revoke consent per group.';
 COMMENT ON COLUMN siwa.consents.revision IS 'Incremented by every change of the row.';
-COMMENT ON COLUMN siwa.consents.authorized_at IS 'Register, latest wins: iat of the last sign-in to an app of the group.';
-COMMENT ON COLUMN siwa.consents.revoked_at IS 'Register, latest wins: event_time of consent-revoked.';
+COMMENT ON COLUMN siwa.consents.authorized_at IS
+    'Register, the latest value wins: iat of the last sign-in to an app of the group.';
+COMMENT ON COLUMN siwa.consents.revoked_at IS 'Register, the latest value wins: event_time of consent-revoked.';
 
--- One page instead of the three of the primary key's tree, for the same reason as accounts_sub.
+-- Reads one page instead of the three levels of the primary key, for the same reason as accounts_sub.
 CREATE INDEX consents_account ON siwa.consents USING hash (account_id);
 
 CREATE FUNCTION siwa.consent_state(authorized_at timestamptz, revoked_at timestamptz) RETURNS text
@@ -89,7 +92,7 @@ CREATE FUNCTION siwa.consent_state(authorized_at timestamptz, revoked_at timesta
         ELSE 'unknown'
     END;
 COMMENT ON FUNCTION siwa.consent_state IS
-    'authorized, revoked or unknown (never signed in, never revoked). A tie is revoked: the safe side.';
+    'Returns authorized, revoked or unknown (never signed in, never revoked). Equal times count as revoked, the safe choice.';
 
 CREATE FUNCTION siwa.email_state(disabled_at timestamptz, enabled_at timestamptz, is_private boolean) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -99,8 +102,8 @@ CREATE FUNCTION siwa.email_state(disabled_at timestamptz, enabled_at timestamptz
         ELSE 'deliverable'
     END;
 COMMENT ON FUNCTION siwa.email_state IS
-    'Whether mail to an address arrives: deliverable or undeliverable. Forwarding concerns relay addresses and those that may be
-one (is_private null), never an address known to be a real one. A tie is undeliverable: the safe side.';
+    'Returns deliverable or undeliverable. Forwarding applies to relay addresses, and to addresses that may be relay addresses
+(is_private is null), but not to an address known to be real. Equal times count as undeliverable, which is the safe choice.';
 
 CREATE FUNCTION siwa.observation_wins(
     at timestamptz, email text, is_private boolean, known_at timestamptz, known_email text, known_is_private boolean
@@ -116,7 +119,8 @@ CREATE FUNCTION siwa.observation_wins(
         at IS NOT NULL AND known_at IS NULL
     );
 COMMENT ON FUNCTION siwa.observation_wins IS
-    'Whether an observed address replaces the known one: by time, then address, then flag, so that equal times converge too.';
+    'Returns whether an observed address replaces the known one: compares the times, then the addresses, then the flags, so that
+observations of the same time converge too.';
 
 CREATE VIEW siwa.account_states AS
 SELECT
@@ -135,9 +139,10 @@ SELECT
 FROM siwa.accounts AS a
 JOIN siwa.consents AS c USING (account_id);
 COMMENT ON VIEW siwa.account_states IS
-    'One row per person and app group. state: authorized, revoked, deleted, or unknown (known, but never signed in here).';
+    'One row per person and app group. state: authorized, revoked, deleted, or unknown (no sign-in is
+recorded).';
 COMMENT ON COLUMN siwa.account_states.email_deliverable IS
-    'False if the relay rejects mail or the account is deleted, unless the address is known to be a real one.';
+    'False if the relay rejects mail or the account is deleted, unless the address is known to be real.';
 
 CREATE VIEW siwa.undeliverable_addresses AS
 SELECT
@@ -153,4 +158,4 @@ WHERE a.email IS NOT NULL
         OR siwa.email_state(a.forwarding_disabled_at, a.forwarding_enabled_at, a.email_is_private) = 'undeliverable'
     );
 COMMENT ON VIEW siwa.undeliverable_addresses IS
-    'Addresses that must not be mailed; reason: forwarding-disabled or account-deleted. A mailer joins against this view.';
+    'Addresses that must not receive mail. reason: forwarding-disabled or account-deleted. Mailers join against this view.';

@@ -1,23 +1,24 @@
--- Notifications, the history of what they and sign-ins changed, and the keys that verify them.
+-- Notifications, the history of the changes that they and sign-ins caused, and the keys that verify them.
 --
--- A row of siwa.notifications is committed before Apple is answered 200. Notifications are append-only and partitioned by month
--- of issue, so that retention drops whole partitions.
+-- The daemon answers Apple with 200 only after the row in siwa.notifications is committed. Notifications are append-only and
+-- partitioned by month of issue, so retention drops whole partitions.
 
--- PostgreSQL parses and plans the CHECK constraints of a table for every statement that writes to it, but keeps those of a
--- domain, and the body of a PL/pgSQL function, for as long as the connection lasts. So the tables that every notification
--- writes to use domains and a function for their checks.
+-- PostgreSQL parses and plans the CHECK constraints of a table for every statement that writes to it. It caches the constraints
+-- of a domain and the body of a PL/pgSQL function per connection. The tables that every notification writes to therefore use
+-- domains and a function for their checks.
 CREATE DOMAIN siwa.event_type AS text COLLATE "C" CONSTRAINT event_type_is_known CHECK (
     VALUE IN ('email-disabled', 'email-enabled', 'consent-revoked', 'account-delete', 'account-deleted')
 );
-COMMENT ON DOMAIN siwa.event_type IS 'The type of an event, in Apple''s spelling.';
+COMMENT ON DOMAIN siwa.event_type IS 'Event type in Apple''s spelling.';
 CREATE DOMAIN siwa.notification_outcome AS text COLLATE "C" CONSTRAINT notification_outcome_is_known CHECK (
     VALUE IN ('applied', 'superseded', 'unchanged')
 );
-COMMENT ON DOMAIN siwa.notification_outcome IS 'What a notification did.';
+COMMENT ON DOMAIN siwa.notification_outcome IS 'The effect of a notification; see siwa.notifications.outcome.';
 CREATE DOMAIN siwa.notification_source AS text COLLATE "C" CONSTRAINT notification_source_is_known CHECK (
     VALUE IN ('endpoint', 'spool', 'replay')
 );
-COMMENT ON DOMAIN siwa.notification_source IS 'How a notification came to be recorded.';
+COMMENT ON DOMAIN siwa.notification_source IS
+    'How a notification reached the database: from a request, from the spool, or from a replayed dead letter.';
 
 CREATE TABLE siwa.notifications (
     jti            text COLLATE "C" NOT NULL,
@@ -35,17 +36,20 @@ CREATE TABLE siwa.notifications (
     verified_kid   text COLLATE "C" NOT NULL,
     jws            text COLLATE "C"
 ) PARTITION BY RANGE (issued_at);
--- Finds a person's notifications: to erase their tokens, and to show which notification set a register.
+-- Finds a person's notifications, to erase their tokens and to show which notification set a register.
 CREATE INDEX notifications_sub ON siwa.notifications (sub);
 COMMENT ON TABLE siwa.notifications IS
-    'Every verified notification, once per jti; append-only, one partition per month (UTC) of issued_at.';
+    'Every verified notification, once per jti. Append-only, with one partition per month (UTC) of issued_at.';
 COMMENT ON COLUMN siwa.notifications.issued_at IS 'The token''s iat.';
-COMMENT ON COLUMN siwa.notifications.recorded_at IS 'When its transaction began, by the database''s clock.';
-COMMENT ON COLUMN siwa.notifications.event_type IS 'In Apple''s spelling: a deletion is account-deleted, in older traffic account-delete.';
+COMMENT ON COLUMN siwa.notifications.recorded_at IS 'When the transaction that recorded it began, by the database''s clock.';
+COMMENT ON COLUMN siwa.notifications.event_type IS
+    'In Apple''s spelling. A deletion is account-deleted, or account-delete in older traffic.';
 COMMENT ON COLUMN siwa.notifications.outcome IS
-    'applied: changed a state, an address or sessions; superseded: a newer fact was known; unchanged: nothing new followed.';
-COMMENT ON COLUMN siwa.notifications.verified_kid IS 'The key that verified the token at receipt. Apple rotates keys; this record stays.';
-COMMENT ON COLUMN siwa.notifications.jws IS 'The compact JWS as received; null once it was erased.';
+    'applied: it changed a state, an address or sessions. superseded: a newer fact was already known. unchanged: the state was
+already the one that it reports.';
+COMMENT ON COLUMN siwa.notifications.verified_kid IS
+    'The key that verified the token. It is recorded because Apple rotates its keys.';
+COMMENT ON COLUMN siwa.notifications.jws IS 'The compact JWS as received; null after it was erased.';
 
 CREATE FUNCTION siwa.calling_role() RETURNS text
     LANGUAGE sql STABLE
@@ -56,10 +60,10 @@ SECURITY DEFINER function current_user is the owner, and session_user ignores SE
 
 CREATE FUNCTION siwa.ensure_notification_partitions(from_time timestamptz, to_time timestamptz) RETURNS integer
     LANGUAGE plpgsql
-    -- The daemon's role has no right to create tables: this function does so with the owner's.
+    -- The daemon's role may not create tables, so this function runs with the owner's rights.
     SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
-    -- A month's bounds pass through text, and other styles may write zones that cannot be read back.
+    -- The bounds of a month are formatted as text. Other date styles may print time zones that cannot be parsed.
     SET DateStyle = 'ISO, YMD'
     SET TimeZone = 'UTC'
 AS $$
@@ -71,7 +75,7 @@ DECLARE
     is_attached boolean;
     created     integer := 0;
 BEGIN
-    -- Every role may execute this function; one that may not write notifications needs no room for them.
+    -- Every role may execute this function, so it checks that the role may write notifications.
     IF NOT has_table_privilege(siwa.calling_role(), 'siwa.notifications', 'INSERT') THEN
         RAISE EXCEPTION 'role % may not write notifications', quote_ident(siwa.calling_role())
             USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it INSERT on siwa.notifications.';
@@ -83,8 +87,8 @@ BEGIN
         partition := format('notifications_y%sm%s', to_char(month_start, 'YYYY'), to_char(month_start, 'MM'));
         is_locked := false;
         LOOP
-            -- Null: no table has the name. Only an attached table receives a month's notifications. By a query, because
-            -- to_regclass may remember from before the lock that there was none.
+            -- Null if no table has the name. Only an attached table receives the notifications of a month. This is a query
+            -- because to_regclass may return a cached result from before the lock.
             is_attached := (
                 SELECT i.inhrelid IS NOT NULL
                 FROM pg_class AS c
@@ -93,15 +97,15 @@ BEGIN
                 WHERE c.relname = partition AND c.relnamespace = 'siwa'::regnamespace
             );
             EXIT WHEN is_attached OR is_locked;
-            -- Two daemons may find the same month missing.
+            -- Two daemons may find the same month missing at the same time.
             PERFORM pg_advisory_xact_lock(hashtext('siwa.notifications'), hashtext(partition));
             is_locked := true;
         END LOOP;
         IF NOT is_attached THEN
-            -- Not attached here: that would bring back what an operator detached on purpose.
+            -- Attaching the table here would restore data that an operator may have detached on purpose.
             RAISE EXCEPTION 'siwa.% exists but is not attached to siwa.notifications', quote_ident(partition)
                 USING ERRCODE = 'object_not_in_prerequisite_state',
-                    -- Renaming would not be enough: its indexes keep their names, which the table of the month needs.
+                    -- Renaming it is not enough: its indexes keep the names that the table of the month needs.
                     HINT = format(
                         'Attach it again, ALTER TABLE siwa.notifications ATTACH PARTITION siwa.%1$I FOR VALUES FROM (%2$L) TO '
                             || '(%3$L), or move it away, ALTER TABLE siwa.%1$I SET SCHEMA to another one.',
@@ -110,12 +114,12 @@ BEGIN
                         (month_start + interval '1 month') AT TIME ZONE 'UTC');
         ELSIF is_attached IS NULL THEN
             EXECUTE format('CREATE TABLE siwa.%I (LIKE siwa.notifications INCLUDING ALL)', partition);
-            -- jti is unique within a month: an index over all months would have to be searched in each of them.
+            -- jti is unique per month: PostgreSQL has no unique index across partitions that leaves out issued_at.
             EXECUTE format('ALTER TABLE siwa.%I ADD CONSTRAINT %I UNIQUE (jti)', partition, partition || '_jti_is_unique');
-            -- Without it every UPDATE fails, and so erasure does, as soon as a publication covers the table.
+            -- Without a replica identity, every UPDATE fails when a publication covers the table, and so does erasure.
             EXECUTE format('ALTER TABLE siwa.%I REPLICA IDENTITY USING INDEX %I', partition, partition || '_jti_is_unique');
             EXECUTE format('CREATE INDEX %I ON siwa.%I (received_at)', partition || '_received_at', partition);
-            -- Created detached and then attached, which neither waits for nor blocks writers to the other months.
+            -- Attaching a complete table does not wait for writers to other months, and does not block them.
             EXECUTE format(
                 'ALTER TABLE siwa.notifications ATTACH PARTITION siwa.%I FOR VALUES FROM (%L) TO (%L)',
                 partition,
@@ -129,23 +133,23 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.ensure_notification_partitions IS
-    'Creates the missing monthly partitions of siwa.notifications between two times; returns how many. Raises
-object_not_in_prerequisite_state for a month whose table was detached and kept its name.';
+    'Creates the missing monthly partitions of siwa.notifications between two times, and returns how many it created. Raises
+object_not_in_prerequisite_state if the table of a month was detached and kept its name.';
 
 SELECT siwa.ensure_notification_partitions(now() - interval '1 month', now() + interval '2 months');
 
 CREATE FUNCTION siwa.drop_notification_partition(older_than timestamptz) RETURNS text
     LANGUAGE plpgsql
-    -- The daemon's role has no right to drop tables: this function does so with the owner's.
+    -- The daemon's role may not drop tables, so this function runs with the owner's rights.
     SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
-    -- Detaching waits for every reader and writer of notifications, and all that follow wait behind it.
+    -- Detaching waits for all readers and writers of notifications, and later statements queue behind it.
     SET lock_timeout = '200ms'
 AS $$
 DECLARE
     partition text;
 BEGIN
-    -- Every role may execute this function; it does no more than a DELETE could, and requires the right to that.
+    -- Every role may execute this function, so it checks that the role may delete notifications.
     IF NOT has_table_privilege(siwa.calling_role(), 'siwa.notifications', 'DELETE') THEN
         RAISE EXCEPTION 'role % may not delete notifications', quote_ident(siwa.calling_role())
             USING ERRCODE = 'insufficient_privilege', HINT = 'Grant it DELETE on siwa.notifications.';
@@ -156,7 +160,7 @@ BEGIN
     SELECT c.relname INTO partition
     FROM pg_inherits AS i
     JOIN pg_class AS c ON c.oid = i.inhrelid
-    -- Without a backslash, which means something else if the caller's standard_conforming_strings is off.
+    -- The pattern has no backslash, because the caller may have turned standard_conforming_strings off.
     CROSS JOIN LATERAL regexp_match(c.relname, '^notifications_y([0-9]{4,})m([0-9][0-9])$') AS m (parts)
     CROSS JOIN LATERAL make_timestamp(m.parts[1]::integer, m.parts[2]::integer, 1, 0, 0, 0) AS s (month_start)
     WHERE i.inhparent = 'siwa.notifications'::regclass
@@ -164,7 +168,7 @@ BEGIN
     ORDER BY s.month_start
     LIMIT 1;
     IF partition IS NOT NULL THEN
-        -- In one transaction, so that no detached table is left behind. Its files are removed after the commit.
+        -- Both in one transaction, so that no detached table remains. PostgreSQL removes its files after the commit.
         EXECUTE format('ALTER TABLE siwa.notifications DETACH PARTITION siwa.%I', partition);
         EXECUTE format('DROP TABLE siwa.%I', partition);
     END IF;
@@ -172,8 +176,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.drop_notification_partition IS
-    'Drops the oldest monthly partition of siwa.notifications that ends at or before a time; returns its name, null if there is
-none. Fails with lock_not_available rather than make writers wait for more than a fifth of a second.';
+    'Drops the oldest monthly partition of siwa.notifications that ends at or before a time. Returns its name, or null if there
+is none. Raises lock_not_available if readers or writers hold a lock for longer than 200 ms.';
 
 CREATE FUNCTION siwa.refuse_stale_snapshot() RETURNS boolean
     LANGUAGE plpgsql
@@ -185,10 +189,11 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.refuse_stale_snapshot IS
-    'Fails the ingest statement when another writer changed a row that it had read, so that history records what really changed.';
+    'Fails the ingest statement if another writer changed a row that it had read, so that the history records real changes
+only.';
 
 CREATE FUNCTION siwa.is_change(facet text, from_state text, to_state text, sessions_ended integer) RETURNS boolean
-    -- Not LANGUAGE sql: PostgreSQL would inline such a function and plan it for every statement.
+    -- Not LANGUAGE sql: PostgreSQL would inline the function and plan it for every statement.
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -203,7 +208,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.is_change IS
-    'Whether siwa.account_changes may hold a row: the facet has these states, and something changed.';
+    'Returns whether siwa.account_changes may hold a row: the facet has these states, and a state or a session changed.';
 
 CREATE TABLE siwa.account_changes (
     change_id      bigint GENERATED ALWAYS AS IDENTITY,
@@ -219,15 +224,16 @@ CREATE TABLE siwa.account_changes (
     CONSTRAINT account_changes_pkey PRIMARY KEY (change_id),
     CONSTRAINT account_changes_are_changes CHECK (siwa.is_change(facet, from_state, to_state, sessions_ended))
 );
--- No foreign key to accounts: every writer has just read the account, accounts are never removed, and the check would cost more
--- than the row.
+-- There is no foreign key to accounts: every writer has just read the account, no account is ever deleted, and the check would
+-- cost more than the insertion.
 CREATE INDEX account_changes_account ON siwa.account_changes (account_id, change_id);
 COMMENT ON TABLE siwa.account_changes IS
-    'One row per change of state, written in the transaction that made it. Read it through siwa.account_history.';
-COMMENT ON COLUMN siwa.account_changes.app_id IS 'The app group that the cause came from.';
-COMMENT ON COLUMN siwa.account_changes.jti IS 'The notification that caused the change; null if a sign-in did.';
+    'One row per change of state, inserted in the transaction of the change. Read siwa.account_history instead.';
+COMMENT ON COLUMN siwa.account_changes.app_id IS 'The app group of the notification or sign-in that caused the change.';
+COMMENT ON COLUMN siwa.account_changes.jti IS 'The notification that caused the change; null if a sign-in caused it.';
 COMMENT ON COLUMN siwa.account_changes.sessions_ended IS
-    'Live sessions that the change ended. A late revocation may end old sessions while a newer sign-in keeps the consent.';
+    'How many live sessions the change ended. A late revocation may end old sessions although a newer sign-in keeps the
+consent.';
 
 CREATE VIEW siwa.account_history AS
 SELECT
@@ -246,8 +252,8 @@ SELECT
 FROM siwa.account_changes AS h
 JOIN siwa.accounts AS a USING (account_id);
 COMMENT ON VIEW siwa.account_history IS
-    'One row per change of state. facet: consent, account or email. Ordered by change_id, it is the order of commit for each facet
-of a person, and for each consent. A smaller change_id may be committed later, so a reader must not use it as a cursor.';
+    'One row per change of state. facet: consent, account or email. For each facet of a person, and for each consent, change_id
+is in commit order. Across people a smaller change_id may be committed later, so do not use change_id as a cursor.';
 
 CREATE TABLE siwa.signing_keys (
     url        text COLLATE "C" NOT NULL,
@@ -260,7 +266,7 @@ CREATE TABLE siwa.signing_keys (
     CONSTRAINT signing_keys_kid_is_the_keys CHECK (jwk ->> 'kid' = kid)
 );
 COMMENT ON TABLE siwa.signing_keys IS
-    'Every key seen in a key set: lets the daemon start while Apple cannot be reached, and verifies what was kept unverified. Only
-keys of the SIWAD_KEYS_URL in force that were confirmed within SIWAD_KEYS_MAXIMUM_AGE are trusted.';
+    'Every key seen in a key set. The daemon uses them if it starts while Apple cannot be reached, and to verify dead letters
+that were kept unverified. It trusts only keys of its SIWAD_KEYS_URL that were seen within SIWAD_KEYS_MAXIMUM_AGE.';
 COMMENT ON COLUMN siwa.signing_keys.url IS 'The URL that the key set was fetched from.';
 COMMENT ON COLUMN siwa.signing_keys.last_seen IS 'When a fetched key set last held the key.';

@@ -1,7 +1,8 @@
--- Dead letters, the audit of operators' actions, and what maintenance remembers.
+-- Dead letters, the audit of operators' actions, and the state of the maintenance tasks.
 --
--- A dead letter is committed before Apple is answered 200. It leaves the status open in the transaction of its effects, and it
--- never loses why it was kept: the letter holds what its last failed attempt found, siwa.dead_letter_attempts the earlier ones.
+-- The daemon answers Apple with 200 only after a dead letter is committed. A replay changes the status in the transaction that
+-- records the notification. The reasons are never lost: the letter holds what the last failed attempt found, and
+-- siwa.dead_letter_attempts holds what the earlier attempts found.
 
 CREATE TABLE siwa.dead_letters (
     id                  bigint GENERATED ALWAYS AS IDENTITY,
@@ -52,27 +53,32 @@ CREATE UNIQUE INDEX dead_letters_open_token ON siwa.dead_letters (token_digest) 
 CREATE INDEX dead_letters_open_reason ON siwa.dead_letters (reason, id) WHERE status = 'open';
 CREATE INDEX dead_letters_sub ON siwa.dead_letters (sub) WHERE sub IS NOT NULL;
 CREATE INDEX dead_letters_resolved_at ON siwa.dead_letters (resolved_at) WHERE resolved_at IS NOT NULL;
--- Letters are scanned in the order of their ids. This index holds the columns that a filter or a count reads, in a twelfth of the
--- space of the table with its tokens, so that a scan of a million letters stays quick whatever the filter.
+-- Letters are scanned in the order of their ids. This index contains the columns that filters and counts read. Its size is a
+-- twelfth of the table's, so a scan of a million letters is quick with any filter.
 CREATE INDEX dead_letters_facts ON siwa.dead_letters (id) INCLUDE (status, reason, aud, event_type, received_at);
 COMMENT ON TABLE siwa.dead_letters IS
-    'Notifications that Apple signed but that could not be processed, and those whose key could not be fetched. Apple does not
-send them again: an operator replays or discards them.';
-COMMENT ON COLUMN siwa.dead_letters.reason IS 'What the last failed attempt found.';
+    'Notifications that Apple signed but that could not be processed, and notifications whose key could not be fetched. Apple
+does not send them again: an operator replays or discards them.';
+COMMENT ON COLUMN siwa.dead_letters.reason IS 'The reason that the last failed attempt found.';
 COMMENT ON COLUMN siwa.dead_letters.body IS
-    'The compact JWS as received; empty once it was erased with the account of its person.';
-COMMENT ON COLUMN siwa.dead_letters.token_digest IS 'SHA-256 of the compact JWS: one open letter per token, however often it arrives.';
-COMMENT ON COLUMN siwa.dead_letters.deliveries IS 'How often the token was received while the letter was open.';
-COMMENT ON COLUMN siwa.dead_letters.attempts IS 'How often processing was tried: at receipt, and once per replay.';
-COMMENT ON COLUMN siwa.dead_letters.verified_kid IS 'The key that verified the token at receipt; null for keys-unavailable: never verified.';
-COMMENT ON COLUMN siwa.dead_letters.last_failed_at IS 'When its last failed replay was; null: never.';
-COMMENT ON COLUMN siwa.dead_letters.last_failed_by IS 'The operator of that replay, as the command was told.';
-COMMENT ON COLUMN siwa.dead_letters.last_failed_by_role IS 'The database role of that replay (session_user).';
-COMMENT ON COLUMN siwa.dead_letters.resolved_by IS 'The operator who replayed or discarded it, as the command was told.';
-COMMENT ON COLUMN siwa.dead_letters.resolved_by_role IS 'The database role that did (session_user); set by the database.';
+    'The compact JWS as received; empty after the account of its person was erased.';
+COMMENT ON COLUMN siwa.dead_letters.token_digest IS
+    'SHA-256 of the compact JWS. A token has one open letter, however often it arrives.';
+COMMENT ON COLUMN siwa.dead_letters.deliveries IS 'How many times the token was received while the letter was open.';
+COMMENT ON COLUMN siwa.dead_letters.attempts IS
+    'How many times processing was attempted: once at receipt, and once per replay.';
+COMMENT ON COLUMN siwa.dead_letters.verified_kid IS
+    'The key that verified the token; null if it was never verified (keys-unavailable).';
+COMMENT ON COLUMN siwa.dead_letters.last_failed_at IS 'When a replay last failed; null if none did.';
+COMMENT ON COLUMN siwa.dead_letters.last_failed_by IS 'The operator of that replay, as given to the command.';
+COMMENT ON COLUMN siwa.dead_letters.last_failed_by_role IS 'The database role of that replay (session_user); set by a trigger.';
+COMMENT ON COLUMN siwa.dead_letters.resolved_by IS
+    'The operator who replayed or discarded it, as given to the command; siwad for the daemon.';
+COMMENT ON COLUMN siwa.dead_letters.resolved_by_role IS
+    'The database role that replayed or discarded it (session_user); set by a trigger.';
 COMMENT ON COLUMN siwa.dead_letters.outcome IS
-    'What the replay did, as siwa.notifications.outcome; duplicate: the notification had been recorded before.';
-COMMENT ON COLUMN siwa.dead_letters.note IS 'Why it was resolved or reopened, in the operator''s words.';
+    'The effect of the replay, as in siwa.notifications.outcome; duplicate if the notification was recorded before.';
+COMMENT ON COLUMN siwa.dead_letters.note IS 'Why it was replayed, discarded or reopened, in the operator''s words.';
 
 CREATE FUNCTION siwa.record_database_role() RETURNS trigger
     LANGUAGE plpgsql
@@ -96,8 +102,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.record_database_role IS
-    'Records the database role (session_user) of every resolution and failed replay. The operator''s name is what the command was
-told; this column is not.';
+    'Records the database role (session_user) of every resolution and failed replay, in addition to the operator''s name, which
+the command only repeats.';
 
 CREATE TRIGGER dead_letters_record_the_database_role
     BEFORE INSERT OR UPDATE ON siwa.dead_letters
@@ -117,13 +123,14 @@ CREATE TABLE siwa.dead_letter_attempts (
     CONSTRAINT dead_letter_attempts_attempt_is_counted_from_one CHECK (attempt > 0)
 );
 COMMENT ON TABLE siwa.dead_letter_attempts IS
-    'What the failed attempts at a letter found, except the last one, which siwa.dead_letters holds. Only a trigger writes here.';
+    'What each failed attempt found, except the last one, which siwa.dead_letters holds. Only a trigger inserts rows.';
 COMMENT ON COLUMN siwa.dead_letter_attempts.operator IS 'The operator of the replay; null for the attempt at receipt.';
-COMMENT ON COLUMN siwa.dead_letter_attempts.database_role IS 'The database role of the replay; null for the attempt at receipt.';
+COMMENT ON COLUMN siwa.dead_letter_attempts.database_role IS
+    'The database role of the replay; null for the attempt at receipt.';
 
 CREATE FUNCTION siwa.keep_earlier_attempt() RETURNS trigger
     LANGUAGE plpgsql
-    -- No role may insert into siwa.dead_letter_attempts: this function does so with the owner's rights.
+    -- No role may insert into siwa.dead_letter_attempts, so this function runs with the owner's rights.
     SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -136,7 +143,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.keep_earlier_attempt IS
-    'Copies what the attempt before found to siwa.dead_letter_attempts when a replay fails.';
+    'Copies the result of the attempt before to siwa.dead_letter_attempts when a replay fails.';
 
 CREATE TRIGGER dead_letters_keep_earlier_attempts
     AFTER UPDATE ON siwa.dead_letters
@@ -158,14 +165,14 @@ CREATE TABLE siwa.operator_actions (
     CONSTRAINT operator_actions_action_is_not_empty CHECK (action <> ''),
     CONSTRAINT operator_actions_affected_is_a_count CHECK (affected >= 0)
 );
-COMMENT ON TABLE siwa.operator_actions IS 'Who did what, when, why and to how many. Insert-only.';
-COMMENT ON COLUMN siwa.operator_actions.operator IS 'The operator''s name, as the command was told.';
+COMMENT ON TABLE siwa.operator_actions IS 'Actions of operators: who, what, when, why, and how many rows. Insert-only.';
+COMMENT ON COLUMN siwa.operator_actions.operator IS 'The operator''s name, as given to the command; siwad for the daemon.';
 COMMENT ON COLUMN siwa.operator_actions.database_role IS
-    'The database role that did it (session_user). siwad_daemon may not set this column.';
-COMMENT ON COLUMN siwa.operator_actions.target IS 'What the action applied to: an id, or the filter as given.';
+    'The database role of the action (session_user). siwad_daemon may not set this column.';
+COMMENT ON COLUMN siwa.operator_actions.target IS 'The object of the action: an id, or the filter as given.';
 COMMENT ON COLUMN siwa.operator_actions.affected IS
-    'How many rows it changed. For dead letters: how many it was about to change, so that an interrupted run has its row too;
-siwa.dead_letters shows which of them were changed.';
+    'How many rows it changed. For dead letters, how many rows it was about to change, so that an interrupted run has an entry
+too; siwa.dead_letters shows which letters were changed.';
 
 CREATE FUNCTION siwa.refuse_change_of_audit() RETURNS trigger
     LANGUAGE plpgsql
@@ -189,4 +196,4 @@ CREATE TABLE siwa.maintenance (
     CONSTRAINT maintenance_task_is_known CHECK (task IN ('partitions', 'retention', 'sessions', 'erasure'))
 );
 COMMENT ON TABLE siwa.maintenance IS
-    'When a daemon last completed each task; no daemon repeats it before it is due again.';
+    'When a daemon last completed each task. No daemon repeats a task before it is due.';

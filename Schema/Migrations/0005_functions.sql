@@ -1,8 +1,7 @@
 -- The functions that applications call: sign-ins and sessions.
 --
--- They run with the owner's rights, so that an application needs no right on any table. Each of them pins its search_path, so
--- that no object of another schema is used in place of PostgreSQL's own. Writers lock the account first, then the consent, then
--- sessions.
+-- They run with the owner's rights, so an application needs no right on any table. Each function pins its search_path, so that an
+-- object in another schema cannot replace one of PostgreSQL's. Writers lock the account first, then the consent, then sessions.
 --
 -- SQLSTATEs: SW001 unknown client id, SW002 deleted account, SW003 no sign-in recorded, SW004 session id taken by another person,
 -- SW005 expiry not after opening, SW006 sign-in too far ahead; invalid_parameter_value for other invalid arguments.
@@ -23,7 +22,7 @@ BEGIN
     RETURN found_client;
 END
 $$;
-COMMENT ON FUNCTION siwa.app_group IS 'The app group that a client id belongs to. Raises SW001 if none is configured.';
+COMMENT ON FUNCTION siwa.app_group IS 'Returns the app group of a client id. Raises SW001 if the client id is not registered.';
 
 CREATE FUNCTION siwa.check_identifier(what text, value text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -50,12 +49,12 @@ CREATE FUNCTION siwa.check_time(what text, moment timestamptz, sqlstate_if_ahead
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- A register at an infinity would never move again.
+    -- A register that holds an infinity would never move again.
     IF NOT isfinite(moment) THEN
         RAISE EXCEPTION '% is %, which is not a point in time', what, moment
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the time at which it happened.';
     END IF;
-    -- A time ahead would win against every revocation until it is reached.
+    -- A time in the future would win against every revocation until then.
     IF moment > clock_timestamp() + interval '5 minutes' THEN
         RAISE EXCEPTION '% is more than five minutes ahead', what
             USING ERRCODE = sqlstate_if_ahead, HINT = 'Pass the time at which it happened, and check the clocks.';
@@ -63,7 +62,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.check_time IS
-    'Raises the given SQLSTATE if a time is further ahead than clocks may differ, invalid_parameter_value if it is infinite.';
+    'Raises the given SQLSTATE if a time is more than five minutes ahead, and invalid_parameter_value if it is infinite.';
 
 CREATE FUNCTION siwa.session_expiry(opened_at timestamptz, expires_at timestamptz) RETURNS timestamptz
     LANGUAGE plpgsql IMMUTABLE
@@ -74,11 +73,11 @@ BEGIN
         RAISE EXCEPTION 'expires_at is not after the opening of the session'
             USING ERRCODE = 'SW005', HINT = 'Pass a later time, or null for a session that does not expire.';
     END IF;
-    -- That a session does not expire is stored in one way only.
+    -- Infinity and null both mean that the session does not expire. Only null is stored.
     RETURN nullif(expires_at, 'infinity');
 END
 $$;
-COMMENT ON FUNCTION siwa.session_expiry IS 'The expiry to store. Raises SW005 if it is not after the opening.';
+COMMENT ON FUNCTION siwa.session_expiry IS 'Returns the expiry to store. Raises SW005 if it is not after the opening.';
 
 CREATE FUNCTION siwa.check_session_end_reason(reason text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -91,7 +90,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION siwa.check_session_end_reason IS 'Raises invalid_parameter_value unless a session may be ended for the reason.';
+COMMENT ON FUNCTION siwa.check_session_end_reason IS
+    'Raises invalid_parameter_value unless the reason is signed-out or operator.';
 
 CREATE FUNCTION siwa.record_sign_in(
     client_id        text,
@@ -123,8 +123,8 @@ BEGIN
     END IF;
 
     LOOP
-        -- Account before consent: the order in which every writer locks. Not FOR UPDATE, which would wait for every
-        -- transaction that has opened a session, since their foreign keys hold the rows.
+        -- Account before consent, as every writer locks. Not FOR UPDATE, which would wait for every transaction that has
+        -- opened a session, because its foreign keys lock these rows.
         SELECT a.* INTO account FROM siwa.accounts AS a
         WHERE a.sub = record_sign_in.sub AND a.team_id = app_group.team_id
         FOR NO KEY UPDATE;
@@ -180,9 +180,10 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.record_sign_in IS
-    'Records that a person signed in; returns the account id. Call it after verifying the identity token, with any client id of the
-app group and the token''s iat as signed_in_at. Idempotent. Raises SW001 for an unknown client id, SW002 for a deleted account,
-SW006 for a time more than five minutes ahead, invalid_parameter_value for an empty or overlong sub or an infinite time.';
+    'Records that a person signed in, and returns the account id. Call it after you verified the identity token, with any
+client id of the app group and with iat of the token as signed_in_at. Idempotent. Raises SW001 for an unknown client id, SW002
+for a deleted account, SW006 for a time more than five minutes ahead, invalid_parameter_value for an empty or overlong sub or
+an infinite time.';
 
 CREATE FUNCTION siwa.session_is_live(session_id text) RETURNS boolean
     -- Not LANGUAGE sql, which PostgreSQL plans again for each call.
@@ -191,8 +192,8 @@ CREATE FUNCTION siwa.session_is_live(session_id text) RETURNS boolean
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- The condition of siwa.live_sessions on the tables themselves, which costs a tenth less than the view. Each table is read by
-    -- its key, and the consent and the account only for a session that is neither closed nor expired.
+    -- The condition of siwa.live_sessions, written on the tables because that costs a tenth less than the view. The consent and
+    -- the account are read only for a session that is neither closed nor expired.
     RETURN coalesce(
         (
             SELECT
@@ -253,7 +254,7 @@ BEGIN
         INSERT INTO siwa.account_sessions (session_id, account_id, app_id, created_at, signed_in_at, expires_at)
         VALUES (
             open_session.session_id, consent.account_id, app_group.app_id, opened_at,
-            -- An older identity token may be presented late: the session rests on that one.
+            -- The application may present an older identity token late. The session then rests on that sign-in.
             least(consent.authorized_at, opened_at), siwa.session_expiry(opened_at, open_session.expires_at))
         ON CONFLICT ON CONSTRAINT account_sessions_pkey DO NOTHING;
         -- Not inserted: another transaction has just committed the same id.
@@ -263,10 +264,11 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.open_session IS
-    'Opens a session that rests on the recorded sign-in; returns whether it is live. It is born ended if that sign-in was revoked
-or the account is deleted. expires_at null or infinity: it does not expire. Opening an id again for the same person answers the
-stored session. Raises SW001 for an unknown client id, SW003 if no sign-in is recorded, SW004 if another person has the id, SW005
-if it would expire before it opens, invalid_parameter_value for a created_at that is infinite or more than five minutes ahead.';
+    'Opens a session that rests on the recorded sign-in, and returns whether it is live. It is ended from the start if that
+sign-in was revoked or the account is deleted. If expires_at is null or infinity, it does not expire. A second call with the
+same id for the same person returns the result for the stored session. Raises SW001 for an unknown client id, SW003 if no sign-
+in is recorded, SW004 if another person has the id, SW005 if it would expire before it opens, invalid_parameter_value for a
+created_at that is infinite or more than five minutes ahead.';
 
 CREATE FUNCTION siwa.rotate_session(old_id text, new_id text, expires_at timestamptz DEFAULT NULL) RETURNS boolean
     LANGUAGE plpgsql
@@ -305,7 +307,7 @@ BEGIN
         RAISE EXCEPTION 'the new session id belongs to another person or app group'
             USING ERRCODE = 'SW004', HINT = 'Use session ids that are unique among all applications.';
     END IF;
-    -- The same rotation again, after its answer was lost.
+    -- The application repeats a rotation because it lost the result.
     RETURN FOUND
         AND old.close_reason IS NOT DISTINCT FROM 'rotated'
         AND stored.signed_in_at = old.signed_in_at
@@ -313,10 +315,10 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.rotate_session IS
-    'Replaces a live session by one with another id, which rests on the same sign-in; returns whether the new one is live. The old
-one ends with reason rotated. expires_at null: the new one expires when the old one would have. Of an unknown, ended or expired
-session it opens none and returns false; repeated, it answers the stored session. Raises SW004 if the new id is taken, SW005 if
-the new session would expire before it opens.';
+    'Replaces a live session with one of another id that rests on the same sign-in, and returns whether the new session is
+live. The old session ends with reason rotated. If expires_at is null, the new session expires when the old one would have.
+Returns false for an unknown, ended or expired session. A repeated call returns the result for the stored session. Raises SW004
+if the new id is taken, SW005 if the new session would expire before it opens.';
 
 CREATE FUNCTION siwa.extend_session(session_id text, expires_at timestamptz) RETURNS boolean
     LANGUAGE plpgsql
@@ -343,8 +345,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.extend_session IS
-    'Moves the expiry of a live session; returns whether it is live. null or infinity: it does not expire. An unknown, ended or
-expired session stays as it is: false. Raises SW005 if it would expire before it opened.';
+    'Changes the expiry of a live session, and returns whether it is live. Null or infinity: the session does not expire.
+Returns false for an unknown, ended or expired session and changes nothing. Raises SW005 if it would expire before it opened.';
 
 CREATE FUNCTION siwa.end_session(session_id text, reason text DEFAULT 'signed-out') RETURNS boolean
     LANGUAGE plpgsql
@@ -356,7 +358,7 @@ DECLARE
 BEGIN
     PERFORM siwa.check_session_end_reason(reason);
     was_live := siwa.session_is_live(end_session.session_id);
-    -- Also a session that a revocation has ended: a later revocation moves that end, but never past this one.
+    -- Closes a session that a revocation has ended too: a later revocation moves that end, but not past this time.
     UPDATE siwa.account_sessions AS s
     SET closed_at = greatest(now(), s.created_at), close_reason = reason
     WHERE s.session_id = end_session.session_id
@@ -366,7 +368,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.end_session IS
-    'Ends a live session; reason signed-out or operator. Returns whether it ended one: false for an unknown or ended session.';
+    'Ends a live session for the reason signed-out or operator. Returns whether it did: false for an unknown or ended session.';
 
 CREATE FUNCTION siwa.end_sessions(client_id text, sub text, reason text DEFAULT 'signed-out') RETURNS integer
     LANGUAGE plpgsql
@@ -400,8 +402,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.end_sessions IS
-    'Ends all live sessions of a person in an app group, as siwa.end_session does; returns how many. Raises SW001 for an unknown
-client id.';
+    'Ends all live sessions of a person in an app group, as siwa.end_session does, and returns how many it ended. Raises SW001
+for an unknown client id.';
 
 CREATE FUNCTION siwa.sessions_of(client_id text, sub text) RETURNS SETOF siwa.sessions
     LANGUAGE plpgsql STABLE
@@ -418,4 +420,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.sessions_of IS
-    'All sessions of a person in an app group, newest first. Raises SW001 for an unknown client id.';
+    'Returns all sessions of a person in an app group, newest first. Raises SW001 for an unknown client id.';

@@ -1,15 +1,15 @@
--- Roles: each gets what it does and nothing else.
+-- Roles, each with the rights that its work needs.
 --
--- No role can create, alter, drop or truncate anything, change what was recorded of a notification, a change of state or an
--- operator's action, or grant its rights to others. A role that has DML on the tables can run the daemon too: PUBLIC may execute
--- the functions that derive states or check the caller's rights themselves, but none of those that applications call.
+-- No role can create, alter, drop or truncate a table, change the record of a notification, of a change of state or of an
+-- operator's action, or grant its rights to others. Any role with DML rights on the tables can run the daemon too: PUBLIC may
+-- execute the functions that derive states or that check the rights of the caller, but no function for applications.
 
 CREATE FUNCTION siwa.grant_roles() RETURNS text[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- No reader of tables sees these: each token is a credential of a kind, and names a person.
+    -- siwad_reader may not read these columns: a token is a kind of credential, and identifies a person.
     secrets constant text[] := ARRAY['notifications.jws', 'dead_letters.body'];
     wanted  constant text[] := ARRAY['siwad_daemon', 'siwad_reader', 'siwad_application'];
     role    text;
@@ -23,7 +23,7 @@ BEGIN
         siwa.keep_earlier_attempt, siwa.grant_roles
         FROM PUBLIC;
     FOREACH role IN ARRAY wanted LOOP
-        -- Roles belong to the whole cluster: another database may have created them, and this role may lack the right to.
+        -- Roles belong to the cluster. Another database may have created them, and the current role may lack the right to.
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', role);
@@ -35,7 +35,7 @@ BEGIN
         EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA siwa FROM %I', role);
         EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA siwa FROM %I', role);
         EXECUTE format('GRANT USAGE ON SCHEMA siwa TO %I', role);
-        -- PostgreSQL checks the functions inside a view against the role that reads the view.
+        -- PostgreSQL checks the right to execute the functions inside a view against the role that reads the view.
         EXECUTE format(
             'GRANT EXECUTE ON FUNCTION siwa.consent_state, siwa.email_state TO %I', role);
         granted := granted || role;
@@ -59,9 +59,9 @@ BEGIN
             ),
             DELETE
             ON siwa.dead_letters TO siwad_daemon;
-        -- The database sets the other columns: when, and which role.
+        -- Defaults set the other columns: the time and the database role.
         GRANT INSERT (operator, action, target, note, affected) ON siwa.operator_actions TO siwad_daemon;
-        -- DELETE allows siwa.drop_notification_partition; erasure updates the token and nothing else.
+        -- DELETE is required by siwa.drop_notification_partition. Erasure updates only the token.
         GRANT INSERT, DELETE, UPDATE (jws) ON siwa.notifications TO siwad_daemon;
     END IF;
     IF 'siwad_application' = ANY (granted) THEN
@@ -74,7 +74,7 @@ BEGIN
             TO siwad_application;
     END IF;
 
-    -- By column, and without the partitions, which would show what their parent hides.
+    -- Granted by column, and not on partitions, which would expose the columns that their parent hides.
     FOR target IN
         SELECT
             c.relname AS name,
@@ -103,8 +103,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.grant_roles IS
-    'Creates the roles siwad_daemon, siwad_reader and siwad_application where that is allowed, and gives those that exist exactly
-their rights in this schema; returns them. For the owner of the schema; may be repeated.';
+    'Creates the roles siwad_daemon, siwad_reader and siwad_application if the current role may, and grants the existing ones
+exactly their rights in this schema. Returns the roles that exist. For the owner of the schema; idempotent.';
 
--- A migration that adds a table or a function replaces siwa.grant_roles if it has to, and calls it.
+-- A later migration that adds a table or a function calls siwa.grant_roles, and replaces it first if it has to.
 SELECT siwa.grant_roles();
