@@ -35,13 +35,7 @@ extension Notifications {
     /// Nothing is sorted, since nothing depends on an order. As nothing reorders rows, either, they are locked and written
     /// in the order of the arrays: writers meet in the order of the persons, and a person's changes have their numbers in
     /// that order as well.
-    static let record = Statement(recording(onConflict: "ON CONFLICT DO NOTHING"))
-
-    /// The same for a batch in which nothing is there already: the server needn't search for each notification before it
-    /// inserts it, which is where it searches again. Where one is there, nothing happens, and it fails with 23505.
-    static let recordNew = Statement(recording(onConflict: ""))
-
-    private static func recording(onConflict: String) -> String {
+    static let record = Statement(
         """
         WITH judged AS MATERIALIZED (
             SELECT
@@ -271,8 +265,8 @@ extension Notifications {
                 ELSE pg_logical_emit_message(true, 'siwad', ''::text) IS NOT NULL
             END
         )
-        \(onConflict)
+        ON CONFLICT DO NOTHING
         RETURNING jti, outcome, sessions_ended
         """
-    }
+    )
 }

@@ -32,7 +32,6 @@ package enum Notifications {
         // Undone, since even for no notification the statement writes to the log, and the commit waits for that.
         try session.execute(script: "BEGIN")
         _ = try session.execute(record, nothing)
-        _ = try session.execute(recordNew, nothing)
         try session.execute(script: "ROLLBACK")
     }
 
@@ -57,21 +56,6 @@ package enum Notifications {
         }
     }
 
-    /// A batch, and what is known of it.
-    package struct Batch {
-        let notifications: [ReceivedNotification]
-        let mayHaveDuplicates: Bool
-
-        /// A batch.
-        ///
-        /// - Parameter mayHaveDuplicates: false: if one of its notifications is there already, the batch fails as a whole,
-        ///   with 23505; otherwise it costs the server less.
-        package init(_ notifications: [ReceivedNotification], mayHaveDuplicates: Bool) {
-            self.notifications = notifications
-            self.mayHaveDuplicates = mayHaveDuplicates
-        }
-    }
-
     /// Records batch after batch, each as ``record(_:source:in:)`` does. A batch that follows is taken and sent while the
     /// one before it is being committed, so that the server waits for nothing in between.
     ///
@@ -80,21 +64,21 @@ package enum Notifications {
     ///   - durable: takes what the notifications of a batch did, once all of that is durable.
     /// - Throws: what a batch failed with. Those that were not reported durable may be or not: record them again.
     package static func record(
-        inTurn first: Batch,
-        next: () -> Batch?,
+        pipelined first: [ReceivedNotification],
+        next: () -> [ReceivedNotification]?,
         source: NotificationSource,
         in session: borrowing Session,
         durable: ([RecordedNotification]) -> Void
     ) throws(PostgresError) {
         var sent: [RecordableRows] = []
-        func execution(_ batch: Batch) -> BoundStatement {
-            let rows = RecordableRows(batch.notifications)
+        func execution(_ batch: [ReceivedNotification]) -> BoundStatement {
+            let rows = RecordableRows(batch)
             sent.append(rows)
-            return BoundStatement(batch.mayHaveDuplicates ? record : recordNew, rows.binds(from: source))
+            return BoundStatement(record, rows.binds(from: source))
         }
         do throws(PostgresError) {
             try session.executePipelined(
-                [record, recordNew],
+                [record],
                 first: execution(first),
                 next: { next().map(execution) },
                 committed: { (rows: borrowing Rows) throws(PostgresError) in

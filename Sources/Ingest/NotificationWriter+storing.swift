@@ -165,10 +165,5 @@ extension NotificationWriter.Line {
         hasStored = true
         wasBarren = false
         isInUse = true
-        let hasDuplicate = settled.contains { settled in
-            guard case .recorded(_, let recorded) = settled.effect else { return false }
-            return recorded.outcome == .duplicate
-        }
-        if hasDuplicate { lastDuplicate = .now }
     }
 }

@@ -7,10 +7,6 @@ import Telemetry
 extension NotificationWriter {
     /// Batches that follow on one another keep the connection's thread at most so long: its deadline is for all of them.
     private static let turn = Duration.milliseconds(500)
-    /// So large a batch means load, when it pays to trust that nothing comes twice. Who sends something twice comes
-    /// again soon, and each error stands in the server's log.
-    private static let load = 8
-    private static let duplicatesLast = Duration.seconds(60)
 
     /// How far a turn came.
     struct Turn: Sendable {
@@ -66,7 +62,7 @@ extension NotificationWriter {
                 let end = turn.start + Self.turn
                 do throws(PostgresError) {
                     try Notifications.record(
-                        inTurn: recordable(first),
+                        pipelined: first.notifications,
                         next: {
                             guard .now < end, turn.others.isEmpty else { return nil }
                             let batch = intake.queue.waiting(atMost: intake.limits.batch)
@@ -77,7 +73,7 @@ extension NotificationWriter {
                             }
                             turn.unsettled.append(batch)
                             starts.append(.now)
-                            return recordable(batch)
+                            return batch.notifications
                         },
                         source: .endpoint,
                         in: session,
@@ -95,20 +91,6 @@ extension NotificationWriter {
         } catch {
             return Turn(unsettled: [first], error: error)
         }
-    }
-
-    /// The notifications of a plain batch. One that turns out to hold a duplicate, unexpectedly, is stored by itself
-    /// afterwards.
-    private func recordable(_ batch: [Submission]) -> Notifications.Batch {
-        let mayHaveDuplicates =
-            if batch.count < Self.load {
-                true
-            } else if let last = line.withLock({ $0.lastDuplicate }) {
-                .now - last < Self.duplicatesLast
-            } else {
-                false
-            }
-        return Notifications.Batch(batch.notifications, mayHaveDuplicates: mayHaveDuplicates)
     }
 
     /// Answers what is stored.

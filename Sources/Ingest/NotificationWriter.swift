@@ -22,8 +22,6 @@ package final class NotificationWriter: Sendable {
         var wasBarren = false
         /// Whether it was used since it was last looked at.
         var isInUse = false
-        /// When a notification was last there already.
-        var lastDuplicate: ContinuousClock.Instant?
         /// The months that need not be asked for on it.
         var partitions = PartitionHorizon()
         /// What the database has to be told before anything is stored on the next connection; nil once that is done.
