@@ -83,6 +83,21 @@ let package = Package(
         .target(
             name: "AccountStore",
             dependencies: ["AppleTokens", "Basics", "Postgres", "Schema"],
+            resources: [
+                "DeadLetters/fail_letters.sql",
+                "DeadLetters/record_letters.sql",
+                "DeadLetters/resolve_letters.sql",
+                "Ingest/record_notifications.sql",
+                "Maintenance/delete_sessions.sql",
+                "Maintenance/erase_accounts.sql",
+                "Maintenance/erase_letters.sql",
+                "Reading/account_history.sql",
+                "Reading/account_states.sql",
+                "Reading/months_ahead.sql",
+                "Reading/notification_list.sql",
+                "Reading/register_sources.sql",
+                "Reading/schema_catalog.sql",
+            ].map { .embedInCode($0) },
             swiftSettings: house
         ),
         .target(name: "Spool", dependencies: ["CRename", "JOSE"], swiftSettings: house),

@@ -178,38 +178,9 @@ package enum Accounts {
     }
 
     // Planned for the values at hand, so that a filter that is left out costs nothing.
-    private static let states = Statement(
-        once: """
-            SELECT
-                team_id, sub, app_id, state, authorized_at, revoked_at, deleted_at, email, email_is_private,
-                email_deliverable
-            FROM siwa.account_states
-            WHERE ($1::text IS NULL OR sub = $1)
-                AND ($2::text IS NULL OR team_id = $2)
-                AND ($3::text IS NULL OR app_id = $3)
-                AND ($4::text IS NULL OR state = $4)
-            ORDER BY account_id DESC, app_id
-            LIMIT $5
-            """
-    )
+    private static let states = Statement(once: String(sql: PackageResources.account_states_sql))
 
-    private static let history = Statement(
-        once: """
-            SELECT
-                team_id, sub, app_id, facet, from_state, to_state, event_time, recorded_at, jti, sessions_ended
-            FROM (
-                SELECT *
-                FROM siwa.account_history
-                WHERE ($1::text IS NULL OR sub = $1)
-                    AND ($2::text IS NULL OR team_id = $2)
-                    AND ($3::text IS NULL OR app_id = $3)
-                    AND ($4::text IS NULL OR to_state = $4)
-                ORDER BY change_id DESC
-                LIMIT $5
-            ) AS latest
-            ORDER BY change_id
-            """
-    )
+    private static let history = Statement(once: String(sql: PackageResources.account_history_sql))
 
     private static let registers = Statement(
         once: """

@@ -164,31 +164,7 @@ extension DeadLetters {
 
     // `id = ANY` beside the join: with the writer's settings, which forbid nested loops, only that finds the rows by
     // their index.
-    private static let resolve = Statement(
-        """
-        UPDATE siwa.dead_letters AS d
-        SET status = 'replayed', outcome = n.outcome, jti = coalesce(n.jti, d.jti), aud = coalesce(n.aud, d.aud),
-            sub = coalesce(n.sub, d.sub), event_type = coalesce(n.event_type, d.event_type),
-            verified_kid = coalesce(d.verified_kid, n.verified_kid),
-            verified_at = coalesce(d.verified_at, CASE WHEN n.verified_kid IS NOT NULL THEN now() END),
-            resolved_at = now(), resolved_by = $8, note = $9, attempts = d.attempts + 1
-        FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
-            AS n (id, outcome, jti, aud, sub, event_type, verified_kid)
-        WHERE d.id = ANY ($1) AND d.id = n.id
-        """
-    )
+    private static let resolve = Statement(String(sql: PackageResources.resolve_letters_sql))
 
-    private static let fail = Statement(
-        """
-        UPDATE siwa.dead_letters AS d
-        SET reason = n.reason, detail = n.detail, jti = coalesce(n.jti, d.jti), aud = coalesce(n.aud, d.aud),
-            sub = coalesce(n.sub, d.sub), event_type = coalesce(n.event_type, d.event_type),
-            verified_kid = coalesce(d.verified_kid, n.verified_kid),
-            verified_at = coalesce(d.verified_at, CASE WHEN n.verified_kid IS NOT NULL THEN now() END),
-            attempts = d.attempts + 1, last_failed_at = now(), last_failed_by = $9
-        FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])
-            AS n (id, reason, detail, jti, aud, sub, event_type, verified_kid)
-        WHERE d.id = ANY ($1) AND d.id = n.id
-        """
-    )
+    private static let fail = Statement(String(sql: PackageResources.fail_letters_sql))
 }

@@ -39,7 +39,13 @@ extension Maintenance {
 
         let late = try transaction.execute(eraseLateTokens, Binds { $0.append(Timestamp(now - .seconds(86_400))) })
         effects.tokensErased += late.affectedRows
-        let letters = try transaction.execute(eraseLetters, Binds { $0.append(lettersAtOnce) })
+        let letters = try transaction.execute(
+            eraseLetters,
+            Binds {
+                $0.append(lettersAtOnce)
+                $0.append(erasedNote)
+            }
+        )
         effects.lettersErased = Int(try letters.int64(0, 0))
         let discarded = Int(try letters.int64(0, 1))
         if discarded > 0 {
@@ -64,42 +70,7 @@ extension Maintenance {
     /// finds those who are due: it would have each deletion write to every index of accounts.
     ///
     /// Rows that a notification is just being recorded for are left to the next time, rather than waited for.
-    private static let eraseAccounts = Statement(
-        """
-        WITH due AS MATERIALIZED (
-            SELECT ctid AS place, account_id, sub, team_id
-            FROM siwa.accounts
-            WHERE ctid >= ('(' || $4::bigint || ',0)')::tid
-                AND ctid < ('(' || $4::bigint + $5::bigint || ',0)')::tid
-                AND deleted_at <= $1
-                AND erased_at IS NULL
-            LIMIT $3
-            FOR UPDATE SKIP LOCKED
-        ),
-        account AS (
-            UPDATE siwa.accounts AS a
-            SET email = NULL,
-                email_is_private = NULL,
-                email_observed_at = 'infinity',
-                erased_at = $2,
-                revision = a.revision + 1
-            FROM due AS d
-            WHERE a.account_id = d.account_id
-            RETURNING a.account_id
-        ),
-        token AS (
-            UPDATE siwa.notifications AS n
-            SET jws = NULL
-            FROM due AS d
-            WHERE n.sub = d.sub AND n.team_id = d.team_id AND n.jws IS NOT NULL
-            RETURNING n.jti
-        )
-        SELECT
-            (SELECT count(*) FROM account), (SELECT count(*) FROM token),
-            (SELECT (max(place)::text::point)[0]::bigint FROM due),
-            pg_relation_size('siwa.accounts') / current_setting('block_size')::bigint
-        """
-    )
+    private static let eraseAccounts = Statement(String(sql: PackageResources.erase_accounts_sql))
 
     /// The tokens that were being recorded while the account was erased.
     private static let eraseLateTokens = Statement(
@@ -112,32 +83,5 @@ extension Maintenance {
     )
 
     /// A letter says of itself whom it is about. One for an app of another team is about somebody else.
-    private static let eraseLetters = Statement(
-        """
-        WITH doomed AS MATERIALIZED (
-            SELECT l.id, l.status
-            FROM siwa.accounts AS a
-            JOIN siwa.dead_letters AS l ON l.sub = a.sub
-            WHERE a.erased_at IS NOT NULL
-                AND octet_length(l.body) > 0
-                AND NOT EXISTS (
-                    SELECT FROM siwa.clients AS k WHERE k.client_id = l.aud AND k.team_id <> a.team_id
-                )
-            LIMIT $1
-            FOR UPDATE OF l SKIP LOCKED
-        ),
-        erased AS (
-            UPDATE siwa.dead_letters AS l
-            SET body = '',
-                status = CASE l.status WHEN 'open' THEN 'discarded' ELSE l.status END,
-                resolved_at = coalesce(l.resolved_at, now()),
-                resolved_by = coalesce(l.resolved_by, 'siwad'),
-                note = CASE l.status WHEN 'open' THEN '\(erasedNote)' ELSE l.note END
-            FROM doomed AS d
-            WHERE l.id = d.id
-            RETURNING l.id
-        )
-        SELECT (SELECT count(*) FROM erased), (SELECT count(*) FROM doomed WHERE status = 'open')
-        """
-    )
+    private static let eraseLetters = Statement(String(sql: PackageResources.erase_letters_sql))
 }

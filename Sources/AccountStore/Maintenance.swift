@@ -154,33 +154,7 @@ extension Maintenance {
 
     /// A session that has ended or expired never becomes live again, so none is locked before it is found to be due. One
     /// that an application's transaction holds is left to the next time, rather than waited for.
-    private static let deleteSessions = Statement(
-        """
-        WITH due AS MATERIALIZED (
-            SELECT v.session_id
-            FROM siwa.account_sessions AS c
-            CROSS JOIN LATERAL (
-                SELECT * FROM siwa.sessions AS s WHERE s.session_id = c.session_id OFFSET 0
-            ) AS v
-            WHERE c.ctid >= ('(' || $2::bigint || ',0)')::tid
-                AND c.ctid < ('(' || $2::bigint + $3::bigint || ',0)')::tid
-                AND c.created_at < $1
-                AND (v.ended_at < $1 OR v.expires_at < $1)
-        ),
-        deleted AS (
-            DELETE FROM siwa.account_sessions
-            WHERE session_id = ANY (ARRAY(
-                SELECT session_id FROM siwa.account_sessions
-                WHERE session_id = ANY (ARRAY(SELECT session_id FROM due))
-                FOR UPDATE SKIP LOCKED
-            ))
-            RETURNING true
-        )
-        SELECT
-            (SELECT count(*) FROM deleted),
-            pg_relation_size('siwa.account_sessions') / current_setting('block_size')::bigint
-        """
-    )
+    private static let deleteSessions = Statement(String(sql: PackageResources.delete_sessions_sql))
 
     private static let createAhead = Statement(
         "SELECT siwa.ensure_notification_partitions($1, $1 + interval '2 months')"

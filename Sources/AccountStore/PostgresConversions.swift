@@ -36,3 +36,10 @@ extension Rows {
         return values
     }
 }
+
+extension String {
+    /// The text of a `.sql` file that is embedded in the binary.
+    init(sql file: [UInt8]) {
+        self.init(decoding: file, as: UTF8.self)
+    }
+}
