@@ -1,19 +1,17 @@
 package import Postgres
 
-/// What an operator did, for the audit (`siwa.operator_actions`).
+/// An action of an operator, for the audit (`siwa.operator_actions`).
 package struct OperatorAction: Sendable, Equatable {
-    /// Who did it.
     package let operatorName: String
-    /// The command.
+    /// The command, such as `sessions end`.
     package let action: String
-    /// An id, or the filter as given.
+    /// An id, or the filter as command-line options.
     package let target: String
-    /// Why, in the operator's words.
+    /// The operator's reason.
     package let note: String?
-    /// How many rows it changed.
+    /// The number of changed rows.
     package let affected: Int
 
-    /// An action.
     package init(operatorName: String, action: String, target: String, note: String?, affected: Int) {
         self.operatorName = operatorName
         self.action = action
@@ -23,9 +21,9 @@ package struct OperatorAction: Sendable, Equatable {
     }
 }
 
-/// The audit of operators' actions; the database refuses to change or delete what is in it.
+/// The audit of operators' actions. The database refuses to change or delete its rows.
 package enum OperatorActions {
-    /// Writes an action down, in the transaction that does it.
+    /// Records an action. Call it in the transaction that performs the action.
     package static func record(_ action: OperatorAction, in transaction: borrowing Session) throws(PostgresError) {
         _ = try transaction.execute(
             record,

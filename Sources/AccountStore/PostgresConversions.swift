@@ -2,31 +2,30 @@ import AppleTokens
 import Postgres
 
 extension Timestamp {
-    /// The same point in time; both count microseconds since 1970-01-01T00:00:00Z.
+    /// Both count microseconds since 1970-01-01T00:00:00Z.
     init(_ time: WallTime) {
         self.init(microseconds: time.microseconds)
     }
 }
 
 extension WallTime {
-    /// The same point in time. PostgreSQL's infinities become the ends of the range.
+    /// PostgreSQL's infinities become the ends of the range.
     init(_ timestamp: Timestamp) {
         self.init(microseconds: timestamp.microseconds)
     }
 }
 
 extension Rows {
-    /// A `timestamptz` as a point in time.
     func time(_ row: Int, _ column: Int) throws(PostgresError) -> WallTime {
         WallTime(try timestamp(row, column))
     }
 
-    /// A `timestamptz` as a point in time, or nil for NULL.
+    /// nil for NULL.
     func optionalTime(_ row: Int, _ column: Int) throws(PostgresError) -> WallTime? {
         try optionalTimestamp(row, column).map { WallTime($0) }
     }
 
-    /// Every row, made into a value by `read`.
+    /// The values that `read` makes of the rows.
     func map<Value>(_ read: (borrowing Rows, Int) throws(PostgresError) -> Value) throws(PostgresError) -> [Value] {
         var values: [Value] = []
         values.reserveCapacity(count)

@@ -123,10 +123,10 @@ package struct Upkeep: Sendable {
     ) async throws(PostgresError) -> Progress {
         let (policy, interval) = (policy, schedule.interval * task.intervals)
         return try await pool.transaction { session throws(PostgresError) in
-            switch try Maintenance.turn(for: task, every: interval, in: session) {
-            case .taken: return .taken
+            switch try Maintenance.claim(task, every: interval, in: session) {
+            case .heldElsewhere: return .taken
             case .notDue(let finishedAt): return .notDue(finishedAt: finishedAt)
-            case .ours(let now):
+            case .granted(let now):
                 let step = try Maintenance.step(of: task, after: previous, policy, now: now, in: session)
                 return .stepped(step, now: now)
             }

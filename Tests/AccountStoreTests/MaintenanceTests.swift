@@ -6,14 +6,14 @@ import TestSupport
 import Testing
 
 extension Store {
-    /// Keeps notifications for 400 days and deleted people's data for 30.
+    /// Retention of 400 days; personal data of deleted accounts are kept for 30 days.
     static let policy = MaintenancePolicy(
         retention: .days(400),
         sessionRetention: .days(30),
         eraseAfter: .days(30)
     )
 
-    /// Does a task to its end, as a daemon that looks at it at `now`.
+    /// Performs all steps of a task at the time `now`.
     @discardableResult
     func maintain(_ task: MaintenanceTask, now: WallTime = Store.now) async throws -> MaintenanceEffects {
         try await Self.maintain(task, now: now, on: connection)
@@ -49,17 +49,17 @@ struct MaintenanceTests {
         ORDER BY 1
         """
 
-    private func turn(
+    private func claim(
         _ task: MaintenanceTask,
         on connection: PostgresConnection,
         every interval: Duration = .zero
-    ) async throws -> MaintenanceTurn {
+    ) async throws -> MaintenanceClaim {
         try await connection.transaction { session throws(PostgresError) in
-            try Maintenance.turn(for: task, every: interval, in: session)
+            try Maintenance.claim(task, every: interval, in: session)
         }
     }
 
-    @Test("The month of the present and the two after it get their partitions, once.")
+    @Test("The partitions of the current month and the next two are created once.")
     func ahead() async throws {
         try await Store.with { store in
             let later = WallTime(seconds: 2_000_000_000)
@@ -76,7 +76,7 @@ struct MaintenanceTests {
         }
     }
 
-    @Test("Months that ended before the retention are dropped, oldest first; every state stays as it was.")
+    @Test("Months that ended before the retention are dropped, oldest first; no state changes.")
     func retention() async throws {
         try await Store.with { store in
             let year = WallTime(seconds: 1_735_700_000)
@@ -97,7 +97,7 @@ struct MaintenanceTests {
         }
     }
 
-    @Test("A notification of a month that was dropped is recorded again without any effect, and goes again.")
+    @Test("A notification of a dropped month is recorded again without any effect, and dropped again.")
     func late() async throws {
         try await Store.with { store in
             let old = Store.now - .days(500)
@@ -114,7 +114,7 @@ struct MaintenanceTests {
         }
     }
 
-    @Test("A month whose table was detached and kept its name is said to be so, and how to mend it, and is mended so.")
+    @Test("If a detached table blocks a month, the error names it and two remedies, and both remedies work.")
     func detached() async throws {
         try await Store.with { store in
             let month = "siwa.notifications_y2026m09"
@@ -141,7 +141,7 @@ struct MaintenanceTests {
         }
     }
 
-    @Test("Months are made and dropped alike, however the caller's session writes times and reads strings.")
+    @Test("Creating and dropping months does not depend on the session's DateStyle, TimeZone or string syntax.")
     func callersSettings() async throws {
         try await Store.with { store in
             try await store.run(
@@ -162,7 +162,7 @@ struct MaintenanceTests {
         }
     }
 
-    @Test("Dead letters that were resolved before the retention go; open ones stay, however old.")
+    @Test("Dead letters that were resolved before the retention are deleted; open letters stay, however old.")
     func letters() async throws {
         try await Store.with { store in
             try await store.run(
@@ -188,7 +188,7 @@ struct MaintenanceTests {
         }
     }
 
-    @Test("While somebody reads notifications, dropping gives up at once instead of holding writers back.")
+    @Test("While another session reads notifications, dropping fails immediately instead of blocking writers.")
     func givesWay() async throws {
         try await Store.with { store in
             let old = Store.now - .days(500)
@@ -205,24 +205,26 @@ struct MaintenanceTests {
         }
     }
 
-    @Test("One daemon at a time does a task, and none again before its interval is over.")
-    func turns() async throws {
+    @Test("One daemon at a time performs a task, and none performs it again before its interval has passed.")
+    func claims() async throws {
         try await Store.with { store in
             try await store.database.withOpenTransaction { session throws(PostgresError) in
-                let turn = try Maintenance.turn(for: .erasure, every: .zero, in: session)
-                guard case .ours(let now) = turn else { throw PostgresError(.usage, "nobody else is at it") }
+                let claim = try Maintenance.claim(.erasure, every: .zero, in: session)
+                guard case .granted(let now) = claim else {
+                    throw PostgresError(.usage, "no other daemon holds the claim")
+                }
                 _ = try Maintenance.step(of: .erasure, Store.policy, now: now, in: session)
             } _: { () async throws in
-                #expect(try await turn(.erasure, on: store.connection) == .taken)
-                #expect(try await turn(.partitions, on: store.connection) == .taken)
+                #expect(try await claim(.erasure, on: store.connection) == .heldElsewhere)
+                #expect(try await claim(.partitions, on: store.connection) == .heldElsewhere)
             }
-            guard case .ours(let now) = try await turn(.erasure, on: store.connection) else {
-                Issue.record("it is nobody else's any more")
+            guard case .granted(let now) = try await claim(.erasure, on: store.connection) else {
+                Issue.record("the claim was not granted")
                 return
             }
-            let again = try await turn(.erasure, on: store.connection, every: .days(1))
+            let again = try await claim(.erasure, on: store.connection, every: .days(1))
             guard case .notDue(let finishedAt) = again else {
-                Issue.record("it was done just now")
+                Issue.record("the task was finished just now")
                 return
             }
             #expect(finishedAt <= now)
@@ -233,22 +235,24 @@ struct MaintenanceTests {
         }
     }
 
-    @Test("A task that was finished in the future, by a clock that had run ahead, is due, and then as any other.")
+    @Test(
+        "A task that was finished in the future, by a clock that was ahead, is due, and then has its normal interval."
+    )
     func finishedInTheFuture() async throws {
         try await Store.with { store in
             try await store.run(
                 "INSERT INTO siwa.maintenance (task, finished_at) SELECT 'erasure', now() + interval '5 years'"
             )
-            guard case .ours(let now) = try await turn(.erasure, on: store.connection, every: .days(1)) else {
-                Issue.record("it would not be done for five years")
+            guard case .granted(let now) = try await claim(.erasure, on: store.connection, every: .days(1)) else {
+                Issue.record("the task would not be performed for five years")
                 return
             }
             try await store.maintain(.erasure, now: now)
-            #expect(try await turn(.erasure, on: store.connection, every: .days(1)) == .notDue(finishedAt: now))
+            #expect(try await claim(.erasure, on: store.connection, every: .days(1)) == .notDue(finishedAt: now))
         }
     }
 
-    @Test("The rights to read and write rows are enough; who may not delete rows may not drop them by the month.")
+    @Test("Rights to read and write rows suffice; a role without DELETE may not drop a month.")
     func rights() async throws {
         try await Store.with { store in
             let role = store.database.name + "_role"
@@ -286,7 +290,7 @@ struct MaintenanceTests {
     }
 
     @Test(
-        "A session that took a role without rights makes and drops no month, whatever the role that logged in may do."
+        "SET ROLE to a role without rights prevents creating and dropping months, whatever the login role may do."
     )
     func rightsOfTheRoleInForce() async throws {
         try await Store.with { store in

@@ -26,7 +26,7 @@ private func page(
     endReason: String? = "consent-revoked"
 ) -> AccountPage {
     let isRevoked = state == "revoked"
-    let telling = AccountRegister.Telling(id: id, source: source, receivedAt: revoked + .seconds(10))
+    let telling = AccountRegister.Notification(id: id, source: source, receivedAt: revoked + .seconds(10))
     let registers = [
         AccountRegister(name: .authorized, app: app, time: signedIn, source: .application),
         AccountRegister(name: .revoked, app: app, time: revoked, source: .notification(telling)),

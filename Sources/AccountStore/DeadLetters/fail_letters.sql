@@ -1,3 +1,5 @@
+-- "id = ANY" in addition to the join: the writer's settings exclude nested loops, and only this condition finds the rows by
+-- their index.
 UPDATE siwa.dead_letters AS d
 SET reason = n.reason, detail = n.detail, jti = coalesce(n.jti, d.jti), aud = coalesce(n.aud, d.aud),
     sub = coalesce(n.sub, d.sub), event_type = coalesce(n.event_type, d.event_type),

@@ -1,3 +1,8 @@
+-- Stores dead letters. If a token occurs twice in a batch, its first letter is stored, because one INSERT ... ON CONFLICT cannot
+-- update a row twice.
+--
+-- The message to the write-ahead log makes the commit wait for the disk and for standbys even if no row is written: the commit
+-- that stored the notification may be unconfirmed.
 WITH input AS MATERIALIZED (
     SELECT DISTINCT ON (n.token_digest) n.*
     FROM unnest(

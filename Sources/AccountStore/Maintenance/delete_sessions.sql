@@ -1,3 +1,6 @@
+-- Deletes sessions in a range of pages. A session that was opened after the cutoff cannot have ended before it and is skipped.
+-- An ended or expired session never becomes live again, so rows are locked only after they are found to be due. A row that another
+-- transaction has locked is left for the next time.
 WITH due AS MATERIALIZED (
     SELECT v.session_id
     FROM siwa.account_sessions AS c

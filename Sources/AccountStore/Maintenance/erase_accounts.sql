@@ -1,3 +1,6 @@
+-- Erases accounts in a range of pages. Returns the number of accounts and tokens erased, the page of the last erased account and
+-- the number of pages. There is no index for due accounts, because each deletion would then write to every index of accounts.
+-- A row that another transaction has locked is left for the next time.
 WITH due AS MATERIALIZED (
     SELECT ctid AS place, account_id, sub, team_id
     FROM siwa.accounts

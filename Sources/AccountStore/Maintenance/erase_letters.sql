@@ -1,3 +1,5 @@
+-- Erases the bodies of dead letters about erased people. A letter for an app of another team is about a different person with
+-- the same sub.
 WITH doomed AS MATERIALIZED (
     SELECT l.id, l.status
     FROM siwa.accounts AS a

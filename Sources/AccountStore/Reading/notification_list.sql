@@ -1,3 +1,5 @@
+-- An index of each partition finds the notifications of a person or a jti. For all other filters PostgreSQL reads the index on
+-- received_at, newest first, until there are enough rows.
 SELECT
     jti, issued_at, received_at, recorded_at, team_id, app_id, sub, event_type, event_time, outcome, source,
     sessions_ended, verified_kid, NULL::text

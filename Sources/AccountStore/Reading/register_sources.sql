@@ -1,3 +1,6 @@
+-- The registers of a person and the notification that set each of them. Reads the person's notifications once, by their index.
+-- An address that no notification reports was observed at a sign-in, unless retention has dropped the notification that set both
+-- the address and a forwarding register.
 WITH register AS MATERIALIZED (
     SELECT a.account_id, r.*
     FROM siwa.accounts AS a
@@ -33,7 +36,7 @@ WITH register AS MATERIALIZED (
     ) AS r (name, app_id, moment, is_sign_in, facet, to_state, event_types)
     WHERE a.sub = $1 AND a.team_id = $2 AND r.moment IS NOT NULL
 ),
-told AS MATERIALIZED (
+notification AS MATERIALIZED (
     SELECT jti, app_id, event_type, event_time, source, received_at, recorded_at
     FROM siwa.notifications
     WHERE sub = $1 AND team_id = $2 AND event_time = ANY (ARRAY(SELECT moment FROM register))
@@ -42,7 +45,7 @@ SELECT r.name, r.app_id, r.moment, coalesce(t.jti, h.jti), t.source, t.received_
 FROM register AS r
 LEFT JOIN LATERAL (
     SELECT *
-    FROM told
+    FROM notification
     WHERE event_time = r.moment
         AND event_type = ANY (r.event_types::text[])
         AND (r.app_id IS NULL OR app_id = r.app_id)

@@ -1,3 +1,5 @@
+-- The objects of the schema siwa with their definitions in PostgreSQL's words, or digests of bodies. An index of the monthly
+-- partitions is one object: its definition has a note if only some of the months have it.
 WITH relation AS (
     SELECT
         c.oid, c.relkind, c.relispartition, c.reloptions,

@@ -1,37 +1,34 @@
 package import AppleTokens
 import Postgres
 
-/// Where a dead letter stands (`siwa.dead_letters.status`).
+/// `siwa.dead_letters.status`.
 package enum DeadLetterStatus: String, Sendable, Hashable, CaseIterable {
-    /// It waits for an operator.
     case open
-    /// It was processed after all.
+    /// Its notification was processed.
     case replayed
-    /// An operator decided that it won't be.
+    /// An operator decided not to process it.
     case discarded
 }
 
-/// Which dead letters are looked for: those that meet everything that is named.
+/// Conditions on dead letters. A letter matches if it meets all conditions that are set.
 package struct DeadLetterFilter: Sendable, Equatable {
-    /// These; empty: any.
+    /// Empty matches every id.
     package var ids: [Int64]
-    /// Why they were kept.
     package var reason: DeadLetterReason?
     /// Received at or after.
     package var since: WallTime?
     /// Received before.
     package var until: WallTime?
-    /// `aud` as it stands in the token.
+    /// `aud` of the token.
     package var app: String?
-    /// `type` as Apple spelt it; a deletion is found by either spelling.
+    /// `type` in Apple's spelling. Either spelling of a deletion matches both.
     package var eventType: String?
-    /// `sub` as it stands in the token.
+    /// `sub` of the token.
     package var subject: String?
-    /// Of those that match, at most so many, by their ids; nil: all. It bounds what ``DeadLetters/select(_:status:in:)``
-    /// finds, and so a run over that.
+    /// The maximum number of letters, in the order of their ids; nil means all. It limits the result of
+    /// ``DeadLetters/select(_:status:in:)``, and therefore a run over that selection.
     package var limit: Int?
 
-    /// All of them, unless something is named.
     package init(
         ids: [Int64] = [],
         reason: DeadLetterReason? = nil,
@@ -52,10 +49,10 @@ package struct DeadLetterFilter: Sendable, Equatable {
         self.limit = limit
     }
 
-    /// Whether it names nothing.
+    /// True if it matches every letter.
     package var isEmpty: Bool { self == DeadLetterFilter() }
 
-    /// The filter as an operator would write it, for the audit.
+    /// The filter as command-line options, for the audit.
     package var text: String {
         var parts = ids.map { "--id \($0)" }
         let named = [
@@ -69,21 +66,21 @@ package struct DeadLetterFilter: Sendable, Equatable {
     }
 }
 
-/// The WHERE of a statement, put together from those conditions that a filter names, so that each is planned for what it
-/// really looks for.
+/// The WHERE clause for a filter. It contains only the conditions that are set, so that PostgreSQL plans each statement for its
+/// actual conditions.
 struct DeadLetterConditions {
     private(set) var conditions: [String] = []
     private(set) var binds = Binds()
 
-    /// What a filter names; nil: in any status.
-    ///
-    /// - Parameter isFurtherNarrowed: conditions will be added that no index of open letters holds.
+    /// - Parameters:
+    ///   - status: nil matches every status.
+    ///   - isFurtherNarrowed: true if the caller will add conditions on columns that no index of open letters contains.
     init(_ filter: DeadLetterFilter, status: DeadLetterStatus?, isFurtherNarrowed: Bool = false) {
-        // Words of ours are written out, not bound: they decide which index fits.
+        // Status and reason are written into the statement because the partial indexes depend on them.
         if let status {
-            // The indexes of open letters lead to each of them one by one. Where something is named that they don't hold,
-            // its own index, or one pass over the table, is faster; a planner without statistics takes an index of open
-            // letters all the same, unless the status is put as no index puts it.
+            // An index of open letters reads every open letter. If there is a condition on another column, the index of that
+            // column or a sequential scan is faster. A planner without statistics would still use an index of open letters;
+            // BETWEEN prevents that, because the condition then does not match the predicate of the index.
             let isNarrowed =
                 isFurtherNarrowed || filter.app != nil || filter.eventType != nil || filter.subject != nil
                 || filter.since != nil || filter.until != nil
@@ -102,17 +99,16 @@ struct DeadLetterConditions {
         if let subject = filter.subject { add("sub = ?") { $0.append(subject) } }
     }
 
-    /// A further condition, its one value written `?`.
-    mutating func add(_ condition: String, _ bind: (inout Binds) -> Void) {
-        conditions.append(parameter(in: condition, bind))
+    /// Adds a condition with `?` for its one value.
+    mutating func add(_ condition: String, _ append: (inout Binds) -> Void) {
+        conditions.append(condition.replacing("?", with: bind(append)))
     }
 
-    /// A piece of the statement with the place of a value, written `?`, put in.
-    mutating func parameter(in text: String, _ bind: (inout Binds) -> Void) -> String {
-        bind(&binds)
-        return text.split(separator: "?", omittingEmptySubsequences: false).joined(separator: "$\(binds.count)")
+    /// Appends a value and returns the SQL of its parameter.
+    mutating func bind(_ append: (inout Binds) -> Void) -> String {
+        append(&binds)
+        return "$\(binds.count)"
     }
 
-    /// The conditions as SQL.
     var sql: String { conditions.isEmpty ? "true" : conditions.joined(separator: " AND ") }
 }

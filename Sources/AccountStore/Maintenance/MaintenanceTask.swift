@@ -1,31 +1,30 @@
 package import AppleTokens
 
-/// What a daemon does for the database from time to time (`siwa.maintenance.task`).
+/// A periodic task of the daemons (`siwa.maintenance.task`).
 package enum MaintenanceTask: String, Sendable, CaseIterable {
-    /// The months ahead get their partitions.
+    /// Creates the partitions of the coming months.
     case partitions
-    /// Notifications and resolved dead letters that are older than the retention go.
+    /// Deletes notifications and resolved dead letters that are older than the retention.
     case retention
-    /// What is personal about people whose Apple Account was deleted goes.
+    /// Erases the personal data of people whose Apple Account was deleted.
     case erasure
-    /// Sessions that ended or expired long ago go.
+    /// Deletes sessions that ended or expired long ago.
     case sessions
 
-    /// How many intervals pass between two times that the task is done. The scan of the sessions reads the account and the
-    /// consent of each old session, so it is done less often.
+    /// The period of the task in maintenance intervals. Sessions are scanned less often, because the scan reads the account and
+    /// consent of each old session.
     package var intervals: Int { self == .sessions ? 24 : 1 }
 }
 
-/// How long things are kept.
+/// How long rows and personal data are kept.
 package struct MaintenancePolicy: Sendable, Equatable {
-    /// For how long notifications and resolved dead letters are kept; at least a day.
+    /// For notifications and resolved dead letters; at least a day.
     package var retention: Duration
-    /// For how long sessions are kept after they ended or expired.
+    /// For sessions, after they ended or expired.
     package var sessionRetention: Duration
-    /// For how long after the deletion of an account its personal data are kept.
+    /// For personal data, after the deletion of the account.
     package var eraseAfter: Duration
 
-    /// A policy of these times.
     package init(retention: Duration, sessionRetention: Duration, eraseAfter: Duration) {
         self.retention = retention
         self.sessionRetention = sessionRetention
@@ -33,37 +32,31 @@ package struct MaintenancePolicy: Sendable, Equatable {
     }
 }
 
-/// Whether a task may be done now, and by whom.
-package enum MaintenanceTurn: Sendable, Equatable {
-    /// By the one who asked, until the end of its transaction. The time is the database's.
-    case ours(now: WallTime)
-    /// Another daemon is at it.
-    case taken
-    /// It was done lately.
+/// The result of claiming a task.
+package enum MaintenanceClaim: Sendable, Equatable {
+    /// The caller may perform the task until its transaction ends. `now` is the database's time.
+    case granted(now: WallTime)
+    /// Another daemon performs maintenance.
+    case heldElsewhere
+    /// The interval has not passed yet.
     case notDue(finishedAt: WallTime)
 }
 
-/// What maintenance did.
+/// The changes that maintenance made.
 package struct MaintenanceEffects: Sendable, Equatable {
-    /// Months that got their partition.
     package var partitionsCreated = 0
-    /// The partitions that were dropped.
+    /// The names of the partitions.
     package var partitionsDropped: [String] = []
-    /// Resolved dead letters that were deleted.
     package var lettersDeleted = 0
-    /// Sessions that were deleted.
     package var sessionsDeleted = 0
-    /// Accounts that became tombstones.
     package var accountsErased = 0
-    /// Notifications whose token was erased.
+    /// The number of notifications whose token was erased.
     package var tokensErased = 0
-    /// Dead letters whose body was erased.
+    /// The number of dead letters whose body was erased.
     package var lettersErased = 0
 
-    /// Nothing at all.
     package init() {}
 
-    /// Both together.
     package static func + (one: MaintenanceEffects, other: MaintenanceEffects) -> MaintenanceEffects {
         var sum = one
         sum.partitionsCreated += other.partitionsCreated
@@ -77,13 +70,12 @@ package struct MaintenanceEffects: Sendable, Equatable {
     }
 }
 
-/// One bounded piece of a task.
+/// One bounded step of a task.
 package struct MaintenanceStep: Sendable, Equatable {
-    /// What it did.
     package let effects: MaintenanceEffects
-    /// Whether nothing is left to do.
+    /// True if the task is finished.
     package let isLast: Bool
-    /// The page of the table at which the next step of a scan continues.
+    /// The page at which the next step of a scan continues.
     let nextPage: Int64
 
     init(effects: MaintenanceEffects, isLast: Bool, nextPage: Int64 = 0) {

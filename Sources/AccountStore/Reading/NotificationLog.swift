@@ -1,7 +1,7 @@
 package import AppleTokens
 package import Postgres
 
-/// One notification as it was recorded (`siwa.notifications`).
+/// A row of `siwa.notifications`.
 package struct LoggedNotification: Sendable, Equatable {
     /// `jti`.
     package let id: String
@@ -9,43 +9,35 @@ package struct LoggedNotification: Sendable, Equatable {
     package let issuedAt: WallTime
     /// When its request was read.
     package let receivedAt: WallTime
-    /// When its transaction began, by the database's clock.
+    /// When its transaction started, by the database's clock.
     package let recordedAt: WallTime
-    /// The developer team that ``subject`` belongs to.
     package let team: TeamID
-    /// The app group.
     package let app: AppID
-    /// Apple's identifier of the person.
     package let subject: Subject
-    /// `type` as Apple spelt it.
+    /// `type` in Apple's spelling.
     package let eventType: String
-    /// When it happened.
     package let eventTime: WallTime
     /// `applied`, `superseded` or `unchanged`.
     package let outcome: String
     /// `endpoint`, `spool` or `replay`.
     package let source: String
-    /// How many live sessions it ended.
+    /// The number of live sessions that it ended.
     package let sessionsEnded: Int
-    /// The key that verified it.
     package let verifiedKeyID: String
-    /// The compact JWS; nil once it was erased, and in lists.
+    /// The compact JWS; nil in lists and after erasure.
     package let token: String?
-    /// Whether the database role has no right to see ``token``; then that is nil.
+    /// True if the database role may not read ``token``, which is then nil.
     package var isTokenHidden = false
 }
 
-/// Which notifications are looked for; nil matches everything.
+/// Conditions on notifications; nil matches everything.
 package struct NotificationFilter: Sendable {
     /// `jti`.
     package var id: String?
-    /// Apple's identifier of the person.
     package var subject: String?
-    /// The developer team.
     package var team: String?
-    /// The app group.
     package var app: String?
-    /// `type` as Apple spelt it; a deletion is found by either spelling.
+    /// `type` in Apple's spelling. Either spelling of a deletion matches both.
     package var eventType: String?
     /// `applied`, `superseded` or `unchanged`.
     package var outcome: String?
@@ -55,10 +47,8 @@ package struct NotificationFilter: Sendable {
     package var since: WallTime?
     /// Received before.
     package var until: WallTime?
-    /// At most so many rows.
     package var limit: Int
 
-    /// Everything, at most `limit` rows.
     package init(
         id: String? = nil,
         subject: String? = nil,
@@ -84,9 +74,9 @@ package struct NotificationFilter: Sendable {
     }
 }
 
-/// The reading of recorded notifications.
+/// Reads recorded notifications.
 package enum NotificationLog {
-    /// The notifications that match, the one received last first.
+    /// The matching notifications, latest first.
     package static func list(
         _ filter: NotificationFilter,
         in session: borrowing Session
@@ -97,7 +87,7 @@ package enum NotificationLog {
             binds.append(filter.subject)
             binds.append(filter.team)
             binds.append(filter.app)
-            // An array that holds no type stands for every type.
+            // An empty array matches every type.
             binds.append(array: types ?? [])
             binds.append(filter.outcome)
             binds.append(Timestamp(filter.since ?? WallTime(microseconds: .min)))
@@ -109,7 +99,7 @@ package enum NotificationLog {
         return try session.execute(list, binds).map(read)
     }
 
-    /// The notifications of a `jti`: one, but for a `jti` that was used again in another month.
+    /// The notifications with this `jti`: at most one in each month.
     package static func find(id: String, in session: borrowing Session) throws(PostgresError) -> [LoggedNotification] {
         let isHidden = try !session.execute(mayReadTokens).bool(0, 0)
         return try session.execute(isHidden ? findHidden : find, Binds { $0.append(id) })
@@ -139,8 +129,6 @@ package enum NotificationLog {
         )
     }
 
-    // A person's and a jti's are found by their indexes in each partition. Everything else is looked for among what was
-    // received in the time asked for, by the index on received_at, the newest first, until there are enough.
     private static let list = Statement(once: String(sql: PackageResources.notification_list_sql))
 
     private static let mayReadTokens = Statement(

@@ -1,43 +1,32 @@
 package import AppleTokens
 package import Postgres
 
-/// What an operator wants to know of a database before anything else.
+/// Facts about the database for `siwad doctor`.
 package enum DatabaseHealth {
-    /// The server and its clock.
     package struct Server: Sendable, Equatable {
         /// `15.14`
         package let version: String
-        /// The name of the database.
         package let database: String
-        /// What all of the database takes.
+        /// The size of the database.
         package let bytes: Int64
-        /// The server's clock.
         package let clock: WallTime
     }
 
-    /// Open dead letters.
-    package struct OpenLetters: Sendable, Equatable {
-        /// How many, by reason as the database spells it, most first.
+    package struct OpenLetters: Sendable {
+        /// The number by reason as stored, largest first.
         package let counts: [(reason: String, count: Int)]
-        /// When the oldest was received.
+        /// When the oldest letter was received.
         package let oldest: WallTime?
 
-        /// Whether both say the same.
-        package static func == (one: OpenLetters, other: OpenLetters) -> Bool {
-            one.oldest == other.oldest && one.counts.elementsEqual(other.counts, by: ==)
-        }
-
-        /// Letters by reason.
         package init(counts: [(reason: String, count: Int)], oldest: WallTime?) {
             self.counts = counts
             self.oldest = oldest
         }
     }
 
-    /// How many notifications, the latest first, are looked through for the last one of each app.
+    /// How many of the latest notifications ``lastNotifications(in:)`` reads.
     package static let notificationsLookedAt = 100_000
 
-    /// The server and its clock.
     package static func server(in session: borrowing Session) throws(PostgresError) -> Server {
         let rows = try session.execute(server)
         return Server(
@@ -48,12 +37,12 @@ package enum DatabaseHealth {
         )
     }
 
-    /// Whether the month of the present, the next one and the one after have their partition.
+    /// Whether the current month and the next two have partitions.
     package static func monthsAhead(in session: borrowing Session) throws(PostgresError) -> [Bool] {
         try session.execute(monthsAhead).map { (rows, row) throws(PostgresError) in try rows.bool(row, 0) }
     }
 
-    /// When each app's last notification was received, among the latest ``notificationsLookedAt``.
+    /// When the last notification of each app was received, among the latest ``notificationsLookedAt``.
     package static func lastNotifications(in session: borrowing Session) throws(PostgresError) -> [AppID: WallTime] {
         let rows = try session.execute(lastNotifications, Binds { $0.append(Int64(notificationsLookedAt)) })
         var times: [AppID: WallTime] = [:]
@@ -61,7 +50,6 @@ package enum DatabaseHealth {
         return times
     }
 
-    /// The open dead letters.
     package static func openLetters(in session: borrowing Session) throws(PostgresError) -> OpenLetters {
         let rows = try session.execute(openLetters)
         var counts: [(reason: String, count: Int)] = []
@@ -74,12 +62,12 @@ package enum DatabaseHealth {
         return OpenLetters(counts: counts, oldest: oldest)
     }
 
-    /// When a daemon last kept the key set of a URL; nil: never.
+    /// When a daemon last stored the key set of a URL; nil if never.
     package static func keysKeptAt(from url: String, in session: borrowing Session) throws(PostgresError) -> WallTime? {
         try session.execute(keysKeptAt, Binds { $0.append(url) }).optionalTime(0, 0)
     }
 
-    /// Whether PUBLIC, and so every role, may create objects in the schema `public`.
+    /// True if PUBLIC, and therefore every role, may create objects in the schema `public`.
     package static func isPublicSchemaOpen(in session: borrowing Session) throws(PostgresError) -> Bool {
         try session.execute(isPublicSchemaOpen).bool(0, 0)
     }

@@ -1,23 +1,21 @@
 import AppleTokens
 
-/// What a batch of notifications says, put together for each person and each consent before it meets the database.
+/// The facts of a batch, merged for each person and each consent before the batch is sent to the database.
 ///
-/// Registers merge by earliest and latest, so merging within the batch first makes no difference, and costs a fraction
-/// here of what it costs there.
+/// Registers keep the earliest or the latest time, so merging within the batch first does not change the result. It costs
+/// much less here than in the database.
 struct BatchFacts {
-    /// A register's time, and the notification that it comes from.
+    /// The time of a register and the notification that provides it.
     struct Register {
         let time: WallTime
-        /// The index in the batch of the notification that leads the register: of equal times the first.
+        /// The index in the batch of the notification that provides the time; of equal times the first one.
         let leader: Int
 
-        /// The earlier of two.
         func orEarlier(_ other: Register?) -> Register {
             guard let other, other.time.microseconds != time.microseconds else { return first(of: other) }
             return other.time.microseconds < time.microseconds ? other : self
         }
 
-        /// The later of two.
         func orLater(_ other: Register?) -> Register {
             guard let other, other.time.microseconds != time.microseconds else { return first(of: other) }
             return other.time.microseconds > time.microseconds ? other : self
@@ -29,14 +27,13 @@ struct BatchFacts {
         }
     }
 
-    /// An address as an event about it names it.
     struct Address {
         let observedAt: WallTime
         let email: String
         let isPrivate: Bool?
 
-        /// The observation that is kept: the later one; of equal times the one of the greater address by its bytes, then
-        /// of the greater flag, as `siwa.observation_wins` has it.
+        /// The later observation. At equal times the greater address by bytes wins, then the greater flag, as in
+        /// `siwa.observation_wins`.
         func orWinner(_ other: Address?) -> Address {
             guard let other else { return self }
             if other.observedAt != observedAt {
@@ -53,40 +50,35 @@ struct BatchFacts {
         }
     }
 
-    /// The registers of an account that the batch may move.
+    /// The registers of an account that the batch may move, each the earliest (deletion) or latest (all others) time.
     struct Person {
         let subject: Subject
         let team: TeamID
-        /// The earliest.
         var deleted: Register?
-        /// The latest.
         var forwardingDisabled: Register?
-        /// The latest.
         var forwardingEnabled: Register?
         var address: Address?
     }
 
-    /// The register of a consent that the batch may move.
+    /// The register of a consent that the batch may move: the latest revocation.
     struct Consent {
         /// Its index in ``persons``.
         let person: Int
         let app: AppID
-        /// The latest.
         var revoked: Register?
     }
 
-    /// Everybody whom the batch is about, ordered by `sub`, then team: the order in which every writer locks.
+    /// The people in the batch, ordered by `sub`, then team: the order in which every writer locks rows.
     private(set) var persons: [Person] = []
-    /// One for each person and app group, in the order of the persons, then of the apps.
+    /// One for each person and app group, ordered by person, then app.
     private(set) var consents: [Consent] = []
-    /// The indices of the notifications, in the order of their consents; of one consent in the order of the batch.
+    /// The indices of the notifications, ordered by consent, then by position in the batch.
     let order: [Int]
     /// For each notification, in the order of the batch, the index of its consent.
     private(set) var consentIndices: [Int]
-    /// For each notification whether it leads its register.
+    /// For each notification, in the order of the batch, whether it provides the time of its register.
     private(set) var leads: [Bool]
 
-    /// The facts of a batch.
     init(_ batch: [ReceivedNotification]) {
         order = Self.order(of: batch)
         consentIndices = Array(repeating: 0, count: batch.count)
@@ -112,8 +104,8 @@ struct BatchFacts {
 
     // MARK: - Private parts
 
-    /// The indices of the batch, ordered by person, then app, then place in the batch. Beside each stands how its subject
-    /// begins, which nearly always decides.
+    /// Sorts the batch by person, then app, then position. The key has the first bytes of the subject, which nearly always
+    /// decide the comparison.
     private static func order(of batch: [ReceivedNotification]) -> [Int] {
         var keys: [(beginning: UInt64, index: Int)] = []
         keys.reserveCapacity(batch.count)
@@ -127,7 +119,7 @@ struct BatchFacts {
         return keys.map(\.index)
     }
 
-    /// The first eight bytes as one number, in the order of the bytes; what is shorter is filled up with zeros.
+    /// The first eight bytes as a big-endian number; a shorter subject is padded with zeros.
     private static func beginning(of subject: Subject) -> UInt64 {
         var number: UInt64 = 0
         var missing: UInt64 = 8
@@ -148,7 +140,7 @@ struct BatchFacts {
         return last.subject == notification.event.subject && last.team == notification.team
     }
 
-    /// Merges an event into the registers of the last person and consent.
+    /// Merges an event into the registers of the last person and the last consent.
     private mutating func merge(_ event: AccountEvent, of index: Int) {
         let register = Register(time: event.time, leader: index)
         let (person, consent) = (persons.count - 1, consents.count - 1)

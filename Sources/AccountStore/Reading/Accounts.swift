@@ -1,92 +1,69 @@
 package import AppleTokens
 package import Postgres
 
-/// What the application sees of one person in one app group (`siwa.account_states`).
+/// The state of one person in one app group (`siwa.account_states`).
 package struct AccountState: Sendable, Equatable {
-    /// The developer team that ``subject`` belongs to.
     package let team: TeamID
-    /// Apple's identifier of the person.
     package let subject: Subject
-    /// The app group, by its primary App ID.
     package let app: AppID
     /// `authorized`, `revoked`, `deleted` or `unknown`.
     package let state: String
-    /// The last sign-in.
     package let authorizedAt: WallTime?
-    /// The last revocation.
     package let revokedAt: WallTime?
-    /// The deletion of the Apple Account.
     package let deletedAt: WallTime?
-    /// The address seen last.
     package let email: String?
-    /// Whether ``email`` is a relay address, as far as known.
+    /// Whether ``email`` is a relay address; nil if unknown.
     package let emailIsPrivate: Bool?
-    /// Whether mail to ``email`` arrives, as far as Apple says.
+    /// False if Apple reports that mail to ``email`` does not arrive.
     package let emailIsDeliverable: Bool
 }
 
 /// One change of a person's state (`siwa.account_history`).
 package struct AccountChange: Sendable, Equatable {
-    /// The developer team that ``subject`` belongs to.
     package let team: TeamID
-    /// Apple's identifier of the person.
     package let subject: Subject
-    /// The app group that the cause came from.
+    /// The app group of the notification or sign-in that caused it.
     package let app: AppID
     /// `consent`, `account` or `email`.
     package let facet: String
-    /// The state before.
     package let fromState: String
-    /// The state after.
     package let toState: String
-    /// When it happened, at Apple or at the sign-in.
+    /// The time of the event at Apple, or of the sign-in.
     package let eventTime: WallTime
-    /// When it was committed here, by the database's clock at the start of the transaction.
+    /// When its transaction started, by the database's clock.
     package let recordedAt: WallTime
-    /// The notification that caused it; nil when a sign-in did.
+    /// `jti` of the notification that caused it; nil for a sign-in.
     package let notificationID: String?
-    /// How many live sessions it ended.
+    /// The number of live sessions that it ended.
     package let sessionsEnded: Int
 }
 
-/// The registers of one person, from which every state follows (`siwa.accounts`).
+/// The registers of one person, which determine every state (`siwa.accounts`).
 package struct AccountRegisters: Sendable, Equatable {
-    /// The developer team that ``subject`` belongs to.
     package let team: TeamID
-    /// Apple's identifier of the person.
     package let subject: Subject
-    /// When the person was first heard of here.
+    /// When the person's row was created.
     package let firstHeardAt: WallTime
-    /// The earliest deletion.
     package let deletedAt: WallTime?
-    /// The latest email-disabled.
     package let forwardingDisabledAt: WallTime?
-    /// The latest email-enabled.
     package let forwardingEnabledAt: WallTime?
-    /// The address seen last.
     package let email: String?
-    /// Whether it is a relay address, as far as known.
+    /// Whether ``email`` is a relay address; nil if unknown.
     package let emailIsPrivate: Bool?
-    /// When it was seen; nil once it was erased.
+    /// When ``email`` was observed; nil after erasure.
     package let emailObservedAt: WallTime?
-    /// When the personal data of a deleted account were erased.
     package let erasedAt: WallTime?
 }
 
-/// What is looked for; nil matches everything.
+/// Conditions on accounts; nil matches everything.
 package struct AccountFilter: Sendable {
-    /// Apple's identifier of the person.
     package var subject: String?
-    /// The developer team.
     package var team: String?
-    /// The app group.
     package var app: String?
     /// `authorized`, `revoked`, `deleted` or `unknown`.
     package var state: String?
-    /// At most so many rows.
     package var limit: Int
 
-    /// Everything, at most `limit` rows.
     package init(subject: String? = nil, team: String? = nil, app: String? = nil, state: String? = nil, limit: Int = 50)
     {
         self.subject = subject
@@ -107,9 +84,65 @@ package struct AccountFilter: Sendable {
     }
 }
 
-/// The reading of accounts.
+/// A register of a person that has a time, and the source of that time.
+package struct AccountRegister: Sendable, Equatable {
+    /// The raw value is the database's column.
+    package enum Name: String, Sendable, CaseIterable {
+        /// The last sign-in to an app group.
+        case authorized = "authorized_at"
+        /// The last revocation of the consent for an app group.
+        case revoked = "revoked_at"
+        /// The earliest deletion of the Apple Account.
+        case deleted = "deleted_at"
+        /// The latest email-disabled.
+        case forwardingDisabled = "forwarding_disabled_at"
+        /// The latest email-enabled.
+        case forwardingEnabled = "forwarding_enabled_at"
+        /// The latest observation of the address.
+        case emailObserved = "email_observed_at"
+    }
+
+    package enum Source: Sendable, Equatable {
+        /// A sign-in that the application recorded.
+        case application
+        /// A stored notification.
+        case notification(Notification)
+        /// A notification that was dropped by retention; `jti` if the history has it.
+        case dropped(id: String?)
+    }
+
+    package struct Notification: Sendable, Equatable {
+        /// `jti`.
+        package let id: String
+        /// `endpoint`, `spool` or `replay`.
+        package let source: String
+        /// When its request was read.
+        package let receivedAt: WallTime
+
+        package init(id: String, source: String, receivedAt: WallTime) {
+            self.id = id
+            self.source = source
+            self.receivedAt = receivedAt
+        }
+    }
+
+    package let name: Name
+    /// The app group; nil for a register of all app groups.
+    package let app: AppID?
+    package let time: WallTime
+    package let source: Source
+
+    package init(name: Name, app: AppID?, time: WallTime, source: Source) {
+        self.name = name
+        self.app = app
+        self.time = time
+        self.source = source
+    }
+}
+
+/// Reads accounts.
 package enum Accounts {
-    /// The states that match, the person heard of last first.
+    /// The matching states, the most recently created person first.
     package static func states(
         _ filter: AccountFilter,
         in session: borrowing Session
@@ -130,7 +163,7 @@ package enum Accounts {
         }
     }
 
-    /// The changes that match, the oldest first; of more than the limit, the latest. `filter.state` is the state after.
+    /// The latest matching changes up to the limit, oldest first. `filter.state` is the state after the change.
     package static func history(
         _ filter: AccountFilter,
         in session: borrowing Session
@@ -151,7 +184,7 @@ package enum Accounts {
         }
     }
 
-    /// The registers of everybody of that `sub`: at most one person in each team.
+    /// The registers of the people with this `sub`: at most one in each team.
     package static func registers(
         subject: String,
         team: String?,
@@ -177,7 +210,41 @@ package enum Accounts {
         }
     }
 
-    // Planned for the values at hand, so that a filter that is left out costs nothing.
+    /// The registers of one person that have a time, each with its source; registers of all app groups come first.
+    ///
+    /// If several notifications have the time of a register, its source is the one that was recorded first.
+    package static func sources(
+        subject: Subject,
+        team: TeamID,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [AccountRegister] {
+        let binds = Binds {
+            $0.append(subject.rawValue)
+            $0.append(team.rawValue)
+        }
+        return try session.execute(sources, binds).map { (rows, row) throws(PostgresError) in
+            let name = try rows.string(row, 0)
+            guard let name = AccountRegister.Name(rawValue: name) else {
+                throw PostgresError(.decoding, "there is no register \(name)")
+            }
+            return AccountRegister(
+                name: name,
+                app: try rows.optionalString(row, 1).map { AppID($0) },
+                time: try rows.time(row, 2),
+                source: try source(rows, row)
+            )
+        }
+    }
+
+    private static func source(_ rows: borrowing Rows, _ row: Int) throws(PostgresError) -> AccountRegister.Source {
+        let id = try rows.optionalString(row, 3)
+        if let id, let source = try rows.optionalString(row, 4), let receivedAt = try rows.optionalTime(row, 5) {
+            return .notification(AccountRegister.Notification(id: id, source: source, receivedAt: receivedAt))
+        }
+        return try rows.bool(row, 6) ? .application : .dropped(id: id)
+    }
+
+    // Planned for the actual values, so that an absent condition costs nothing.
     private static let states = Statement(once: String(sql: PackageResources.account_states_sql))
 
     private static let history = Statement(once: String(sql: PackageResources.account_history_sql))
@@ -192,4 +259,6 @@ package enum Accounts {
             ORDER BY team_id
             """
     )
+
+    private static let sources = Statement(once: String(sql: PackageResources.register_sources_sql))
 }

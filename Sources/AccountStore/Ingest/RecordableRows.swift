@@ -1,19 +1,17 @@
 import AppleTokens
 import Postgres
 
-/// A batch as ``Notifications/record(_:source:in:)`` sends it: a row for each notification, with what the batch says of its
-/// person and its consent.
+/// A batch as ``Notifications/record(_:source:in:)`` sends it: one row per notification, with the registers that the batch
+/// has for its person and its consent.
 struct RecordableRows {
     private let batch: [ReceivedNotification]
     private let facts: BatchFacts
 
-    /// The rows of a batch.
     init(_ batch: [ReceivedNotification]) {
         self.batch = batch
         facts = BatchFacts(batch)
     }
 
-    /// The parameters of the statement.
     func binds(from source: NotificationSource) -> Binds {
         let count = batch.count
         return Binds { binds in
@@ -43,20 +41,18 @@ struct RecordableRows {
         }
     }
 
-    /// What each notification did, in the order of the batch, from the rows that the statement returns, which lack the
-    /// duplicates. They come in the order in which they were sent; to be sure of that it would have to sort them.
+    /// The effect of each notification, in the order of the batch, from the rows that the statement returned. Duplicates
+    /// have no row. PostgreSQL returns the rows in the order sent but does not guarantee that, so they are found by id.
     ///
-    /// A trigger of the operator may change the id of a row. Such a row belongs to the notification at the same place among
-    /// the notifications that no other row names.
-    ///
-    /// - Throws: `decoding` for an outcome that siwad doesn't know.
+    /// A trigger of the operator may change the id of a row. Such rows are assigned in order to the notifications without a
+    /// row.
     func recorded(_ rows: borrowing Rows) throws(PostgresError) -> [RecordedNotification] {
         var recorded = [RecordedNotification?](repeating: nil, count: batch.count)
-        var strangers: [RecordedNotification] = []
+        var unmatched: [RecordedNotification] = []
         var next = 0
         for row in 0..<rows.count {
             let id = try rows.string(row, 0)
-            func isMeant(_ index: Int) -> Bool {
+            func isNamed(_ index: Int) -> Bool {
                 batch[index].notification.id.rawValue.utf8.elementsEqual(id.utf8)
             }
             let order = facts.order
@@ -64,20 +60,20 @@ struct RecordableRows {
                 throw PostgresError(.decoding, "a notification has an unknown outcome; check your triggers")
             }
             let result = RecordedNotification(outcome: outcome, sessionsEnded: Int(try rows.int32(row, 2)))
-            if let place = order[next...].firstIndex(where: isMeant) ?? order[..<next].firstIndex(where: isMeant) {
+            if let place = order[next...].firstIndex(where: isNamed) ?? order[..<next].firstIndex(where: isNamed) {
                 recorded[order[place]] = result
                 next = place + 1
             } else {
-                strangers.append(result)
+                unmatched.append(result)
             }
         }
-        for index in facts.order where recorded[index] == nil && !strangers.isEmpty {
-            recorded[index] = strangers.removeFirst()
+        for index in facts.order where recorded[index] == nil && !unmatched.isEmpty {
+            recorded[index] = unmatched.removeFirst()
         }
         return recorded.map { $0 ?? RecordedNotification(outcome: .duplicate, sessionsEnded: 0) }
     }
 
-    // MARK: - Of a row
+    // MARK: - Parts of a row
 
     private func notification(_ row: Int) -> VerifiedNotification { batch[facts.order[row]].notification }
 

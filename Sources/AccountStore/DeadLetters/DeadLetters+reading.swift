@@ -1,13 +1,81 @@
 package import AppleTokens
 package import Postgres
 
-/// By what dead letters are counted.
+/// A row of `siwa.dead_letters`, without the body.
+package struct KeptDeadLetter: Sendable, Equatable {
+    package let id: Int64
+    /// When it was first received, by the daemon's clock.
+    package let receivedAt: WallTime
+    /// When it was last received while open.
+    package let lastReceivedAt: WallTime
+    /// How often it was received while open.
+    package let deliveries: Int
+    /// The finding of the last failed attempt; nil if this siwad does not know the reason.
+    package let reason: DeadLetterReason?
+    /// ``reason`` as stored.
+    package let rawReason: String
+    /// ``reason`` as a sentence.
+    package let detail: String
+    package let status: DeadLetterStatus
+    /// How often siwad tried to process it, at receipt and at each replay.
+    package let attempts: Int
+    /// `jti`, if the token has it; likewise `aud`, `sub` and `type` below.
+    package let notificationID: String?
+    package let audience: String?
+    package let subject: String?
+    package let eventType: String?
+    /// The key that verified it; nil if it was never verified.
+    package let verifiedKeyID: String?
+    package let verifiedAt: WallTime?
+    /// When a replay last failed.
+    package let lastFailedAt: WallTime?
+    /// The operator of that replay.
+    package let lastFailedBy: String?
+    /// The database role of that replay.
+    package let lastFailedByRole: String?
+    /// When it was replayed successfully or discarded.
+    package let resolvedAt: WallTime?
+    /// The operator who did that.
+    package let resolvedBy: String?
+    /// The database role that did that.
+    package let resolvedByRole: String?
+    /// The operator's reason.
+    package let note: String?
+    /// The effect of the replay: `applied`, `superseded`, `unchanged` or `duplicate`.
+    package let outcome: String?
+}
+
+/// An earlier failed attempt to process a dead letter.
+package struct DeadLetterAttempt: Sendable, Equatable {
+    /// Counted from 1, the attempt at receipt.
+    package let number: Int
+    package let attemptedAt: WallTime
+    /// The operator of the replay; nil at receipt.
+    package let operatorName: String?
+    /// The database role of the replay; nil at receipt.
+    package let databaseRole: String?
+    package let reason: String
+    /// ``reason`` as a sentence.
+    package let detail: String
+}
+
+/// A dead letter with its body and its attempts.
+package struct DeadLetterRecord: Sendable, Equatable {
+    package let letter: KeptDeadLetter
+    /// The compact JWS, or the request's body that contained it; empty after erasure.
+    package let body: [UInt8]
+    /// True if the database role may not read ``body``, which is then empty.
+    package let isBodyHidden: Bool
+    /// The failed attempts before the last one, in order.
+    package let earlierAttempts: [DeadLetterAttempt]
+}
+
+/// The column by which dead letters are grouped for counting.
 package enum DeadLetterGrouping: String, Sendable, CaseIterable {
-    /// Why they were kept.
     case reason
-    /// `aud`.
+    /// `aud` of the token.
     case app
-    /// `type` as Apple spelt it.
+    /// `type` in Apple's spelling.
     case type
 
     fileprivate var column: String {
@@ -19,39 +87,33 @@ package enum DeadLetterGrouping: String, Sendable, CaseIterable {
     }
 }
 
-/// How many dead letters there are of one group.
+/// The numbers of dead letters in one group.
 package struct DeadLetterCount: Sendable, Equatable {
-    /// The reason, app or type; nil where it could not be read.
+    /// The reason, app or type; nil if the token does not have it.
     package let group: String?
-    /// Those that wait for an operator.
     package let open: Int
-    /// Those that were processed after all.
     package let replayed: Int
-    /// Those that an operator discarded.
     package let discarded: Int
-    /// When the oldest open one was received.
+    /// When the oldest open letter was received.
     package let oldestOpenAt: WallTime?
-    /// When the last one of all was received.
+    /// When the latest letter of any status was received.
     package let newestAt: WallTime
 }
 
-/// What a filter matches before anything is done with it.
+/// The letters that match a filter at the start of a run.
 package struct DeadLetterSelection: Sendable, Equatable {
-    /// How many, by reason.
     package let counts: [DeadLetterReason: Int]
-    /// The lowest id.
     package let firstID: Int64
-    /// The highest id: what comes later isn't part of a run.
+    /// The highest id. Letters that arrive later are not part of the run.
     package let lastID: Int64
 
-    /// How many in all.
     package var total: Int { counts.values.reduce(0, +) }
 }
 
 extension DeadLetters {
-    /// The letters that match, the one received last first.
+    /// The matching letters, latest first.
     ///
-    /// - Parameter status: nil: any.
+    /// - Parameter status: nil matches every status.
     package static func list(
         _ filter: DeadLetterFilter,
         status: DeadLetterStatus?,
@@ -61,8 +123,8 @@ extension DeadLetters {
         try list(DeadLetterConditions(filter, status: status), limit: limit, in: session)
     }
 
-    /// The open letters about a person, the one received last first. One for an app of another team is about somebody
-    /// else.
+    /// The open letters about a person, latest first. A letter for an app of another team is about a different person with
+    /// the same `sub`.
     package static func open(
         about subject: Subject,
         of team: TeamID,
@@ -82,12 +144,14 @@ extension DeadLetters {
         in session: borrowing Session
     ) throws(PostgresError) -> [KeptDeadLetter] {
         var conditions = conditions
-        let tail = conditions.parameter(in: "ORDER BY id DESC LIMIT ?") { $0.append(Int64(clamping: limit)) }
-        // First the ids, from an index alone where it has what the filter asks for, then their rows.
+        let limit = conditions.bind { $0.append(Int64(clamping: limit)) }
+        // Selects the ids first, because an index-only scan may find them, and then the rows.
         let statement = Statement(
             once: """
                 SELECT \(KeptDeadLetter.columns) FROM siwa.dead_letters
-                WHERE id = ANY (ARRAY(SELECT id FROM siwa.dead_letters WHERE \(conditions.sql) \(tail)))
+                WHERE id = ANY (ARRAY(
+                    SELECT id FROM siwa.dead_letters WHERE \(conditions.sql) ORDER BY id DESC LIMIT \(limit)
+                ))
                 ORDER BY id DESC
                 """
         )
@@ -96,7 +160,7 @@ extension DeadLetters {
         }
     }
 
-    /// Everything about one letter; nil if there is none of that number.
+    /// One letter with its body and attempts; nil if there is no letter with this id.
     package static func find(id: Int64, in session: borrowing Session) throws(PostgresError) -> DeadLetterRecord? {
         let isBodyHidden = try !session.execute(mayReadBodies).bool(0, 0)
         let rows = try session.execute(isBodyHidden ? findHidden : find, Binds { $0.append(id) })
@@ -120,7 +184,7 @@ extension DeadLetters {
         )
     }
 
-    /// How many letters match, by group, the group with most open ones first.
+    /// The numbers of matching letters by group, the group with most open letters first.
     package static func count(
         _ filter: DeadLetterFilter,
         status: DeadLetterStatus?,
@@ -129,9 +193,7 @@ extension DeadLetters {
         in session: borrowing Session
     ) throws(PostgresError) -> [DeadLetterCount] {
         var conditions = DeadLetterConditions(filter, status: status)
-        let tail = conditions.parameter(in: "ORDER BY 2 DESC, 6 DESC, 1 LIMIT ?") {
-            $0.append(Int64(clamping: limit))
-        }
+        let limit = conditions.bind { $0.append(Int64(clamping: limit)) }
         let statement = Statement(
             once: """
                 SELECT
@@ -144,7 +206,8 @@ extension DeadLetters {
                 FROM siwa.dead_letters
                 WHERE \(conditions.sql)
                 GROUP BY 1
-                \(tail)
+                ORDER BY 2 DESC, 6 DESC, 1
+                LIMIT \(limit)
                 """
         )
         return try session.execute(statement, conditions.binds).map { (rows, row) throws(PostgresError) in
@@ -159,7 +222,7 @@ extension DeadLetters {
         }
     }
 
-    /// What matches a filter at present; nil: nothing.
+    /// The letters that match now; nil if there are none.
     package static func select(
         _ filter: DeadLetterFilter,
         status: DeadLetterStatus,
@@ -202,4 +265,46 @@ extension DeadLetters {
             ORDER BY attempt
             """
     )
+}
+
+extension KeptDeadLetter {
+    /// The columns that ``init(_:_:)`` reads.
+    static let columns = """
+        id, received_at, last_received_at, deliveries, reason, detail, status, attempts, jti, aud, sub, event_type,
+        verified_kid, verified_at, last_failed_at, last_failed_by, resolved_at, resolved_by, note, outcome,
+        last_failed_by_role, resolved_by_role
+        """
+
+    init(_ rows: borrowing Rows, _ row: Int) throws(PostgresError) {
+        rawReason = try rows.string(row, 4)
+        let status = try rows.string(row, 6)
+        guard let status = DeadLetterStatus(rawValue: status) else {
+            throw PostgresError(
+                .decoding,
+                "a dead letter has an unknown status; use the siwad that migrated the database"
+            )
+        }
+        self.status = status
+        id = try rows.int64(row, 0)
+        receivedAt = try rows.time(row, 1)
+        lastReceivedAt = try rows.time(row, 2)
+        deliveries = Int(try rows.int32(row, 3))
+        reason = DeadLetterReason(rawValue: rawReason)
+        detail = try rows.string(row, 5)
+        attempts = Int(try rows.int32(row, 7))
+        notificationID = try rows.optionalString(row, 8)
+        audience = try rows.optionalString(row, 9)
+        subject = try rows.optionalString(row, 10)
+        eventType = try rows.optionalString(row, 11)
+        verifiedKeyID = try rows.optionalString(row, 12)
+        verifiedAt = try rows.optionalTime(row, 13)
+        lastFailedAt = try rows.optionalTime(row, 14)
+        lastFailedBy = try rows.optionalString(row, 15)
+        resolvedAt = try rows.optionalTime(row, 16)
+        resolvedBy = try rows.optionalString(row, 17)
+        note = try rows.optionalString(row, 18)
+        outcome = try rows.optionalString(row, 19)
+        lastFailedByRole = try rows.optionalString(row, 20)
+        resolvedByRole = try rows.optionalString(row, 21)
+    }
 }

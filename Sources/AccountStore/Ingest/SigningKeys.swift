@@ -1,39 +1,37 @@
 package import AppleTokens
 package import Postgres
 
-/// Every key that Apple's key set ever held (`siwa.signing_keys`), each under the URL that it was fetched from.
+/// All keys that were seen in Apple's key set (`siwa.signing_keys`), each with the URL that it was fetched from.
 package enum SigningKeys {
-    /// Which of the kept keys count.
+    /// Which stored keys are trusted.
     package struct Trust: Sendable, Equatable {
-        /// Where the key set is that is in force. A key that another URL served says nothing about Apple.
+        /// The configured URL of the key set. Keys from another URL are not trusted.
         package let url: String
-        /// How long a key counts that no fetch confirms, by the database's clock.
+        /// How long a key is trusted after the last fetch that contained it, by the database's clock.
         package let maximumAge: Duration
 
-        /// Trust in the key set of a URL.
         package init(url: String, maximumAge: Duration) {
             self.url = url
             self.maximumAge = maximumAge
         }
     }
 
-    /// One kept key.
+    /// A stored key.
     package struct Kept: Sendable, Equatable {
-        /// The key's `kid`.
+        /// `kid`; the `kid` inside ``jwk`` must be the same.
         package let keyID: String
-        /// The key as a JSON Web Key.
+        /// A JSON Web Key.
         package let jwk: String
 
-        /// A key to keep; the `kid` inside the JSON Web Key must be the same.
         package init(keyID: String, jwk: String) {
             self.keyID = keyID
             self.jwk = jwk
         }
     }
 
-    /// Keeps the keys of a set that was fetched from `url` just now. A key that is known is marked as seen.
+    /// Stores the keys of a set that was just fetched from `url`, and updates when known keys were last seen.
     ///
-    /// - Parameter keys: `kid` and JSON Web Key of each; every `kid` once.
+    /// - Parameter keys: must not contain a `kid` twice.
     package static func keep(_ keys: [Kept], from url: String, in session: borrowing Session) throws(PostgresError) {
         _ = try session.execute(
             keep,
@@ -45,23 +43,22 @@ package enum SigningKeys {
         )
     }
 
-    /// A key with the time until which it was seen.
+    /// A stored key and when it was last seen.
     package struct Seen: Sendable, Equatable {
-        /// The key.
         package let key: Kept
-        /// When a fetched set held it last, by the database's clock.
+        /// When a fetched set last contained it, by the database's clock.
         package let lastSeenAt: WallTime
     }
 
-    /// The keys of the set that was fetched last: those that a start without Apple goes on with. Older ones verify only
-    /// what was received while they were current.
+    /// The trusted keys of the set that was fetched last. A daemon that starts while Apple is unreachable uses them. Older
+    /// keys verify only what was received while they were current.
     package static func latestSet(_ trust: Trust, in session: borrowing Session) throws(PostgresError) -> [Seen] {
         let seen = try all(trust, in: session)
         let latest = seen.map(\.lastSeenAt).max()
         return seen.filter { $0.lastSeenAt == latest }
     }
 
-    /// Every key that counts.
+    /// All trusted keys.
     package static func all(_ trust: Trust, in session: borrowing Session) throws(PostgresError) -> [Seen] {
         let binds = Binds {
             $0.append(trust.url)

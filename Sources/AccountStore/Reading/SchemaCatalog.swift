@@ -4,33 +4,29 @@ import Schema
 
 /// The objects of the schema `siwa`, as PostgreSQL's catalogs describe them.
 package struct SchemaCatalog: Sendable, Equatable {
-    /// One object.
     package struct Object: Sendable, Hashable, Comparable, CustomStringConvertible {
         /// `table`, `column`, `constraint`, `index`, `trigger`, `domain`, `function`, `view`, `view body`, `function body`.
         package let kind: String
         /// Its name within the schema: `accounts.email`.
         package let name: String
 
-        /// `column accounts.email`
         package var description: String { "\(kind) \(name)" }
 
-        /// By name, then kind.
         package static func < (one: Object, other: Object) -> Bool {
             (one.name, one.kind) < (other.name, other.kind)
         }
     }
 
-    /// The major version of PostgreSQL that described them.
+    /// The major version of PostgreSQL that wrote the definitions.
     package let postgresVersion: Int
-    /// What each of them is.
     package let definitions: [Object: String]
 
-    /// The catalog that the migrations of this binary make.
+    /// The catalog that the migrations of this binary create.
     package static let expected = SchemaCatalog(text: Schema.catalog)
 
     /// Reads the catalog of a database. Call it in a transaction.
     package init(readFrom transaction: borrowing Session) throws(PostgresError) {
-        // Names are written out where the path doesn't lead to them.
+        // With this path PostgreSQL qualifies all names of siwa in the definitions.
         try transaction.execute(script: "SET LOCAL search_path = pg_catalog")
         let rows = try transaction.execute(Self.read)
         var definitions: [Object: String] = [:]
@@ -42,7 +38,7 @@ package struct SchemaCatalog: Sendable, Equatable {
         postgresVersion = Int(try transaction.execute(Self.version).int32(0, 0)) / 10_000
     }
 
-    /// Reads what ``text`` writes.
+    /// Parses ``text``.
     package init(text: String) {
         var version = 0
         var definitions: [Object: String] = [:]
@@ -55,15 +51,50 @@ package struct SchemaCatalog: Sendable, Equatable {
         postgresVersion = version
     }
 
-    /// A line for each object, in order, below the version of PostgreSQL.
+    /// The version of PostgreSQL, then one line for each object.
     package var text: String {
         let lines = definitions.sorted { $0.key < $1.key }.map { "\($0.key.kind)\t\($0.key.name)\t\($0.value)\n" }
         return "postgres\t\(postgresVersion)\n" + lines.joined()
     }
 
     private static let version = Statement(once: "SELECT current_setting('server_version_num')::integer")
-
-    /// The partitions of the months are one object each per index: only if all of them have it, it is what it should be.
-    /// Definitions are PostgreSQL's own words, except for bodies, of which a digest will do.
     private static let read = Statement(once: String(sql: PackageResources.schema_catalog_sql))
+}
+
+/// The differences between the objects of a database and the objects that the migrations create.
+package struct SchemaDrift: Sendable, Equatable {
+    /// Objects that do not exist. Parts of a missing table or view are left out.
+    package let missing: [SchemaCatalog.Object]
+    /// Objects with another definition.
+    package let changed: [SchemaCatalog.Object]
+    /// Objects that siwad did not create.
+    package let foreign: [SchemaCatalog.Object]
+
+    /// Compares the bodies of views and SQL functions only if both catalogs have the same major version, because PostgreSQL
+    /// writes them differently in each.
+    package init(of actual: SchemaCatalog, from expected: SchemaCatalog) {
+        let isSameVersion = actual.postgresVersion == expected.postgresVersion
+        let missing = expected.definitions.keys.filter { actual.definitions[$0] == nil }
+        let missingTables = Set(missing.filter { $0.kind == "table" || $0.kind == "view" }.map(\.name))
+        self.missing = missing.filter { object in
+            let owner = object.name.split(separator: ".").first.map(String.init) ?? ""
+            return !object.isBody && (owner == object.name || !missingTables.contains(owner))
+        }.sorted()
+        changed = expected.definitions.compactMap { object, definition in
+            guard let found = actual.definitions[object], found != definition else { return nil }
+            return isSameVersion || !object.isBody ? object : nil
+        }.sorted()
+        foreign = actual.definitions.keys.filter { object in
+            expected.definitions[object] == nil && !object.isBody
+                && !object.name.split(separator: ".").starts(with: ["schema_migrations"])
+        }.sorted()
+    }
+
+    /// True if no object that siwad needs is missing or changed.
+    package var isNone: Bool { missing.isEmpty && changed.isEmpty }
+}
+
+extension SchemaCatalog.Object {
+    /// True if it describes the body of another object.
+    fileprivate var isBody: Bool { kind.hasSuffix(" body") }
 }

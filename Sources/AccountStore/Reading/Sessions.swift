@@ -3,21 +3,16 @@ package import Postgres
 
 /// One session of an application (`siwa.sessions`).
 package struct AccountSession: Sendable, Equatable {
-    /// The application's name for it.
+    /// The application's name for the session.
     package let id: String
-    /// The developer team that ``subject`` belongs to.
     package let team: TeamID
-    /// Apple's identifier of the person.
     package let subject: Subject
-    /// The app group.
     package let app: AppID
-    /// When it was opened.
     package let createdAt: WallTime
-    /// The sign-in that it rests on: a revocation at or after this time ends it.
+    /// The time of the sign-in that it rests on. A revocation at or after this time ends the session.
     package let signedInAt: WallTime
-    /// When it ends by itself.
     package let expiresAt: WallTime?
-    /// When it ended; nil while it lives or after it expired.
+    /// nil if it is live or has expired.
     package let endedAt: WallTime?
     /// `consent-revoked`, `account-deleted`, `signed-out`, `rotated` or `operator`.
     package let endReason: String?
@@ -25,23 +20,112 @@ package struct AccountSession: Sendable, Equatable {
     package let isLive: Bool
 }
 
-/// How many sessions there are.
+/// The numbers of sessions, and of sessions that are live now by the database's clock.
 package struct SessionCount: Sendable, Equatable {
-    /// Live or not.
     package let all: Int
-    /// Those that are live now, by the database's clock.
     package let live: Int
 
-    /// So many.
     package init(all: Int, live: Int) {
         self.all = all
         self.live = live
     }
 }
 
-/// The reading and ending of sessions.
+/// Conditions on sessions; nil matches everything.
+package struct SessionFilter: Sendable {
+    /// Live or not now, by the database's clock.
+    package enum Liveness: Sendable, Equatable {
+        case live
+        /// Includes expired.
+        case ended
+    }
+
+    /// The reasons for which sessions end.
+    package static let endReasons = [
+        "consent-revoked", "account-deleted", "signed-out", "rotated", "operator", expired,
+    ]
+    static let expired = "expired"
+
+    /// The application's name for the session.
+    package var id: String?
+    package var subject: String?
+    package var team: String?
+    package var app: String?
+    package var liveness: Liveness?
+    /// One of ``endReasons``.
+    package var endReason: String?
+    /// Opened at or after.
+    package var since: WallTime?
+    /// Opened before.
+    package var until: WallTime?
+    /// The maximum number of rows; nil means all.
+    package var limit: Int?
+
+    package init(
+        id: String? = nil,
+        subject: String? = nil,
+        team: String? = nil,
+        app: String? = nil,
+        liveness: Liveness? = nil,
+        endReason: String? = nil,
+        since: WallTime? = nil,
+        until: WallTime? = nil,
+        limit: Int? = 50
+    ) {
+        self.id = id
+        self.subject = subject
+        self.team = team
+        self.app = app
+        self.liveness = liveness
+        self.endReason = endReason
+        self.since = since
+        self.until = until
+        self.limit = limit
+    }
+
+    /// True if it has a condition on the session id or the person.
+    var isSpecific: Bool { id != nil || subject != nil }
+
+    /// The filter as command-line options, for the audit.
+    var audited: String {
+        let parts = [("--session", id), ("--sub", subject), ("--team", team), ("--app", app)]
+        return parts.compactMap { name, value in value.map { "\(name) \($0)" } }.joined(separator: " ")
+    }
+
+    /// SQL for a row of `siwa.sessions`, with ``binds``. PostgreSQL removes the absent conditions when it plans the statement
+    /// for the actual values.
+    static let condition = """
+        ($1::text IS NULL OR session_id = $1)
+        AND ($2::text IS NULL OR sub = $2)
+        AND ($3::text IS NULL OR team_id = $3)
+        AND ($4::text IS NULL OR app_id = $4)
+        AND ($5::boolean IS NULL OR (ended_at IS NULL AND (expires_at IS NULL OR expires_at > now())) = $5)
+        AND ($6::text IS NULL OR end_reason = $6)
+        AND (NOT $7::boolean OR (ended_at IS NULL AND expires_at <= now()))
+        AND created_at >= $8
+        AND created_at < $9
+        """
+
+    /// The values of ``condition``, followed by the limit.
+    var binds: Binds {
+        Binds {
+            $0.append(id)
+            $0.append(subject)
+            $0.append(team)
+            $0.append(app)
+            $0.append(liveness.map { $0 == .live })
+            $0.append(endReason == Self.expired ? nil : endReason)
+            $0.append(endReason == Self.expired)
+            $0.append(Timestamp(since ?? WallTime(microseconds: .min)))
+            $0.append(Timestamp(until ?? WallTime(microseconds: .max)))
+            $0.append(limit.map { Int64(clamping: $0) })
+        }
+    }
+}
+
+/// Reads and ends sessions.
 package enum Sessions {
-    /// The sessions that match, the one opened last first.
+    /// The matching sessions, most recently opened first.
     package static func list(
         _ filter: SessionFilter,
         in session: borrowing Session
@@ -63,10 +147,10 @@ package enum Sessions {
         }
     }
 
-    /// Ends the live sessions that match, as an operator, and writes that down. Call it in a transaction, so that neither
-    /// happens without the other.
+    /// Ends the matching live sessions as an operator, and records that. Call it in a transaction, so that both happen or
+    /// neither.
     ///
-    /// - Returns: the sessions that it ended.
+    /// - Returns: the ids of the ended sessions.
     package static func end(
         _ filter: SessionFilter,
         by operatorName: String,
@@ -75,8 +159,8 @@ package enum Sessions {
     ) throws(PostgresError) -> [String] {
         var ended: [String] = []
         var remaining = filter
-        // Repeated until it finds no live session: while the statement waits for a session that is being rotated, the
-        // session that replaces it is visible only to the next statement.
+        // Repeats until no live session matches. If the statement waits for a session that is being rotated, only the next
+        // statement sees the session that replaces it.
         while remaining.limit ?? 1 > 0 {
             let rows = try transaction.execute(end, remaining.binds)
             guard !rows.isEmpty else { break }
@@ -98,7 +182,7 @@ package enum Sessions {
         return ended
     }
 
-    /// How many sessions of a person there are, by app group.
+    /// The numbers of a person's sessions by app group.
     package static func count(
         subject: Subject,
         team: TeamID,
@@ -124,7 +208,7 @@ package enum Sessions {
         ended_at IS NULL AND (expires_at IS NULL OR expires_at > now())
         """
 
-    // The sessions of a person, or of one id, by their indexes.
+    // For a filter with an id or a person, which the indexes find.
     private static let list = Statement(
         once: """
             SELECT \(columns)
@@ -135,8 +219,8 @@ package enum Sessions {
             """
     )
 
-    // The newest first by the index on created_at, each looked at by its key, until there are enough. A view's condition
-    // says nothing to the planner of how many meet it; OFFSET 0 leaves it no other way.
+    // Reads sessions by the index on created_at, newest first, and looks each one up in the view until there are enough. The
+    // planner cannot estimate how many rows meet the view's conditions; OFFSET 0 excludes other plans.
     private static let newest = Statement(
         once: """
             SELECT \(columns)

@@ -1,0 +1,249 @@
+package import AppleTokens
+package import Postgres
+
+/// Maintains the database: future partitions, retention, erasure and old sessions. Each step is one short transaction, so that
+/// nothing waits long for it. After an interruption, the next step continues.
+package enum Maintenance {
+    /// The maximum number of accounts that one transaction erases.
+    static let accountsAtOnce: Int64 = 100
+    /// The number of pages of accounts that one transaction scans: 16 MiB, fewer than 100,000 people.
+    static let pagesAtOnce: Int64 = 2_048
+    /// The number of pages of sessions that one transaction scans: 2 MiB, fewer than 20,000 sessions.
+    static let sessionPagesAtOnce: Int64 = 256
+    /// The maximum number of dead letters that one transaction deletes or erases.
+    static let lettersAtOnce: Int64 = 500
+
+    /// Claims a task for the transaction that performs it. Only one daemon at a time gets a claim, and only after `interval`
+    /// has passed since the task was last finished. A task that was finished in the future, by a clock that was ahead, is
+    /// due, because that time may be years away.
+    package static func claim(
+        _ task: MaintenanceTask,
+        every interval: Duration,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceClaim {
+        // A statement of its own, so that the snapshot of the next statement is taken after the lock.
+        guard try transaction.execute(lock).bool(0, 0) else { return .heldElsewhere }
+        let rows = try transaction.execute(lastTime, Binds { $0.append(task.rawValue) })
+        let now = try rows.time(0, 0)
+        if let finishedAt = try rows.optionalTime(0, 1), finishedAt <= now, now.duration(since: finishedAt) < interval {
+            return .notDue(finishedAt: finishedAt)
+        }
+        return .granted(now: now)
+    }
+
+    /// Performs the next step of a task. The last step also records that the task is finished.
+    ///
+    /// - Parameters:
+    ///   - previous: the previous step by the same daemon; nil for the first one.
+    ///   - now: the time from which ages are counted.
+    /// - Throws: SQLSTATE 55P03 if another session reads notifications, because waiting for it to drop a partition would block
+    ///   writers: try again later.
+    package static func step(
+        of task: MaintenanceTask,
+        after previous: MaintenanceStep? = nil,
+        _ policy: MaintenancePolicy,
+        now: WallTime,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceStep {
+        let step =
+            switch task {
+            case .partitions: try partitions(now, in: transaction)
+            case .retention: try retention(now - policy.retention, in: transaction)
+            case .sessions: try sessions(now - policy.sessionRetention, from: previous?.nextPage ?? 0, in: transaction)
+            case .erasure: try erasure(now - policy.eraseAfter, now, from: previous?.nextPage ?? 0, in: transaction)
+            }
+        if step.isLast {
+            _ = try transaction.execute(
+                finish,
+                Binds {
+                    $0.append(task.rawValue)
+                    $0.append(Timestamp(now))
+                }
+            )
+        }
+        return step
+    }
+
+    /// When each task was last finished; tasks that were never finished are left out.
+    package static func lastTimes(in session: borrowing Session) throws(PostgresError) -> [MaintenanceTask: WallTime] {
+        let rows = try session.execute(lastTimes)
+        var times: [MaintenanceTask: WallTime] = [:]
+        for row in 0..<rows.count {
+            guard let task = MaintenanceTask(rawValue: try rows.string(row, 0)) else { continue }
+            times[task] = try rows.time(row, 1)
+        }
+        return times
+    }
+
+    // MARK: - Tasks
+
+    private static func partitions(
+        _ now: WallTime,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceStep {
+        var effects = MaintenanceEffects()
+        let rows = try transaction.execute(createAhead, Binds { $0.append(Timestamp(now)) })
+        effects.partitionsCreated = Int(try rows.int32(0, 0))
+        return MaintenanceStep(effects: effects, isLast: true)
+    }
+
+    private static func retention(
+        _ cutoff: WallTime,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceStep {
+        var effects = MaintenanceEffects()
+        let dropped = try transaction.execute(dropOldest, Binds { $0.append(Timestamp(cutoff)) })
+        if let partition = try dropped.optionalString(0, 0) {
+            effects.partitionsDropped = [partition]
+            return MaintenanceStep(effects: effects, isLast: false)
+        }
+        let deleted = try transaction.execute(
+            deleteLetters,
+            Binds {
+                $0.append(Timestamp(cutoff))
+                $0.append(lettersAtOnce)
+            }
+        )
+        effects.lettersDeleted = deleted.affectedRows
+        return MaintenanceStep(effects: effects, isLast: effects.lettersDeleted < Int(lettersAtOnce))
+    }
+
+    /// Deletes the sessions in a range of pages that ended or expired before `cutoff`. No index finds them, because the end
+    /// of a session follows from its account and consent.
+    private static func sessions(
+        _ cutoff: WallTime,
+        from page: Int64,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceStep {
+        // Looks up each session's account and consent by index, even before the tables are first analysed.
+        try transaction.execute(
+            script: "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+        )
+        let rows = try transaction.execute(
+            deleteSessions,
+            Binds {
+                $0.append(Timestamp(cutoff))
+                $0.append(page)
+                $0.append(sessionPagesAtOnce)
+            }
+        )
+        var effects = MaintenanceEffects()
+        effects.sessionsDeleted = Int(try rows.int64(0, 0))
+        let next = page + sessionPagesAtOnce
+        return MaintenanceStep(effects: effects, isLast: next >= (try rows.int64(0, 1)), nextPage: next)
+    }
+
+    /// Erases the personal data of people whose Apple Account was deleted.
+    ///
+    /// A tombstone remains: `team_id`, `sub`, `deleted_at` and the other registers, which determine every state. The address
+    /// register is set to infinity, so no address can be stored again. `Notifications.record` stores later notifications
+    /// about such a person without their tokens.
+    private static func erasure(
+        _ cutoff: WallTime,
+        _ now: WallTime,
+        from page: Int64,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceStep {
+        // Looks up each person's rows by index, even before the tables are first analysed.
+        try transaction.execute(
+            script: "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+        )
+        var effects = MaintenanceEffects()
+        let erased = try transaction.execute(
+            eraseAccounts,
+            Binds {
+                $0.append(Timestamp(cutoff))
+                $0.append(Timestamp(now))
+                $0.append(accountsAtOnce)
+                $0.append(page)
+                $0.append(pagesAtOnce)
+            }
+        )
+        effects.accountsErased = Int(try erased.int64(0, 0))
+        effects.tokensErased = Int(try erased.int64(0, 1))
+        if effects.accountsErased == Int(accountsAtOnce) {
+            return MaintenanceStep(effects: effects, isLast: false, nextPage: try erased.int64(0, 2))
+        }
+        if page + pagesAtOnce < (try erased.int64(0, 3)) {
+            return MaintenanceStep(effects: effects, isLast: false, nextPage: page + pagesAtOnce)
+        }
+
+        let late = try transaction.execute(eraseLateTokens, Binds { $0.append(Timestamp(now - .seconds(86_400))) })
+        effects.tokensErased += late.affectedRows
+        let letters = try transaction.execute(
+            eraseLetters,
+            Binds {
+                $0.append(lettersAtOnce)
+                $0.append(erasedNote)
+            }
+        )
+        effects.lettersErased = Int(try letters.int64(0, 0))
+        let discarded = Int(try letters.int64(0, 1))
+        if discarded > 0 {
+            try OperatorActions.record(
+                OperatorAction(
+                    operatorName: "siwad",
+                    action: "dead-letters discard",
+                    target: "letters of accounts that were erased",
+                    note: erasedNote,
+                    affected: discarded
+                ),
+                in: transaction
+            )
+        }
+        let isLast = effects.lettersErased < Int(lettersAtOnce)
+        return MaintenanceStep(effects: effects, isLast: isLast, nextPage: page + pagesAtOnce)
+    }
+
+    // MARK: - Statements
+
+    private static let lock = Statement("SELECT pg_try_advisory_xact_lock(hashtextextended('siwa.maintenance', 0))")
+
+    /// Not `now()`, the start of the transaction: another daemon may have finished the task since then.
+    private static let lastTime = Statement(
+        "SELECT statement_timestamp(), (SELECT finished_at FROM siwa.maintenance WHERE task = $1)"
+    )
+
+    private static let lastTimes = Statement(once: "SELECT task, finished_at FROM siwa.maintenance")
+
+    private static let finish = Statement(
+        """
+        INSERT INTO siwa.maintenance (task, finished_at) VALUES ($1, $2)
+        ON CONFLICT (task) DO UPDATE SET finished_at = excluded.finished_at
+        """
+    )
+
+    private static let deleteSessions = Statement(String(sql: PackageResources.delete_sessions_sql))
+
+    private static let createAhead = Statement(
+        "SELECT siwa.ensure_notification_partitions($1, $1 + interval '2 months')"
+    )
+    private static let dropOldest = Statement("SELECT siwa.drop_notification_partition($1)")
+
+    private static let deleteLetters = Statement(
+        """
+        DELETE FROM siwa.dead_letters
+        WHERE id = ANY (ARRAY(
+            SELECT id FROM siwa.dead_letters
+            WHERE resolved_at < $1
+            ORDER BY resolved_at
+            LIMIT $2
+            FOR UPDATE SKIP LOCKED
+        ))
+        """
+    )
+
+    private static let erasedNote = "erased with the deleted account"
+    private static let eraseAccounts = Statement(String(sql: PackageResources.erase_accounts_sql))
+    private static let eraseLetters = Statement(String(sql: PackageResources.erase_letters_sql))
+
+    /// Erases the tokens that were recorded while the account was being erased.
+    private static let eraseLateTokens = Statement(
+        """
+        UPDATE siwa.notifications AS n
+        SET jws = NULL
+        FROM siwa.accounts AS a
+        WHERE a.erased_at >= $1 AND n.sub = a.sub AND n.team_id = a.team_id AND n.jws IS NOT NULL
+        """
+    )
+}
