@@ -5,9 +5,9 @@ import StoreTestSupport
 import TestSupport
 import Testing
 
-@Suite("Who told of a register")
+@Suite("Source of a register")
 struct AccountRegisterTests {
-    /// Register by register: `revoked_at com.example.one <- r1 endpoint`.
+    /// One text per register: `revoked_at com.example.one <- r1 endpoint`.
     private func sources(_ store: Store, _ sub: String = "p", team: String = "AAAAAAAAAA") async throws -> [String] {
         let registers = try await store.connection.withSession { session throws(PostgresError) in
             try Accounts.sources(subject: Subject(sub), team: TeamID(team), in: session)
@@ -16,14 +16,14 @@ struct AccountRegisterTests {
             let source =
                 switch register.source {
                 case .application: "sign-in"
-                case .notification(let telling): "\(telling.id) \(telling.source)"
+                case .notification(let notification): "\(notification.id) \(notification.source)"
                 case .dropped(let id): "dropped \(id ?? "-")"
                 }
             return "\(register.name.rawValue) \(register.app?.rawValue ?? "all") <- \(source)"
         }
     }
 
-    @Test("is the notification that carries its time, the first of several, and else the application.")
+    @Test("The source is the first notification with the time of the register; otherwise the application.")
     func attribution() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(-900), email: "a@x", emailIsPrivate: true)
@@ -44,7 +44,9 @@ struct AccountRegisterTests {
         }
     }
 
-    @Test("is told apart from others' who have the same sub in another team, or the same time.")
+    @Test(
+        "Notifications of another team with the same sub, or of another person with the same time, are not the source."
+    )
     func others() async throws {
         try await Store.with { store in
             try await store.record(.sample("account-deleted", sub: "p", at: .at(-100), id: "ours"))
@@ -64,7 +66,7 @@ struct AccountRegisterTests {
         }
     }
 
-    @Test("is known from the history once the notification is dropped, and an address is not taken for a sign-in's.")
+    @Test("After retention the history names the notification, and an address is not attributed to a sign-in.")
     func dropped() async throws {
         try await Store.with { store in
             try await store.record(
@@ -82,7 +84,7 @@ struct AccountRegisterTests {
         }
     }
 
-    @Test("leaves out an address that was erased.")
+    @Test("The register of an erased address is left out.")
     func erased() async throws {
         try await Store.with { store in
             try await store.record(.sample("account-deleted", sub: "p", at: .at(-100), id: "d"))

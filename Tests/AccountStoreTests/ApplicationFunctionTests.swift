@@ -5,7 +5,7 @@ import StoreTestSupport
 import TestSupport
 import Testing
 
-@Suite("The SQL functions for applications")
+@Suite("SQL functions for applications")
 struct ApplicationFunctionTests {
     @Test("A sign-in with any client id of a group authorizes the group, and is idempotent.")
     func signIn() async throws {
@@ -17,7 +17,7 @@ struct ApplicationFunctionTests {
         }
     }
 
-    @Test("A sign-in for an unknown client id is refused and names the setting, and that reloading takes it over.")
+    @Test("A sign-in for an unknown client id is refused; the hint names the setting and how to reload it.")
     func unknownClient() async throws {
         try await Store.with { store in
             let error = await #expect(throws: PostgresError.self) {
@@ -29,7 +29,7 @@ struct ApplicationFunctionTests {
         }
     }
 
-    @Test("A sign-in for a deleted account is refused, and a session for it is born ended.")
+    @Test("A sign-in for a deleted account is refused, and a session for it has ended when it is opened.")
     func deletedAccount() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
@@ -41,7 +41,7 @@ struct ApplicationFunctionTests {
         }
     }
 
-    @Test("A time that lies ahead is refused: it would win against every revocation until then.")
+    @Test("A time in the future is refused, because it would win over every revocation until then.")
     func future() async throws {
         try await Store.with { store in
             let ahead = WallTime.now() + .seconds(600)
@@ -52,7 +52,7 @@ struct ApplicationFunctionTests {
     }
 
     @Test(
-        "An infinite time of a sign-in or of a session's start is refused by its name, and nothing of it is kept.",
+        "An infinite signed_in_at or created_at is refused by name, and nothing is stored.",
         arguments: [WallTime(microseconds: .min), WallTime(microseconds: .max)]
     )
     func infinite(time: WallTime) async throws {
@@ -70,7 +70,7 @@ struct ApplicationFunctionTests {
         }
     }
 
-    @Test("A session that expires at infinity doesn't expire; one that expires at minus infinity is refused.")
+    @Test("A session that expires at infinity does not expire; expiry at minus infinity is refused.")
     func infiniteExpiry() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
@@ -84,7 +84,7 @@ struct ApplicationFunctionTests {
         }
     }
 
-    @Test("A session id belongs to one person: opening it again is idempotent, for another it is refused.")
+    @Test("A session id belongs to one person: opening it again is idempotent, and refused for another person.")
     func sessionIdentity() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
@@ -100,7 +100,7 @@ struct ApplicationFunctionTests {
     }
 
     @Test(
-        "A sign-out counts whether a revocation had ended the session before or not: a later revocation changes nothing.",
+        "A sign-out is recorded before or after a revocation, and a later revocation does not change it.",
         arguments: [false, true]
     )
     func signOutAndRevocations(signsOutFirst: Bool) async throws {
@@ -121,7 +121,7 @@ struct ApplicationFunctionTests {
         }
     }
 
-    @Test("A session ends once, for the reason given, and an expired one is not live.")
+    @Test("A session ends once, for the given reason, and an expired session is not live.")
     func endSession() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
@@ -141,7 +141,7 @@ struct ApplicationFunctionTests {
         }
     }
 
-    @Test("The latest observation of an address counts, from wherever it came.")
+    @Test("The latest observation of an address wins, from any source.")
     func observations() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(10), email: "new@example.com", emailIsPrivate: false)
@@ -166,7 +166,7 @@ struct ApplicationFunctionTests {
         }
     }
 
-    @Test("Ending sessions as an operator is written down, and the audit refuses every change.")
+    @Test("An operator's ending of sessions is recorded in the audit, which refuses every change.")
     func audit() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))

@@ -4,9 +4,9 @@ import Testing
 
 @testable import AccountStore
 
-@Suite("What a batch says")
+@Suite("Facts of a batch")
 struct BatchFactsTests {
-    @Test("A person has one entry, in the order of the subjects' bytes, and one consent for each app.")
+    @Test("Each person has one entry, ordered by the bytes of the subject, and one consent for each app.")
     func persons() {
         let facts = BatchFacts([
             .sample("email-disabled", sub: "b", at: .at(1), id: "1"),
@@ -21,7 +21,7 @@ struct BatchFactsTests {
         #expect(facts.consents.map { $0.revoked?.time } == [.at(3), .at(2), nil])
     }
 
-    @Test("Subjects that begin alike, or are short, stand in the order of their bytes as well.")
+    @Test("Subjects with equal beginnings, and short subjects, are ordered by bytes too.")
     func order() {
         let subjects = ["person10", "person1", "å", "person100", "ab", "person2", "person1000", "a", "z", "person101"]
         let facts = BatchFacts(
@@ -31,7 +31,7 @@ struct BatchFactsTests {
         #expect(facts.persons.map(\.subject.rawValue) == expected)
     }
 
-    @Test("The notifications stand by person, then app; those of one consent as they came.")
+    @Test("Notifications are ordered by person, then app, then position in the batch.")
     func notifications() {
         let facts = BatchFacts([
             .sample("consent-revoked", sub: "b", at: .at(1), id: "1", app: "com.example.two"),
@@ -44,7 +44,7 @@ struct BatchFactsTests {
         #expect(facts.consentIndices == [2, 1, 0, 1, 1])
     }
 
-    @Test("The earliest deletion and the latest of everything else lead; of equal times the first.")
+    @Test("The earliest deletion and the latest of all other events lead; of equal times, the first.")
     func leaders() {
         let facts = BatchFacts([
             .sample("account-deleted", sub: "p", at: .at(5), id: "1"),
@@ -62,7 +62,7 @@ struct BatchFactsTests {
         #expect(facts.consents[0].revoked?.time == .at(7))
     }
 
-    @Test("Equal subjects of two teams are two people.")
+    @Test("The same subject in two teams is two people.")
     func teams() {
         let facts = BatchFacts([
             .sample("consent-revoked", sub: "p", at: .at(1), id: "1"),
@@ -72,7 +72,7 @@ struct BatchFactsTests {
         #expect(facts.leads == [true, true])
     }
 
-    @Test("An empty batch says nothing.")
+    @Test("An empty batch has no facts.")
     func empty() {
         let facts = BatchFacts([])
         #expect(facts.persons.isEmpty && facts.consents.isEmpty && facts.leads.isEmpty)

@@ -5,9 +5,9 @@ import StoreTestSupport
 import TestSupport
 import Testing
 
-@Suite("Several writers at once")
+@Suite("Concurrent writers")
 struct ConcurrencyTests {
-    @Test("The same notifications through several connections at once have one effect, and sign-ins lose nothing.")
+    @Test("The same notifications on several concurrent connections have one effect, and no sign-in is lost.")
     func writers() async throws {
         try await TestDatabase.with(.siwa) { database in
             let people = (0..<20).map { "person\($0)" }
@@ -87,7 +87,7 @@ struct ConcurrencyTests {
         try await Store.with { store in
             try await store.record(.sample("consent-revoked", sub: "p", at: .at(0), id: "a"))
             let event = ReceivedNotification.sample(type, sub: sub, at: .at(1), id: "b", app: app)
-            // Awaited below: it takes its snapshot, waits for the other writer's row, and goes on once that commits.
+            // Awaited below: it takes its snapshot and waits until the other writer commits its row.
             let attempt = try await store.database.withOpenTransaction { session throws(PostgresError) in
                 try session.execute(script: write)
             } _: {
@@ -101,7 +101,7 @@ struct ConcurrencyTests {
         }
     }
 
-    @Test("A sign-in with an address to another app locks the person before the consent, as the writer does.")
+    @Test("A sign-in with an address to another app locks the person before the consent, like the writer.")
     func signInElsewhere() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
@@ -110,7 +110,7 @@ struct ConcurrencyTests {
             async let written: Void = writer.transaction { session throws(PostgresError) in
                 try session.execute(script: "UPDATE siwa.accounts SET revision = revision + 1")
                 locked.finish()
-                // While the sign-in waits for the person, it must not hold what comes next.
+                // While the sign-in waits for the person, it must not hold a lock on the consent.
                 while try session.execute(Self.waitingForRow).int64(0, 0) == 0 {}
                 try session.execute(
                     script: """
@@ -127,7 +127,7 @@ struct ConcurrencyTests {
         }
     }
 
-    /// How many sessions of this database wait for a row's writer.
+    /// The number of sessions of this database that wait for a transaction that wrote a row.
     private static let waitingForRow = Statement(
         once: """
             SELECT count(*) FROM pg_locks
@@ -136,7 +136,7 @@ struct ConcurrencyTests {
             """
     )
 
-    @Test("Transactions that open a session of one person and then sign the person in don't lock each other out.")
+    @Test("Transactions that open a session of one person and then sign the person in do not deadlock.")
     func openAndSignIn() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
@@ -150,7 +150,7 @@ struct ConcurrencyTests {
                     in: session
                 )
             } _: {
-                // Whoever waits here waits for one that may come to wait for it.
+                // A transaction that waits here waits for another one that may wait for it.
                 try await store.connection.transaction { session throws(PostgresError) in
                     try session.execute(script: "SET LOCAL lock_timeout = '1s'")
                     try Applications.openSession(
@@ -170,7 +170,7 @@ struct ConcurrencyTests {
     }
 
     @Test(
-        "Ending a person's sessions also ends one that replaces another while the caller waits.",
+        "Ending a person's sessions also ends a session that replaces another one while the caller waits.",
         arguments: [false, true]
     )
     func endWhileRotating(asOperator: Bool) async throws {

@@ -12,7 +12,7 @@ struct DeadLetterOperationTests {
         (.expired, "com.example.a", "email-enabled"), (.unknownEventType, "com.example.b", "account-frozen"),
     ]
 
-    /// A store with a letter of each kind, received a minute apart; their ids.
+    /// Runs `body` with a letter of each kind, received a minute apart, and their ids.
     private func with(_ body: (Store, [Int64]) async throws -> Void) async throws {
         try await Store.with { store in
             let letters = Self.kinds.enumerated().map { index, kind in
@@ -55,7 +55,7 @@ struct DeadLetterOperationTests {
         return [done.changed, done.refused]
     }
 
-    @Test("Every part of the filter narrows, the parts together narrow further, the last received comes first.")
+    @Test("Each condition of the filter applies, all conditions apply together, and the latest letter comes first.")
     func filter() async throws {
         try await with { store, ids in
             let narrow = DeadLetterFilter(reason: .unknownAudience, app: "com.example.b", eventType: "account-delete")
@@ -78,7 +78,7 @@ struct DeadLetterOperationTests {
         }
     }
 
-    @Test("A filter reads in the audit as it was written.")
+    @Test("The audit shows a filter as command-line options.")
     func text() {
         #expect(DeadLetterFilter().text == "--all")
         let filter = DeadLetterFilter(ids: [1, 2], reason: .expired, since: WallTime(seconds: 0), app: "a")
@@ -110,7 +110,7 @@ struct DeadLetterOperationTests {
         }
     }
 
-    @Test("A discarded letter stays, with who and why; reopening takes it back.")
+    @Test("A discarded letter stays with the operator and the note; reopening makes it open again.")
     func discard() async throws {
         try await with { store, ids in
             let filter = DeadLetterFilter(app: "com.example.a")
@@ -128,7 +128,7 @@ struct DeadLetterOperationTests {
         }
     }
 
-    /// The columns that say who did something, and what the database says of it.
+    /// The columns with the operators, and whether the recorded roles are the session's.
     private static let witnesses = """
         SELECT concat_ws(' ', status, resolved_by, resolved_by_role = session_user, last_failed_by, last_failed_by_role = session_user)
         FROM siwa.dead_letters WHERE id =
@@ -165,7 +165,7 @@ struct DeadLetterOperationTests {
     }
 
     @Test(
-        "No statement can make the database record another role than the one that runs it.",
+        "No statement can make the database record a role other than the one that runs it.",
         arguments: [
             "UPDATE siwa.dead_letters SET resolved_by_role = 'forged', last_failed_by_role = 'forged'",
             "UPDATE siwa.dead_letters SET resolved_by = 'kim', resolved_by_role = 'forged'",
@@ -200,7 +200,7 @@ struct DeadLetterOperationTests {
         }
     }
 
-    @Test("A later hand of another role takes over the record of who did it, whatever column it changes.")
+    @Test("A later change by another role replaces the recorded role, whichever column it changes.")
     func laterHand() async throws {
         try await with { store, ids in
             let role = store.database.name + "_second"
@@ -230,7 +230,7 @@ struct DeadLetterOperationTests {
         }
     }
 
-    @Test("A discarded letter whose token is open in another one stays discarded; of two alike, one is opened.")
+    @Test("A discarded letter stays discarded if its token has an open letter; of two equal letters, one is opened.")
     func reopenAlike() async throws {
         try await with { store, ids in
             try await store.run(
@@ -258,7 +258,7 @@ struct DeadLetterOperationTests {
         }
     }
 
-    @Test("Of many letters, a batch of a replay reads hardly more than it takes, known to the planner or not.")
+    @Test("A batch of a replay reads few rows more than it claims, with and without planner statistics.")
     func claimReadsWhatItTakes() async throws {
         try await Store.with { store in
             try await store.run(

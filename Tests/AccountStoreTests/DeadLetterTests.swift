@@ -4,7 +4,7 @@ import Postgres
 import StoreTestSupport
 import Testing
 
-@Suite("Keeping dead letters")
+@Suite("Storing dead letters")
 struct DeadLetterTests {
     private func letter(
         _ token: String,
@@ -33,7 +33,7 @@ struct DeadLetterTests {
         }
     }
 
-    @Test("A token has one open letter, however often it comes; further deliveries are counted.")
+    @Test("A token has one open letter, however often it arrives; further deliveries are counted.")
     func once() async throws {
         try await Store.with { store in
             let first = try await keep(store, letter("a"), letter("b"), letter("a"))
@@ -43,7 +43,7 @@ struct DeadLetterTests {
         }
     }
 
-    @Test("What was recorded as a notification needs no letter.")
+    @Test("A token that is recorded as a notification gets no letter.")
     func recorded() async throws {
         try await Store.with { store in
             try await store.record(.sample("email-enabled", sub: "p", at: .at(0), id: "known"))
@@ -52,7 +52,7 @@ struct DeadLetterTests {
         }
     }
 
-    @Test("Open letters are counted by reason, and what was verified is on record.")
+    @Test("Open letters are counted by reason, and the verifying key is recorded.")
     func counts() async throws {
         try await Store.with { store in
             _ = try await keep(

@@ -6,7 +6,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite("Erasing the personal data of deleted accounts")
+@Suite("Erasure of the personal data of deleted accounts")
 struct ErasureTests {
     private static let address = "x@privaterelay.appleid.com"
 
@@ -40,7 +40,7 @@ struct ErasureTests {
         }
     }
 
-    @Test("takes the address and every token once the time is over, and leaves the tombstone and every state.")
+    @Test("When it is due, erasure deletes the address and all tokens, and keeps the tombstone and every state.")
     func erases() async throws {
         try await withPeople { store in
             let before = try await store.state("p")
@@ -65,7 +65,7 @@ struct ErasureTests {
         }
     }
 
-    @Test("lets no replay, late or later observation bring an address or a token back.")
+    @Test("No replay and no late or later observation stores an address or a token again.")
     func staysErased() async throws {
         try await withPeople { store in
             try await store.maintain(.erasure)
@@ -95,7 +95,7 @@ struct ErasureTests {
         }
     }
 
-    @Test("takes the bodies of the person's dead letters, also of those that come later, and closes the open ones.")
+    @Test("The bodies of the person's dead letters are erased, including later letters, and open letters are closed.")
     func letters() async throws {
         try await withPeople { store in
             try await store.run(
@@ -118,7 +118,7 @@ struct ErasureTests {
                     "p com.example.none discarded siwad f", "p com.example.one discarded siwad f",
                     "p com.example.other open t", "q com.example.one open t",
                 ],
-                "com.example.other is another team's: that p is somebody else"
+                "com.example.other belongs to another team: its p is a different person"
             )
             #expect(try await store.maintain(.erasure).lettersErased == 0)
             let audit = try await store.texts(
@@ -130,7 +130,7 @@ struct ErasureTests {
         }
     }
 
-    @Test("takes the body of a letter that was kept unverified, once it was replayed and so says whom it is about.")
+    @Test("A letter that was stored unverified is erased after a replay has stored which person it is about.")
     func replayedLetter() async throws {
         try await Store.with { store in
             let received = ReceivedNotification.sample(
@@ -170,7 +170,7 @@ struct ErasureTests {
         }
     }
 
-    @Test("passes over rows that are being written, and comes back to them.")
+    @Test("Locked rows are skipped and erased the next time.")
     func passesOver() async throws {
         try await withPeople { store in
             try await store.database.withOpenTransaction { session throws(PostgresError) in
@@ -182,7 +182,7 @@ struct ErasureTests {
         }
     }
 
-    @Test("takes many in pieces.")
+    @Test("Many accounts are erased in steps.")
     func many() async throws {
         try await Store.with { store in
             try await store.run(
@@ -200,10 +200,10 @@ struct ErasureTests {
         }
     }
 
-    @Test("looks through a large table in pieces, to its last page.")
+    @Test("A large table is scanned in steps, to its last page.")
     func stretches() async throws {
         try await Store.with { store in
-            // One person on a page.
+            // One person per page.
             try await store.run(
                 """
                 ALTER TABLE siwa.accounts SET (fillfactor = 10);
@@ -225,18 +225,18 @@ struct ErasureTests {
         }
     }
 
-    @Test("while facts come in, in any order, changes no state that follows from them.", arguments: 0..<3)
+    @Test("Erasure while facts arrive in any order changes no state that follows from them.", arguments: 0..<3)
     func converges(part: Int) async throws {
         try await TestDatabase.with(.siwa) { database in
             let connection = try await PostgresConnection.connect(database.settings)
             let eraser = try await PostgresConnection.connect(database.settings)
             var generator = SeededGenerator(seed: UInt64(part) &* 104_729 &+ 20_261_121)
-            var tellings: [Ledger.Telling] = []
+            var deliveries: [Ledger.Delivery] = []
             var models: [String: Model] = [:]
             for index in 0..<60 {
                 let history = History(using: &generator)
                 let prefix = "\(index)/"
-                tellings.append(Ledger.Telling(prefix: prefix, remaining: history.telling(using: &generator)))
+                deliveries.append(Ledger.Delivery(prefix: prefix, remaining: history.delivery(using: &generator)))
                 models[prefix] = Model(history.facts)
             }
             try await connection.withSession { session throws(PostgresError) in
@@ -250,14 +250,14 @@ struct ErasureTests {
                     _ = try await Store.maintain(.erasure, now: end, on: eraser)
                 }
             }()
-            try await Ledger.tell(tellings, on: connection, using: &generator)
+            try await Ledger.record(deliveries, on: connection, using: &generator)
             isOver.withLock { $0 = true }
             try await erasing
             _ = try await Store.maintain(.erasure, now: end, on: eraser)
             let observed = try await Observed.all(since: Ledger.start, on: connection)
             for (prefix, model) in models {
                 let differences = (observed[prefix] ?? Observed(since: Ledger.start)).differences(from: model)
-                #expect(differences.isEmpty, "part \(part), telling \(prefix)")
+                #expect(differences.isEmpty, "part \(part), delivery \(prefix)")
             }
             let left = try await connection.withSession { session throws(PostgresError) in
                 try session.execute(Statement(once: Self.leftOver)).int64(0, 0)

@@ -3,10 +3,10 @@ import AppleTokens
 import Postgres
 import StoreTestSupport
 
-/// Tells histories to a real database, each telling about people of its own, and reads what they came to.
+/// Records histories in a real database. Each delivery of a history is about people of its own.
 struct Ledger {
-    /// One telling of one history: its people have this prefix.
-    struct Telling {
+    /// The facts of one history in one order. The names of its people start with `prefix`.
+    struct Delivery {
         let prefix: String
         var remaining: [Fact]
     }
@@ -17,40 +17,40 @@ struct Ledger {
         start + .seconds(60 * minute)
     }
 
-    /// Tells all of them at once: batches hold facts of many tellings, and each telling is cut at random places.
-    static func tell(
-        _ tellings: [Telling],
+    /// Records all deliveries together: a batch has facts of many deliveries, and each delivery is divided at random places.
+    static func record(
+        _ deliveries: [Delivery],
         on connection: PostgresConnection,
         using generator: inout SeededGenerator
     ) async throws {
-        var tellings = tellings
-        while tellings.contains(where: { !$0.remaining.isEmpty }) {
+        var deliveries = deliveries
+        while deliveries.contains(where: { !$0.remaining.isEmpty }) {
             var batch: [ReceivedNotification] = []
             var before: [(Fact, String)] = []
             var after: [(Fact, String)] = []
-            for index in tellings.indices {
-                let count = min(Int.random(in: 0...4, using: &generator), tellings[index].remaining.count)
-                for fact in tellings[index].remaining.prefix(count) {
+            for index in deliveries.indices {
+                let count = min(Int.random(in: 0...4, using: &generator), deliveries[index].remaining.count)
+                for fact in deliveries[index].remaining.prefix(count) {
                     if fact.isNotification {
-                        batch.append(fact.notification(prefix: tellings[index].prefix, since: start))
+                        batch.append(fact.notification(prefix: deliveries[index].prefix, since: start))
                     } else if Bool.random(using: &generator) {
-                        before.append((fact, tellings[index].prefix))
+                        before.append((fact, deliveries[index].prefix))
                     } else {
-                        after.append((fact, tellings[index].prefix))
+                        after.append((fact, deliveries[index].prefix))
                     }
                 }
-                tellings[index].remaining.removeFirst(count)
+                deliveries[index].remaining.removeFirst(count)
             }
             let (whole, first, last) = (batch, before, after)
             try await connection.withSession { session throws(PostgresError) in
-                for (fact, prefix) in first { try fact.tell(prefix: prefix, since: start, in: session) }
+                for (fact, prefix) in first { try fact.record(prefix: prefix, since: start, in: session) }
                 if !whole.isEmpty { try record(whole, in: session) }
-                for (fact, prefix) in last { try fact.tell(prefix: prefix, since: start, in: session) }
+                for (fact, prefix) in last { try fact.record(prefix: prefix, since: start, in: session) }
             }
         }
     }
 
-    /// Records a batch, again when another writer changed a row meanwhile.
+    /// Records a batch, and repeats that after a serialization failure.
     private static func record(
         _ batch: [ReceivedNotification],
         in session: borrowing Session

@@ -5,10 +5,10 @@ import StoreTestSupport
 import TestSupport
 import Testing
 
-@Suite("How a batch finds what it is about")
+@Suite("Plan of the ingest statement")
 struct LookupTests {
     @Test(
-        "A batch reads no table from end to end, be it empty, where that is tempting, or large.",
+        "A batch scans no table sequentially, neither an empty nor a large one.",
         arguments: [0, 5_000]
     )
     func indexes(people: Int) async throws {
@@ -17,19 +17,19 @@ struct LookupTests {
             try await store.signIn("p", at: .at(0))
             try await store.openSession("s", of: "p", at: .at(1))
             let writer = Store(database: store.database, connection: try await Store.writer(store.database))
-            // What the other connection has counted so far comes before what is counted here.
+            // Flushes the statistics of the other connection before they are read here.
             _ = try await store.searched("tables", by: "seq_scan")
             let tables = try await writer.searched("tables", by: "seq_scan")
             let indexes = try await writer.searched("indexes", by: "idx_scan")
             let outcomes = try await writer.record(
                 .sample("email-disabled", sub: "p", at: .at(2), id: "a"),
                 .sample("consent-revoked", sub: "p", at: .at(3), id: "b"),
-                .sample("account-deleted", sub: "nobody yet", at: .at(4), id: "c")
+                .sample("account-deleted", sub: "new person", at: .at(4), id: "c")
             )
             #expect(outcomes == [.applied, .applied, .applied])
             #expect(try await writer.searched("tables", by: "seq_scan") == tables)
             let searched = try await writer.searched("indexes", by: "idx_scan")
-            // A tree of one page costs as little as a hash.
+            // If a table has one page, the planner may use the primary key instead of the hash index.
             let hashes = people > 0 ? ["accounts_sub", "consents_account"] : []
             for index in hashes + ["account_sessions_consent"] {
                 #expect(searched[index, default: 0] > indexes[index, default: 0], "\(index)")
@@ -38,11 +38,11 @@ struct LookupTests {
         }
     }
 
-    @Test("A change of state writes to no index of persons or consents: the row stays on its page.")
+    @Test("A change of state is a HOT update: it writes to no index of accounts or consents.")
     func staysOnItsPage() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
-            // A connection that has counted nothing yet.
+            // A connection without statistics of its own.
             let writer = try await Store.writer(store.database)
             let moved = try await writer.transaction { session throws(PostgresError) in
                 let types = ["email-disabled", "email-enabled", "consent-revoked", "account-deleted"]
@@ -58,7 +58,7 @@ struct LookupTests {
         }
     }
 
-    /// Rows that this transaction has updated, and those of them that no index learned of.
+    /// The numbers of rows that this transaction updated, and of HOT updates among them.
     private static let moves = """
         SELECT concat_ws(
             ' ', c.relname, pg_stat_get_xact_tuples_updated(c.oid), pg_stat_get_xact_tuples_hot_updated(c.oid)
@@ -70,7 +70,7 @@ struct LookupTests {
 }
 
 extension Store {
-    /// People with a consent and a session each, and the statistics that the server gathers of them by itself in time.
+    /// Adds people with one consent and one session each, and updates the planner statistics.
     fileprivate func populate(_ people: Int) async throws {
         guard people > 0 else { return }
         try await run(
@@ -85,9 +85,9 @@ extension Store {
         )
     }
 
-    /// How often siwad's tables or indexes, those that were, have been searched in a way that the server counts.
+    /// How often each table or index of siwad has been scanned; tables and indexes without scans are left out.
     fileprivate func searched(_ what: String, by column: String) async throws -> [String: Int] {
-        // What this connection has counted it tells, and is told, in its own time unless asked.
+        // A connection reports and reads statistics with a delay unless asked.
         try await run("SELECT pg_stat_force_next_flush()")
         let name = what == "tables" ? "relname" : "indexrelname"
         let rows = try await texts(

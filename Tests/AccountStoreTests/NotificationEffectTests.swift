@@ -5,9 +5,9 @@ import StoreTestSupport
 import TestSupport
 import Testing
 
-@Suite("What a notification does")
+@Suite("Effects of a notification")
 struct NotificationEffectTests {
-    @Test("The first batch of a connection need not wait for its plan, which is made without storing anything.")
+    @Test("The statement can be planned before the first batch, without storing anything.")
     func plan() async throws {
         try await Store.with { store in
             try await store.connection.withSession { session throws(PostgresError) in
@@ -56,7 +56,7 @@ struct NotificationEffectTests {
         }
     }
 
-    @Test("A tie between a sign-in and a revocation is revoked: the safe side.")
+    @Test("A sign-in and a revocation at the same time count as revoked, the safe choice.")
     func tie() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(5))
@@ -87,7 +87,7 @@ struct NotificationEffectTests {
         }
     }
 
-    @Test("A deletion that is known already ends nothing again, even where an earlier one is told later.")
+    @Test("A second deletion ends no session again, even if its time is earlier.")
     func deletedTwice() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
@@ -102,7 +102,7 @@ struct NotificationEffectTests {
         }
     }
 
-    @Test("Of two notifications of one time, the one that names the new address was applied, the other wasn't.")
+    @Test("Of several notifications with one time, only those that change the state or the address are applied.")
     func addressOfOneTime() async throws {
         try await Store.with { store in
             let outcomes = try await store.record(
@@ -114,7 +114,7 @@ struct NotificationEffectTests {
         }
     }
 
-    @Test("A deletion tells how many sessions it ended: live ones of every app group, and none that had ended before.")
+    @Test("A deletion counts the sessions that it ended: live sessions of every app group, not ended ones.")
     func deletionEndsSessions() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
@@ -141,7 +141,7 @@ struct NotificationEffectTests {
         }
     }
 
-    @Test("What is said of an unknown person holds when the person is linked later.")
+    @Test("Facts about an unknown person apply when the person signs in later.")
     func unknownPerson() async throws {
         try await Store.with { store in
             #expect(try await store.record(.sample("consent-revoked", sub: "p", at: .at(10), id: "a")) == [.applied])
@@ -154,7 +154,7 @@ struct NotificationEffectTests {
         }
     }
 
-    @Test("One team's event never touches another team's person of the same sub.")
+    @Test("An event of one team never changes a person of another team with the same sub.")
     func teams() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
@@ -171,7 +171,7 @@ struct NotificationEffectTests {
         }
     }
 
-    @Test("Email events mark the address and touch neither consent nor sessions.")
+    @Test("Email events change the address and neither consent nor sessions.")
     func email() async throws {
         try await Store.with { store in
             let address = "x@privaterelay.appleid.com"
@@ -189,7 +189,7 @@ struct NotificationEffectTests {
         }
     }
 
-    @Test("Outcomes tell what was applied, superseded, unchanged or a duplicate, also within one batch.")
+    @Test("The outcome is applied, superseded, unchanged or duplicate, also within one batch.")
     func outcomes() async throws {
         try await Store.with { store in
             let first = ReceivedNotification.sample("email-disabled", sub: "p", at: .at(10), id: "a")
@@ -213,7 +213,7 @@ struct NotificationEffectTests {
         }
     }
 
-    @Test("After a deletion what is told of the address changes no state, and none is written down.")
+    @Test("After a deletion, email events change no state and add no history.")
     func addressAfterDeletion() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0), email: "p@privaterelay.appleid.com", emailIsPrivate: true)
@@ -239,7 +239,7 @@ struct NotificationEffectTests {
         }
     }
 
-    @Test("Notifications of other months get partitions of their own, once, however many ask.")
+    @Test("Concurrent requests create the partitions of other months once.")
     func partitions() async throws {
         try await Store.with { store in
             let year = WallTime(seconds: 1_700_000_000)
@@ -265,7 +265,7 @@ struct NotificationEffectTests {
         }
     }
 
-    @Test("A trigger of the operator's that changes a notification's jti ends no process, and takes no effect away.")
+    @Test("A trigger of the operator that changes the jti causes no crash, and every notification has its effect.")
     func changedID() async throws {
         try await Store.with { store in
             try await store.run(

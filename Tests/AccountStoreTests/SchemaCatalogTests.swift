@@ -6,9 +6,9 @@ import StoreTestSupport
 import TestSupport
 import Testing
 
-@Suite("The catalog of the schema")
+@Suite("Catalog of the schema")
 struct SchemaCatalogTests {
-    /// Where it is kept.
+    /// The path of the recorded catalog.
     private static let file: String = {
         let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
         return "/\(root)/Schema/catalog.txt"
@@ -30,7 +30,7 @@ struct SchemaCatalogTests {
         SchemaDrift(of: try await catalog(after: script), from: .expected)
     }
 
-    @Test("that is embedded is the one that the migrations make.")
+    @Test("The embedded catalog is the one that the migrations create.")
     func embedded() async throws {
         let made = try await catalog()
         if getenv("SIWAD_RECORD_CATALOG") != nil {
@@ -43,19 +43,19 @@ struct SchemaCatalogTests {
         let advice: Comment = "a migration changed: run the test with SIWAD_RECORD_CATALOG=1, look at the difference"
         #expect(difference == SchemaDrift(of: .expected, from: .expected), advice)
         #expect(difference.isNone && difference.foreign.isEmpty)
-        // Not as one expectation: what differs is said above, and both catalogs whole would hide it.
+        // Compared outside the expectation: its message would print both catalogs and hide the difference above.
         let isSame = made == .expected || made.postgresVersion != SchemaCatalog.expected.postgresVersion
         #expect(isSame, advice)
     }
 
-    @Test("The script of all migrations leaves out none: after one that failed, each that follows is refused.")
+    @Test("In the script of all migrations, each migration after a failed one is refused.")
     func script() async throws {
         let migrator = try Migrator(Schema.migrations, schema: Schema.name)
         let transactions = migrator.script(checksum: { _ in "" }).split(separator: "\n-- Migration ")
         #expect(transactions.count == Schema.migrations.count + 1)
         try await TestDatabase.with { database in
             let connection = try await PostgresConnection.connect(database.settings)
-            // As psql runs it without ON_ERROR_STOP, when the third one fails.
+            // As psql runs it without ON_ERROR_STOP if the third migration fails.
             for (index, transaction) in transactions.enumerated() where index != 3 {
                 let error: PostgresError? = await {
                     do throws(PostgresError) {
@@ -74,14 +74,14 @@ struct SchemaCatalogTests {
         }
     }
 
-    @Test("survives being written and read.")
+    @Test("Writing and parsing a catalog gives the same catalog.")
     func text() {
         #expect(SchemaCatalog(text: SchemaCatalog.expected.text) == .expected)
         #expect(SchemaCatalog.expected.definitions.count > 100)
     }
 
     @Test(
-        "tells by name what is missing.",
+        "Missing objects are reported by name.",
         arguments: [
             ("DROP VIEW siwa.undeliverable_addresses", "view undeliverable_addresses"),
             ("DROP INDEX siwa.account_changes_account", "index account_changes.account_changes_account"),
@@ -105,7 +105,7 @@ struct SchemaCatalogTests {
     }
 
     @Test(
-        "tells by name what was changed.",
+        "Changed objects are reported by name.",
         arguments: [
             ("ALTER TABLE siwa.dead_letters ALTER COLUMN note TYPE varchar(20)", "column dead_letters.note"),
             ("ALTER TABLE siwa.accounts ALTER COLUMN sub DROP NOT NULL", "column accounts.sub"),
@@ -125,7 +125,7 @@ struct SchemaCatalogTests {
         #expect(drift.missing.isEmpty && drift.foreign.isEmpty)
     }
 
-    @Test("tells a month that lacks an index, a changed view, and what isn't siwad's.")
+    @Test("A month without an index, a changed view and a foreign object are reported.")
     func others() async throws {
         let month = try await drift(
             after: """

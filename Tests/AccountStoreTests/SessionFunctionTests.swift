@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 extension Store {
-    /// The size of the table of sessions.
+    /// The number of pages of the sessions table.
     fileprivate func sessionPages() async throws -> Int {
         let size = try await texts("SELECT (pg_relation_size('siwa.account_sessions') / 8192)::text")
         return size.first.flatMap { Int($0) } ?? 0
@@ -15,17 +15,17 @@ extension Store {
 
 @Suite("Sessions and the sign-in that they rest on")
 struct SessionFunctionTests {
-    /// What a boolean function returns.
+    /// Calls a boolean function.
     private func holds(_ call: String, in store: Store) async throws -> Bool {
         try await store.texts("SELECT (siwa.\(call))::text") == ["true"]
     }
 
-    @Test("No session survives a revocation by being rotated between the revocation and its arrival.")
+    @Test("A session that is rotated between a revocation and its arrival does not survive it.")
     func rotatedBeforeArrival() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
             try await store.openSession("first", of: "p", at: .at(0))
-            // The person revokes at 10; the session is rotated now, long after that; then the notification arrives.
+            // The person revokes at 10. The session is rotated now, long after that. Then the notification arrives.
             #expect(try await holds("rotate_session('first', 'second')", in: store))
             #expect(try await store.session("first")?.endReason == "rotated")
             try await store.record(.sample("consent-revoked", sub: "p", at: .at(10), id: "a"))
@@ -38,7 +38,7 @@ struct SessionFunctionTests {
         }
     }
 
-    @Test("No session that is opened on a revoked consent is live, however late it is opened.")
+    @Test("A session that is opened on a revoked consent is not live, however late it is opened.")
     func revokedConsent() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
@@ -52,7 +52,7 @@ struct SessionFunctionTests {
         }
     }
 
-    @Test("A session that rests on an older token, presented late, ends with a revocation after that token.")
+    @Test("A session that rests on an older token, presented late, is ended by a revocation after that token.")
     func olderToken() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(20))
@@ -64,7 +64,7 @@ struct SessionFunctionTests {
     }
 
     @Test(
-        "No session is opened for a person without a recorded sign-in; the error says what to do, and nothing is kept."
+        "Opening a session without a recorded sign-in fails with a hint, and nothing is stored."
     )
     func noSignIn() async throws {
         try await Store.with { store in
@@ -86,7 +86,7 @@ struct SessionFunctionTests {
         }
     }
 
-    @Test("A rotation that is repeated answers the stored session; one of an ended session opens none.")
+    @Test("A repeated rotation returns the stored session; rotating an ended session opens none.")
     func rotation() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
@@ -109,7 +109,7 @@ struct SessionFunctionTests {
     }
 
     @Test(
-        "An expired session can't be rotated, whatever expiry is asked for; a repeated rotation answers the stored one."
+        "An expired session cannot be rotated, whatever the new expiry; a repeated rotation returns the stored session."
     )
     func rotationAfterExpiry() async throws {
         try await Store.with { store in
@@ -137,7 +137,7 @@ struct SessionFunctionTests {
         }
     }
 
-    @Test("Opening a session again after it expired answers the stored session: it is not live.")
+    @Test("Opening a session again after it expired returns the stored session, which is not live.")
     func openedAgainAfterExpiry() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(-7_200))
@@ -145,7 +145,7 @@ struct SessionFunctionTests {
             let arguments = "'s', now() - interval '2 h', now() - interval '1 h'"
             #expect(try await holds("open_session('com.example.one', 'p', \(arguments))", in: store) == false)
             #expect(try await holds("open_session('com.example.one', 'p', \(arguments))", in: store) == false)
-            // With the expiry as the application remembers it, and a time of opening that is by default the present.
+            // With the expiry that the application remembers, and the current time as the default time of opening.
             let again = "'s', expires_at => now() - interval '1 h'"
             #expect(try await holds("open_session('com.example.one', 'p', \(again))", in: store) == false)
             let other = await #expect(throws: PostgresError.self) {
@@ -155,7 +155,7 @@ struct SessionFunctionTests {
         }
     }
 
-    @Test("Extending moves the expiry of a live session, and brings no ended or expired one back.")
+    @Test("Extending changes the expiry of a live session, and revives no ended or expired session.")
     func extending() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(-7_200))
@@ -176,7 +176,7 @@ struct SessionFunctionTests {
         }
     }
 
-    @Test("Ending a person's sessions ends those of one app group, counts the live ones, and keeps others' ends.")
+    @Test("Ending a person's sessions affects one app group, counts live sessions, and keeps earlier ends.")
     func endingAll() async throws {
         try await Store.with { store in
             try await store.signIn("p", at: .at(0))
@@ -203,7 +203,7 @@ struct SessionFunctionTests {
     }
 
     @Test(
-        "Every error that an application meets has a SQLSTATE of its own and a hint, and holds no value of a row.",
+        "Every error for applications has its SQLSTATE and a hint, and contains no value of a row.",
         arguments: [
             ("SW001", "record_sign_in('nope', 'p')"), ("SW001", "open_session('nope', 'p', 'x')"),
             ("SW001", "end_sessions('nope', 'p')"), ("SW002", "record_sign_in('com.example.one', 'gone')"),
@@ -241,11 +241,11 @@ struct SessionFunctionTests {
         }
     }
 
-    /// What happened to a person in one app group, by minutes; what the application does, it does now.
+    /// The events of a person in one app group, in minutes. Actions of the application happen now.
     private struct Life {
         var signIns: [Int] = []
         var revocations: [Int] = []
-        /// The minute of the sign-in that each session rests on; nil once the application ended it or it expired.
+        /// The minute of the sign-in that each session rests on; nil after the session was ended or expired.
         var sessions: [String: Int?] = [:]
 
         func isLive(_ id: String) -> Bool {
@@ -254,7 +254,7 @@ struct SessionFunctionTests {
         }
     }
 
-    @Test("Whatever the order of sign-ins, openings, rotations and revocations, what is live rests on a later sign-in.")
+    @Test("In any order of sign-ins, openings, rotations and revocations, live sessions rest on a later sign-in.")
     func randomLives() async throws {
         try await Store.with { store in
             for seed in 0..<60 {
@@ -325,7 +325,7 @@ struct SessionFunctionTests {
         }
     }
 
-    @Test("Sessions that ended or expired before the retention are deleted, others stay, live ones whatever their age.")
+    @Test("Sessions that ended or expired before the retention are deleted; live sessions stay, whatever their age.")
     func retention() async throws {
         try await Store.with { store in
             let old = WallTime.at(-100 * 86_400)
@@ -364,7 +364,7 @@ struct SessionFunctionTests {
         }
     }
 
-    @Test("A real address isn't suppressed because forwarding to a relay address is off, whatever arrives first.")
+    @Test("A real address is not suppressed if forwarding to a relay address is off, in any order of arrival.")
     func realAddress() async throws {
         let (relay, real) = ("x@privaterelay.appleid.com", "p@example.com")
         try await Store.with { store in
@@ -386,7 +386,7 @@ struct SessionFunctionTests {
             )
             #expect((change.fromState, change.toState) == ("undeliverable", "deliverable"))
 
-            // The same in the other order: the notification is older than what is known, and changes no state.
+            // The same in the other order: the notification is older than the known facts and changes no state.
             try await store.signIn("q", at: .at(10), email: real, emailIsPrivate: false)
             let late = ReceivedNotification.sample(
                 "email-disabled",
@@ -400,14 +400,14 @@ struct SessionFunctionTests {
             #expect(try await store.history("q").allSatisfy { $0.facet == "consent" })
             #expect(try await store.state("q")?.emailIsDeliverable == true)
 
-            // A relay address again, later: what was said of forwarding concerns it.
+            // Later a relay address again: the forwarding state applies to it.
             try await store.signIn("q", at: .at(20), email: relay, emailIsPrivate: true)
             #expect(try await store.state("q")?.emailIsDeliverable == false)
             #expect(try await store.history("q").last?.toState == "undeliverable")
         }
     }
 
-    @Test("Clients of another daemon stay when a daemon starts with its own; an operator removes them.")
+    @Test("A starting daemon keeps the clients of other daemons; an operator removes them.")
     func clients() async throws {
         try await Store.with { store in
             let others = try AudienceMap(parsing: "AAAAAAAAAA/com.example.one+com.example.more")
@@ -436,7 +436,7 @@ struct SessionFunctionTests {
         }
     }
 
-    @Test("Erasing tokens doesn't fail because a publication covers the notifications.")
+    @Test("Tokens can be erased while a publication includes the notifications.")
     func publication() async throws {
         try await Store.with { store in
             try await store.run("CREATE PUBLICATION everything FOR ALL TABLES")

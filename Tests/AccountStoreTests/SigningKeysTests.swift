@@ -4,7 +4,7 @@ import Postgres
 import StoreTestSupport
 import Testing
 
-@Suite("Kept signing keys")
+@Suite("Stored signing keys")
 struct SigningKeysTests {
     private static let apple = SigningKeys.Trust(url: "https://apple.example/keys", maximumAge: .seconds(86_400))
     private static let simulator = SigningKeys.Trust(url: "http://127.0.0.1/keys", maximumAge: .seconds(86_400))
@@ -28,7 +28,7 @@ struct SigningKeysTests {
         }
     }
 
-    @Test("A key of another URL is not among them, not even one of the same name.")
+    @Test("A key of another URL is not trusted, not even with the same kid.")
     func otherURL() async throws {
         try await Store.with { store in
             try await keep(store, "a", "s", from: Self.simulator.url)
@@ -46,7 +46,7 @@ struct SigningKeysTests {
         }
     }
 
-    @Test("A key that no fetch confirmed for the maximum age is no longer trusted, until one does.")
+    @Test("A key that no fetch has confirmed within the maximum age is not trusted until a fetch confirms it.")
     func maximumAge() async throws {
         try await Store.with { store in
             try await keep(store, "a", "b", from: Self.apple.url)

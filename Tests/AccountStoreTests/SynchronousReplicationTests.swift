@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Storing while no standby confirms commits", .timeLimit(.minutes(5)))
 struct SynchronousReplicationTests {
-    /// What storing fails with at a deadline; nil: it succeeds.
+    /// The error of `body` with a deadline; nil if it succeeds.
     private func failure(
         on connection: PostgresConnection,
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> Void
@@ -20,7 +20,7 @@ struct SynchronousReplicationTests {
         }
     }
 
-    @Test("Getting a connection ready to store waits for no standby.")
+    @Test("Planning the statement does not wait for a standby.")
     func planning() async throws {
         try await TestDatabase.withServer(.siwa) { database in
             let connection = try await Store.writer(database)
@@ -33,7 +33,7 @@ struct SynchronousReplicationTests {
         }
     }
 
-    @Test("What is there already, but may not be on a standby, isn't durable either when it is stored again.")
+    @Test("A repeated notification is not reported durable while no standby has confirmed the first one.")
     func again() async throws {
         try await TestDatabase.withServer(.siwa) { database in
             let connection = try await Store.writer(database)

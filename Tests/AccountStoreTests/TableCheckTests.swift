@@ -2,10 +2,10 @@ import Postgres
 import StoreTestSupport
 import Testing
 
-@Suite("What the tables refuse")
+@Suite("Constraints of the tables")
 struct TableCheckTests {
     @Test(
-        "A notification that can't be is refused, by the name of what it violates.",
+        "An invalid notification is refused with the name of the violated constraint.",
         arguments: [
             ("event_type", "event_type_is_known"), ("outcome", "notification_outcome_is_known"),
             ("source", "notification_source_is_known"),
@@ -23,7 +23,7 @@ struct TableCheckTests {
     }
 
     @Test(
-        "A change of state that can't be is refused.",
+        "An invalid change of state is refused.",
         arguments: [
             "facet = 'odd'", "from_state = 'revoked'", "to_state = 'active'", "to_state = from_state",
             "sessions_ended = -1", "facet = 'consent', to_state = 'unknown'",

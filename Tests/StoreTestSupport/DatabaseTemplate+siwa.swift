@@ -5,7 +5,7 @@ import Schema
 package import TestSupport
 
 extension DatabaseTemplate {
-    /// Two teams, the first with two app groups, one of which has a Services ID.
+    /// Two teams. The first has two app groups, one with a Services ID.
     package static let siwaAudiences: AudienceMap = {
         do {
             return try AudienceMap(
@@ -29,7 +29,7 @@ extension DatabaseTemplate {
 }
 
 extension ReceivedNotification {
-    /// A notification as verification would pass it on; the token is a stand-in.
+    /// A notification as verification returns it, with a placeholder token.
     package static func sample(
         _ type: String,
         sub: String,
@@ -66,4 +66,24 @@ extension ReceivedNotification {
             receivedAt: issued + .seconds(1)
         )
     }
+}
+
+/// SQL that stalls commits at their very end, after all other work of the transaction.
+package enum CommitStall {
+    /// From now on, each commit in this database that adds an account waits.
+    package static let begin = """
+        CREATE FUNCTION public.stall() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NULL; END $$;
+        CREATE CONSTRAINT TRIGGER stall AFTER INSERT ON siwa.accounts DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION public.stall();
+        SELECT pg_advisory_lock(4711);
+        """
+
+    /// Releases the waiting commits. Run it on the same connection.
+    package static let end = "SELECT pg_advisory_unlock(4711)"
+
+    /// Returns one row for each waiting commit.
+    package static let waiting =
+        "SELECT 1::text FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        + " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 }

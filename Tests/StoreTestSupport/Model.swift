@@ -1,5 +1,5 @@
-/// What the facts of one history must come to, worked out the long way: the events are put into the order in which they
-/// happened and lived through one by one. Shares no idea with the registers of the database.
+/// The expected state after the facts of one history. It sorts the events by time and applies them one by one, so it shares no
+/// logic with the registers of the database.
 package struct Model {
     struct Person: Hashable {
         let team: String
@@ -23,7 +23,7 @@ package struct Model {
         var email: String?
         var emailIsPrivate: Bool?
 
-        /// Forwarding concerns a relay address, and one that may be one.
+        /// Forwarding applies to relay addresses and to addresses that may be relay addresses.
         var receivesMail: Bool { forwards || emailIsPrivate == false }
     }
 
@@ -35,20 +35,19 @@ package struct Model {
     private(set) var people: [Person: PersonState] = [:]
     private(set) var consents: [Consent: ConsentState] = [:]
     private(set) var sessions: [String: SessionState] = [:]
-    /// Consents that only sign-ins speak of: a sign-in is refused once the account is deleted.
+    /// Consents that only sign-ins mention. They may have no row, because a deleted account refuses sign-ins.
     private(set) var onlySignedIn: Set<Consent> = []
 
-    /// Lives through these facts.
     package init(_ facts: [Fact]) {
-        let told = Set(facts.filter(\.isNotification).map(Self.consent))
-        onlySignedIn = Set(facts.map(Self.consent)).subtracting(told)
+        let notified = Set(facts.filter(\.isNotification).map(Self.consent))
+        onlySignedIn = Set(facts.map(Self.consent)).subtracting(notified)
         for fact in facts {
             people[Self.consent(fact).person] = people[Self.consent(fact).person] ?? PersonState()
             consents[Self.consent(fact)] = consents[Self.consent(fact)] ?? ConsentState()
         }
-        // Of what happens in the same minute, what takes away comes last: whoever is in doubt ends on the safe side.
+        // Within a minute, events that take rights away come last: a tie ends in the safe state.
         for fact in facts.sorted(by: { ($0.minute, Self.severity($0)) < ($1.minute, Self.severity($1)) }) {
-            live(through: fact)
+            apply(fact)
         }
         observeEmails(facts)
         endDeleted(facts)
@@ -67,7 +66,7 @@ package struct Model {
         }
     }
 
-    private mutating func live(through fact: Fact) {
+    private mutating func apply(_ fact: Fact) {
         let consent = Self.consent(fact)
         switch fact.what {
         case .signedIn:
@@ -95,16 +94,15 @@ package struct Model {
         }
     }
 
-    /// Whether the person of a session is deleted.
     func isAccountDeleted(ofSession name: String) -> Bool {
         openIn[name].flatMap { people[$0.person]?.deletedAt } != nil
     }
 
-    /// Where and when each session was opened.
+    /// The consent and minute of each session's opening.
     private var openIn: [String: Consent] = [:]
     private var openedAt: [String: Int] = [:]
 
-    /// The address seen last; of those seen in one minute the greatest, and whether it is private if that is known.
+    /// The latest address. Within a minute the greatest address wins, then the greatest flag.
     private mutating func observeEmails(_ facts: [Fact]) {
         typealias Observation = (minute: Int, email: String, isPrivate: Bool?)
         var seen: [Person: [Observation]] = [:]
@@ -127,7 +125,7 @@ package struct Model {
         }
     }
 
-    /// A deletion is for good and for all app groups of the team, whatever else happened at whatever time.
+    /// A deletion is final and applies to all app groups of the team, whatever else happened at any time.
     private mutating func endDeleted(_ facts: [Fact]) {
         for consent in consents.keys where people[consent.person]?.deletedAt != nil {
             consents[consent]?.state = "deleted"

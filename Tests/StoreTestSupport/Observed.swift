@@ -2,18 +2,18 @@ import AccountStore
 package import AppleTokens
 package import Postgres
 
-/// What the database says about the people of one telling, in the words of the model.
+/// The state in the database of the people of one delivery, in the terms of the model.
 package struct Observed {
     private let start: WallTime
     private var states: [Model.Consent: AccountState] = [:]
     private var sessions: [String: AccountSession] = [:]
 
-    /// Nothing, of a telling that begins at `start`.
+    /// An empty state of a delivery that begins at `start`.
     package init(since start: WallTime) {
         self.start = start
     }
 
-    /// Everything in the database, by the prefix of its telling; all of them begin at `start`.
+    /// The state of all people in the database, by the prefix of their delivery. All deliveries begin at `start`.
     package static func all(
         since start: WallTime,
         on connection: PostgresConnection
@@ -39,7 +39,7 @@ package struct Observed {
         return all
     }
 
-    /// What differs from the model; empty when nothing does.
+    /// The differences from the model.
     package func differences(from model: Model) -> [String] {
         var differences: [String] = []
         for (consent, expected) in model.consents {
@@ -54,7 +54,7 @@ package struct Observed {
         if states.keys.contains(where: { model.consents[$0] == nil }) { differences.append("a row too many") }
         for (name, expected) in model.sessions {
             let session = sessions[name]
-            // A session of a deleted account is born ended, or not opened at all if no sign-in was recorded before.
+            // A session of a deleted account has ended when it is opened, or is not opened if no sign-in was recorded.
             if session == nil, model.isAccountDeleted(ofSession: name) { continue }
             let observed = Model.SessionState(endedAt: session?.endedAt.map(minute), reason: session?.endReason)
             if session == nil || observed != expected {
@@ -79,7 +79,7 @@ package struct Observed {
         expect("deleted_at", state.deletedAt.map(minute), person.deletedAt)
         expect("revoked_at", state.revokedAt.map(minute), consent.revokedAt)
         guard person.deletedAt == nil else {
-            // Which sign-ins were recorded before the deletion depends on the order; nothing follows from them any more.
+            // Which sign-ins were recorded before the deletion depends on the order, and no state follows from them.
             if state.emailIsPrivate != false { expect("email_deliverable", state.emailIsDeliverable, false) }
             return differences
         }

@@ -1,13 +1,11 @@
-/// SplitMix64: the same seed gives the same numbers everywhere, so that a failing history can be made again.
+/// SplitMix64: the same seed gives the same numbers everywhere, so a failing history can be repeated.
 package struct SeededGenerator: RandomNumberGenerator {
     private var state: UInt64
 
-    /// A generator that starts from `seed`.
     package init(seed: UInt64) {
         self.state = seed
     }
 
-    /// The next number.
     package mutating func next() -> UInt64 {
         state &+= 0x9E37_79B9_7F4A_7C15
         var z = state

@@ -41,7 +41,7 @@ final class RandomHistories: Sendable {
         forger = try SimulatedApple.generate()
         start = WallTime(seconds: WallTime.now().wholeSeconds - 3_600)
         var generator = SeededGenerator(seed: seed)
-        earlyFacts = (0..<Self.completeHistories).map { _ in History(using: &generator).telling(using: &generator) }
+        earlyFacts = (0..<Self.completeHistories).map { _ in History(using: &generator).delivery(using: &generator) }
         state = Mutex(State(generator: generator))
         state.withLock { state in
             for facts in earlyFacts { state.plan(facts) }
@@ -96,7 +96,7 @@ final class RandomHistories: Sendable {
             for (index, facts) in deliveries.enumerated() {
                 for (position, fact) in facts.enumerated() where !fact.isNotification {
                     guard (index + position).isMultiple(of: 2) == (half == .before) else { continue }
-                    try fact.tell(prefix: Self.prefix(index), since: start, in: session)
+                    try fact.record(prefix: Self.prefix(index), since: start, in: session)
                 }
             }
         }
@@ -158,7 +158,7 @@ extension RandomHistories.State {
     fileprivate mutating func nextPlanned() -> RandomHistories.Planned {
         if !planned.isEmpty, Int.random(in: 0..<8, using: &generator) == 0 { return planned.removeLast() }
         while true {
-            let facts = History(using: &generator).telling(using: &generator).filter(\.isNotification)
+            let facts = History(using: &generator).delivery(using: &generator).filter(\.isNotification)
             guard let fact = facts.first else { continue }
             let delivery = deliveries.count
             deliveries.append(RandomHistories.Delivery(prefix: RandomHistories.prefix(delivery), facts: [fact]))

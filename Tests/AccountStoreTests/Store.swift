@@ -4,7 +4,7 @@ import Postgres
 import StoreTestSupport
 import TestSupport
 
-/// A migrated database of a test's own with one connection, set up as the writer's is.
+/// A migrated database for one test, with one connection that has the writer's settings.
 struct Store {
     static let now = WallTime(seconds: 1_790_000_000)
 
@@ -93,7 +93,7 @@ struct Store {
         }
     }
 
-    /// Rows of one text column, for what has no function of its own.
+    /// The first column of the rows.
     func texts(_ sql: String) async throws -> [String] {
         try await connection.withSession { session throws(PostgresError) in
             let rows = try session.execute(Statement(once: sql))
@@ -109,7 +109,7 @@ struct Store {
 }
 
 extension WallTime {
-    /// So many seconds after the tests' present; negative for before.
+    /// A number of seconds after ``Store/now``; negative for before.
     static func at(_ seconds: Int) -> WallTime {
         Store.now + .seconds(seconds)
     }
