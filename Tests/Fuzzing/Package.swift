@@ -42,7 +42,27 @@ let package = Package(
             resources: [.embedInCode("Migrations"), .embedInCode("catalog.txt")],
             swiftSettings: house
         ),
-        target("AccountStore", ["AppleTokens", "Basics", "Postgres", "Schema"]),
+        .target(
+            name: "AccountStore",
+            dependencies: ["AppleTokens", "Basics", "Postgres", "Schema"],
+            path: "Sources/siwad/AccountStore",
+            resources: [
+                "DeadLetters/fail_letters.sql",
+                "DeadLetters/record_letters.sql",
+                "DeadLetters/resolve_letters.sql",
+                "Ingest/record_notifications.sql",
+                "Maintenance/delete_sessions.sql",
+                "Maintenance/erase_accounts.sql",
+                "Maintenance/erase_letters.sql",
+                "Reading/account_history.sql",
+                "Reading/account_states.sql",
+                "Reading/months_ahead.sql",
+                "Reading/notification_list.sql",
+                "Reading/register_sources.sql",
+                "Reading/schema_catalog.sql",
+            ].map { .embedInCode($0) },
+            swiftSettings: house
+        ),
         target("Spool", ["CRename", "JOSE"]),
         target("Ingest", ["AccountStore", "AppleTokens", "Basics", "JOSE", "Postgres", "Spool", "Telemetry"]),
         // The connections of NotificationServer without the listening part, which would add TLS and a web framework to
