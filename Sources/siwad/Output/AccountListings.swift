@@ -172,10 +172,10 @@ extension AccountState {
 extension AccountRegister {
     /// What set the register: `sign-in`, `notification`, or `dropped` for a notification that was deleted after the
     /// retention time.
-    fileprivate var origin: (kind: String, id: String?, notification: Telling?) {
+    fileprivate var origin: (kind: String, id: String?, notification: Notification?) {
         switch source {
         case .application: ("sign-in", nil, nil)
-        case .notification(let telling): ("notification", telling.id, telling)
+        case .notification(let notification): ("notification", notification.id, notification)
         case .dropped(let id): ("dropped", id, nil)
         }
     }
