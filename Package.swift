@@ -100,7 +100,7 @@ let package = Package(
             ].map { .embedInCode($0) },
             swiftSettings: house
         ),
-        .target(name: "Spool", dependencies: ["CRename", "JOSE"], swiftSettings: house),
+        .target(name: "Spool", dependencies: ["Basics", "CRename", "JOSE"], swiftSettings: house),
         .target(
             name: "Ingest",
             dependencies: ["AccountStore", "AppleTokens", "Basics", "JOSE", "Postgres", "Spool", "Telemetry"],

@@ -1,8 +1,8 @@
+import Basics
 import Dispatch
 import Glibc
 import Synchronization
 
-/// An error of the spool.
 package struct SpoolError: Error, Sendable, Equatable, CustomStringConvertible {
     package enum Code: String, Sendable, CaseIterable {
         /// The directory can't be used as a spool; an operator has to change something.
@@ -38,11 +38,8 @@ package struct SpoolError: Error, Sendable, Equatable, CustomStringConvertible {
 ///
 /// All work is done on a thread of its own, so that a slow disk delays only the callers that wait for it.
 package final class Spool: Sendable {
-    /// Some of the oldest records.
     package struct Batch: Sendable {
-        /// The files that contain them.
         package fileprivate(set) var files: [String] = []
-        /// The records, oldest first.
         package fileprivate(set) var records: [SpoolRecord] = []
         /// The cause why a file could not be read. It stays, and others come first the next time. `nil`: all were read.
         package fileprivate(set) var unread: SpoolError?
@@ -50,7 +47,7 @@ package final class Spool: Sendable {
         fileprivate var counts: [Int] = []
     }
 
-    /// Whose room records take. Dead letters can't take the room of notifications.
+    /// The kind of the records in a file. Dead letters can't use the room of notifications.
     package enum Share: Sendable, CaseIterable {
         /// Notifications, which may take all of it.
         case notifications
@@ -101,7 +98,6 @@ package final class Spool: Sendable {
         package let path: String
     }
 
-    /// The result of a scan of the directory.
     package struct Scan: Sendable, Equatable {
         /// Files that were renamed.
         package let setAside: [SetAside]
@@ -145,7 +141,6 @@ package final class Spool: Sendable {
         directory.unlock()
     }
 
-    /// Size of all files, in bytes.
     package var bytes: Int64 { index.withLock { $0.bytes } }
 
     package var isEmpty: Bool { index.withLock { $0.files.isEmpty } }
@@ -178,7 +173,7 @@ package final class Spool: Sendable {
                 case .other:
                     continue
                 case .untrusted(let file):
-                    untrusted.append("\(file.path): \(file.problem)")
+                    untrusted.append(file)
                 case .file(let size):
                     if SpoolIndex.isName(name) {
                         files.append(SpoolIndex.File(name: name, size: size))
@@ -331,7 +326,8 @@ package final class Spool: Sendable {
     /// Writes a file under an unused name.
     private func write(_ bytes: [UInt8], share: Share, isRefused: Bool = false) throws(SpoolError) {
         while true {
-            let name = index.withLock { $0.nextName(now: Self.now(), share: share, isRefused: isRefused) }
+            let now = WallTime.now().microseconds
+            let name = index.withLock { $0.nextName(now: now, share: share, isRefused: isRefused) }
             // Another process may have created a file of that name since the last scan.
             guard try directory.write(bytes, as: name) else { continue }
             return index.withLock { $0.added(SpoolIndex.File(name: name, size: Int64(bytes.count))) }
@@ -382,12 +378,5 @@ package final class Spool: Sendable {
             }
         }
         return try result.get()
-    }
-
-    /// Microseconds since 1970.
-    private static func now() -> Int64 {
-        var time = timespec()
-        clock_gettime(CLOCK_REALTIME, &time)
-        return Int64(time.tv_sec) * 1_000_000 + Int64(time.tv_nsec) / 1_000
     }
 }

@@ -4,35 +4,27 @@ import Synchronization
 
 /// The spool directory on disk: locked, private, and every write in it durable when it returns.
 ///
-/// The path is resolved when the directory is opened. All files are used through the open directory, so that nobody can
-/// redirect them by changing the path.
+/// The path is resolved when the directory is opened. All files are used through the open directory, so that a change of the
+/// path can't redirect them.
 final class SpoolDirectory: Sendable {
-    /// The result of reading a file.
     enum Reading: Sendable {
         case content([UInt8])
         /// It can't be read at present. That says nothing about its content: a wrong owner or a failing disk can be repaired.
         case unreadable(SpoolError)
         /// Others could have written it.
-        case untrusted(Untrusted)
+        case untrusted
         case absent
     }
 
-    /// The kind of a directory entry.
     enum Entry: Sendable, Equatable {
         /// A regular file that only siwad can write; its size in bytes.
         case file(size: Int64)
-        case untrusted(Untrusted)
+        /// Others could have written it; with its path and the cause.
+        case untrusted(String)
         /// Not a regular file, or no longer there.
         case other
     }
 
-    /// A file that siwad does not read, and the cause.
-    struct Untrusted: Sendable, Equatable {
-        let path: String
-        let problem: String
-    }
-
-    /// The path as it is configured.
     let path: String
     /// Counts how often the directory was replaced by another one.
     let replacements = Atomic<Int>(0)
@@ -120,9 +112,7 @@ final class SpoolDirectory: Sendable {
         defer { close(file) }
         var status = stat()
         guard fstat(file, &status) == 0 else { return .unreadable(failure("cannot read", filePath(name))) }
-        if let problem = FileTrust(status).problem(for: geteuid()) {
-            return .untrusted(Untrusted(path: filePath(name), problem: problem))
-        }
+        guard FileTrust(status).problem(for: geteuid()) == nil else { return .untrusted }
         var content: [UInt8] = []
         content.reserveCapacity(Int(clamping: status.st_size))
         var block = [UInt8](repeating: 0, count: 65_536)
@@ -162,7 +152,7 @@ final class SpoolDirectory: Sendable {
             return .other
         }
         if let problem = FileTrust(status).problem(for: geteuid()) {
-            return .untrusted(Untrusted(path: filePath(name), problem: problem))
+            return .untrusted("\(filePath(name)): \(problem)")
         }
         return .file(size: Int64(status.st_size))
     }
@@ -184,7 +174,7 @@ final class SpoolDirectory: Sendable {
 
     private static let unfinished = ".unfinished"
 
-    /// Only one thread uses the directory, so that no other closes it meanwhile.
+    /// Only one thread uses the directory, so that no other can close it during use.
     private var descriptor: Int32 { held.withLock { $0 } }
 
     private func filePath(_ name: String) -> String { "\(path)/\(name)" }

@@ -1,10 +1,9 @@
 /// The files of the spool, oldest first, and their sizes. No I/O.
 struct SpoolIndex {
-    /// One file of the spool.
     struct File: Equatable {
         let name: String
         let size: Int64
-        /// Whose room it takes, from its name.
+        /// From its name.
         let share: Spool.Share
 
         init(name: String, size: Int64) {
@@ -86,7 +85,7 @@ struct SpoolIndex {
         return String(repeating: "0", count: max(0, digits - number.utf8.count)) + number
     }
 
-    /// The part of a file's name that stands for its share.
+    /// The part of a file's name that names its share.
     private static func mark(_ share: Spool.Share) -> String {
         switch share {
         case .notifications: ""
