@@ -10,13 +10,13 @@ struct SpoolFileTests {
         SpoolRecord(receivedAt: -1, keyID: "", body: []),
     ]
 
-    @Test("What goes in comes out, whatever bytes it is.")
+    @Test("Decoding an encoded file gives the same records.")
     func roundTrip() {
         #expect(SpoolFile.decoded(SpoolFile.encoded(records)) == records)
         #expect(SpoolFile.decoded(SpoolFile.encoded([])) == [])
     }
 
-    @Test("A token stands there as it is, for people to read.")
+    @Test("A token is written as it is, for people to read.")
     func readable() {
         let text = String(decoding: SpoolFile.encoded(records), as: UTF8.self)
         #expect(text.hasPrefix("siwad-spool 1\njws 1795230329000000 "))
@@ -43,7 +43,7 @@ struct SpoolFileTests {
         }
     }
 
-    @Test("More after the end is recognised, another whole file included.")
+    @Test("Bytes after the end are recognised, including another whole file.")
     func appended() {
         let whole = SpoolFile.encoded(records)
         #expect(SpoolFile.decoded(whole + [10]) == nil)

@@ -10,7 +10,7 @@ struct SpoolIndexTests {
         return index
     }
 
-    @Test("A name sorts behind all that are there, even when the clock goes back.")
+    @Test("A new name sorts after all others, even if the clock goes back.")
     func names() {
         var index = index(["00000000000000000500.spool"])
         let names = [600, 600, 5, 700].map { index.nextName(now: $0) }
@@ -21,7 +21,7 @@ struct SpoolIndexTests {
     }
 
     @Test(
-        "Only names of our form are ours.",
+        "Only names of the right form belong to siwad.",
         arguments: [
             "x.spool", "00000000000000000500.spool.corrupt", "0000000000000000050x.spool", "500.spool", "٠٠٠.spool",
         ]
@@ -30,7 +30,7 @@ struct SpoolIndexTests {
         #expect(!SpoolIndex.isName(name))
     }
 
-    @Test("What was refused has a name that says so, and is found by it.")
+    @Test("A refused file has a name of its own, and is found by it.")
     func refused() {
         var index = index(["00000000000000000500.spool", "00000000000000000400.refused.spool"])
         #expect(index.files.map(\.isRefused) == [true, false])
@@ -39,7 +39,7 @@ struct SpoolIndexTests {
         #expect(SpoolIndex.isName(name))
     }
 
-    @Test("What was postponed comes last, and stays there when the directory is looked at again.")
+    @Test("A postponed file is last, also after another scan.")
     func postponed() {
         let names = ["1", "2", "3"].map { "0000000000000000000\($0).spool" }
         var index = index(names.reversed())

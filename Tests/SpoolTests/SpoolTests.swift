@@ -19,7 +19,7 @@ struct SpoolTests {
         return lstat(path, &status) == 0 ? status.st_mode & 0o777 : 0
     }
 
-    @Test("Batches come back oldest first, whole files up to the wanted number, and are gone once removed.")
+    @Test("Batches are read oldest first, in whole files up to the limit, and are absent after their removal.")
     func order() async throws {
         let directory = try TemporaryDirectory()
         let spool = try Spool(directory: directory.path, limit: 1 << 20)
@@ -39,7 +39,7 @@ struct SpoolTests {
         #expect(try directory.spoolFiles == [])
     }
 
-    @Test("What one process left is there for the next one; what it was writing when it ended is not.")
+    @Test("Files of an ended process are kept, except for a file that it was writing.")
     func restart() async throws {
         let directory = try TemporaryDirectory()
         do {
@@ -54,7 +54,7 @@ struct SpoolTests {
         #expect(try directory.spoolFiles.count == 1)
     }
 
-    @Test("Dead letters take no more than a tenth of the limit, of which nothing unverified takes more than half.")
+    @Test("Dead letters use at most a tenth of the limit, and unverified ones a twentieth.")
     func shares() async throws {
         let directory = try TemporaryDirectory()
         let spool = try Spool(directory: directory.path, limit: 100_000)
@@ -89,7 +89,7 @@ struct SpoolTests {
         #expect(try directory.spoolFiles.allSatisfy(SpoolIndex.isName))
     }
 
-    @Test("Over the limit nothing is taken, and everything is again once there is room.")
+    @Test("Above the limit nothing is written, until there is room.")
     func limit() async throws {
         let directory = try TemporaryDirectory()
         let spool = try Spool(directory: directory.path, limit: 1_000)
@@ -101,7 +101,7 @@ struct SpoolTests {
         try await spool.append([record(2, bytes: 700)])
     }
 
-    @Test("The directory is for one's own user alone, and so are the files.")
+    @Test("The directory and the files are private.")
     func permissions() async throws {
         let parent = try TemporaryDirectory()
         let path = parent.file("spool")
@@ -112,7 +112,7 @@ struct SpoolTests {
         #expect(mode("\(path)/\(name)") == 0o600)
     }
 
-    @Test("A directory that others may enter is made private, unless it serves others as well.")
+    @Test("A directory that others may enter is made private if it is empty or a spool.")
     func makesPrivate() throws {
         let parent = try TemporaryDirectory()
         try #require(mkdir(parent.file("open"), 0o755) == 0)
@@ -124,7 +124,7 @@ struct SpoolTests {
         #expect(mode(parent.path) == 0o755)
     }
 
-    @Test("A directory with foreign files is never adopted: neither its mode nor a name in it changes.")
+    @Test("A directory with foreign files is refused and not changed.")
     func foreignDirectory() throws {
         let directory = try TemporaryDirectory()
         try directory.write(Array("listen: 0.0.0.0".utf8), to: "siwad.yaml")
@@ -138,7 +138,7 @@ struct SpoolTests {
     }
 
     @Test(
-        "A directory that others can write is not used, and stays as it is.",
+        "A directory that others can write is refused and not changed.",
         arguments: [0o777, 0o1777, 0o770, 0o720]
     )
     func writableDirectory(_ mode: Int) throws {
@@ -152,7 +152,7 @@ struct SpoolTests {
         #expect(try TemporaryDirectory.names(at: parent.file("spool")) == [])
     }
 
-    @Test("A directory below one that others can write is not used, and none is made there.")
+    @Test("A directory below one that others can write is refused, and none is created there.")
     func writableParent() throws {
         let parent = try TemporaryDirectory()
         chmod(parent.path, 0o777)
@@ -163,7 +163,7 @@ struct SpoolTests {
     }
 
     @Test(
-        "A directory of another user's, or below one, is not used.",
+        "A directory that another user owns, or below one, is refused.",
         .enabled(if: geteuid() == 0, "needs root, to give a directory away"),
         arguments: ["spool", "spool/below"]
     )
@@ -176,7 +176,7 @@ struct SpoolTests {
         #expect(try TemporaryDirectory.names(at: parent.file("spool")) == [])
     }
 
-    @Test("A directory that siwad made is marked, and is used again when it holds what waits.")
+    @Test("A directory that siwad created is marked, and is used again with its files.")
     func marker() async throws {
         let parent = try TemporaryDirectory()
         let path = parent.file("spool")
@@ -192,7 +192,7 @@ struct SpoolTests {
     }
 
     @Test(
-        "A path through a symbolic link of another user's is not used; one through a link of siwad's is.",
+        "A symbolic link of another user is refused, and one of siwad's is used.",
         .enabled(if: geteuid() == 0, "needs root, to give a link away")
     )
     func symbolicLink() throws {
@@ -214,7 +214,7 @@ struct SpoolTests {
         #expect(throws: SpoolError.self) { try Spool(directory: parent.file("loop"), limit: 1 << 20) }
     }
 
-    @Test("What is done with a file is done in the directory that was opened, not where the path leads by now.")
+    @Test("Files are used through the open directory, even if the path leads elsewhere.")
     func heldDirectory() async throws {
         let parent = try TemporaryDirectory()
         let spool = try Spool(directory: parent.file("spool"), limit: 1 << 20)
@@ -229,7 +229,7 @@ struct SpoolTests {
         #expect(try TemporaryDirectory.names(at: parent.file("spool")) == [name])
     }
 
-    @Test("A marker of another user's is not trusted, and the error says whose it is.", .enabled(if: geteuid() == 0))
+    @Test("A marker of another user is refused, and the error names its owner.", .enabled(if: geteuid() == 0))
     func othersMarker() throws {
         let directory = try TemporaryDirectory()
         try directory.write([], to: ".siwad-spool")
@@ -240,7 +240,7 @@ struct SpoolTests {
         #expect(error?.message.contains("belongs to user id 12345") == true, "\(error?.message ?? "")")
     }
 
-    @Test("The check accepts what would be used, refuses what would not, and changes nothing.")
+    @Test("The check has the same result as opening, and changes nothing.")
     func check() throws {
         let parent = try TemporaryDirectory()
         try Spool.check(directory: parent.file("missing"))
@@ -259,7 +259,7 @@ struct SpoolTests {
     }
 
     @Test(
-        "A full disk that has no room for the marker is temporary: it needs no other configuration.",
+        "A full disk without room for the marker is a temporary failure.",
         .enabled(if: TemporaryDirectory.canMount, "needs root, to mount a small file system")
     )
     func fullForMarker() throws {
@@ -271,7 +271,7 @@ struct SpoolTests {
         #expect(error?.message.contains("make room there") == true, "\(error?.message ?? "")")
     }
 
-    @Test("However many large records wait, a batch of several files has no more than a mebibyte.")
+    @Test("A batch of several files has at most one mebibyte.")
     func batchBytes() async throws {
         let spool = try Spool(directory: try TemporaryDirectory().path, limit: 1 << 30)
         for number in 0..<40 { try await spool.append([record(number, bytes: 60_000)]) }
@@ -286,7 +286,7 @@ struct SpoolTests {
         #expect(counts == [17, 17, 6, 30])
     }
 
-    @Test("The loss of a file or of the directory is noticed; what siwad removes is no loss.")
+    @Test("The loss of a file or of the directory is counted; a removal by siwad is not.")
     func losses() async throws {
         let parent = try TemporaryDirectory()
         let spool = try Spool(directory: parent.file("spool"), limit: 1 << 20)
@@ -304,7 +304,7 @@ struct SpoolTests {
         #expect(spool.losses == 2)
     }
 
-    @Test("A file is never written over another one of the same name.")
+    @Test("A file never replaces another one of the same name.")
     func noReplacement() throws {
         let parent = try TemporaryDirectory()
         let directory = try SpoolDirectory(parent.file("spool"))
@@ -317,7 +317,7 @@ struct SpoolTests {
         #expect(try parent.content("spool/00000000000000000001.spool") == [1])
     }
 
-    @Test("A second one is refused while the first is open.")
+    @Test("A second spool on the same directory is refused.")
     func lock() throws {
         let directory = try TemporaryDirectory()
         do {
@@ -330,7 +330,7 @@ struct SpoolTests {
     }
 
     @Test(
-        "A place that can't be a directory is an error that says what to do.",
+        "A path that can't be a directory is an error that names the next step.",
         arguments: ["/nowhere/spool", "/dev/null"]
     )
     func unusable(_ path: String) {
@@ -339,14 +339,14 @@ struct SpoolTests {
         #expect(error?.message.hasPrefix("the spool directory \(path) can't be used: ") == true)
     }
 
-    @Test("A file that can't be read at present stays where it is; the others are read, and it is once it can be.")
+    @Test("A file that can't be read at present stays, and is read when it can be; the others are not delayed.")
     func unreadable() async throws {
         let directory = try TemporaryDirectory()
         let spool = try Spool(directory: directory.path, limit: 1 << 20)
         try await spool.append([record(1)])
         try await spool.append([record(2)])
         let file = directory.file(try directory.spoolFiles[0])
-        // A socket can't be opened, whoever asks.
+        // No process can open a socket.
         #expect(rename(file, file + ".elsewhere") == 0)
         #expect(mknod(file, S_IFSOCK | 0o600, 0) == 0)
         let (batch, setAside) = try await spool.oldest(atMost: 10)
@@ -361,7 +361,7 @@ struct SpoolTests {
         #expect(again.unread == nil)
     }
 
-    @Test("A file named as if from the end of time is nothing of ours, and spoils no name that comes later.")
+    @Test("A file with the largest possible stamp is foreign, and later names still sort correctly.")
     func lastStamp() async throws {
         let directory = try TemporaryDirectory()
         let spool = try Spool(directory: directory.path, limit: 1 << 20)
@@ -371,7 +371,7 @@ struct SpoolTests {
         #expect(try await spool.oldest(atMost: 10).batch.records == [record(1)])
     }
 
-    @Test("A torn file is set aside under a name that says so, and the others are read.")
+    @Test("A torn file is renamed to .corrupt, and the others are read.")
     func torn() async throws {
         let directory = try TemporaryDirectory()
         let spool = try Spool(directory: directory.path, limit: 1 << 20)
@@ -387,7 +387,7 @@ struct SpoolTests {
         #expect(spool.isEmpty)
     }
 
-    @Test("A foreign file is set aside and kept, twice under one name; directories and hidden files are left alone.")
+    @Test("A foreign file is set aside, also two of one name; directories and hidden files stay.")
     func foreign() async throws {
         let directory = try TemporaryDirectory()
         let spool = try Spool(directory: directory.path, limit: 1 << 20)
@@ -402,7 +402,7 @@ struct SpoolTests {
         #expect(try directory.content("notes.txt.foreign") == [1])
     }
 
-    @Test("A file that came back is found again, one that went is forgotten.")
+    @Test("A scan finds a file that is back, and forgets one that is gone.")
     func scan() async throws {
         let directory = try TemporaryDirectory()
         let spool = try Spool(directory: directory.path, limit: 1 << 20)
@@ -417,7 +417,7 @@ struct SpoolTests {
         #expect(try await spool.oldest(atMost: 1).batch.records == [record(1)])
     }
 
-    @Test("A directory that is removed and made again is used, and locked, again.")
+    @Test("A directory that was removed and created again is used and locked again.")
     func replaced() async throws {
         let parent = try TemporaryDirectory()
         let path = parent.file("spool")
@@ -431,7 +431,7 @@ struct SpoolTests {
     }
 
     @Test(
-        "On a full disk nothing is promised and nothing is left behind; with room it goes on.",
+        "On a full disk a write fails and leaves no file; with room it succeeds.",
         .enabled(if: TemporaryDirectory.canMount, "needs root, to mount a small file system")
     )
     func fullDisk() async throws {
