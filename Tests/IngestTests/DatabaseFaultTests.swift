@@ -21,7 +21,7 @@ struct DatabaseFaultTests {
 
         var testDescription: String { rawValue }
 
-        func begin(_ role: DaemonRole, _ fixture: IntakeFixture) async throws {
+        func begin(_ role: DaemonRole, _ fixture: IngestFixture) async throws {
             switch self {
             case .readOnly: try await role.setReadOnly(true)
             case .connectionLimit: try await role.limitConnections(to: 0)
@@ -30,7 +30,7 @@ struct DatabaseFaultTests {
             }
         }
 
-        func end(_ role: DaemonRole, _ fixture: IntakeFixture) async throws {
+        func end(_ role: DaemonRole, _ fixture: IngestFixture) async throws {
             switch self {
             case .readOnly: try await role.setReadOnly(false)
             case .connectionLimit: try await role.limitConnections(to: -1)
@@ -49,15 +49,15 @@ struct DatabaseFaultTests {
             try await DaemonRole.with(database, lockTimeout: .milliseconds(200)) { role in
                 let directory = try TemporaryDirectory()
                 let spool = try Spool(directory: directory.path, limit: 1 << 30)
-                try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
-                    await fixture.until { $0.intake.storage == .database }
-                    #expect(await fixture.reception.answer(try fixture.body(sub: "early")) == .acknowledged)
+                try await IngestFixture.with(database, role.settings, spool: spool) { fixture in
+                    await fixture.until { $0.service.storage == .database }
+                    #expect(await fixture.client.answer(try fixture.body(sub: "early")) == .acknowledged)
                     try await fault.begin(role, fixture)
                     let bodies = try (0..<20).map { try fixture.body(sub: "person\($0)") }
-                    #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == .acknowledged })
-                    await fixture.until { $0.intake.storage == .spool }
+                    #expect(await fixture.client.answers(bodies).allSatisfy { $0 == .acknowledged })
+                    await fixture.until { $0.service.storage == .spool }
                     try await fault.end(role, fixture)
-                    await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
+                    await fixture.until { $0.service.storage == .database && $0.service.spoolBytes == 0 }
                     #expect(
                         try await fixture.texts(
                             "SELECT source || count(*) FROM siwa.notifications GROUP BY source ORDER BY 1"
@@ -77,17 +77,17 @@ struct DatabaseFaultTests {
     func withoutSpool(_ fault: Fault) async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database, lockTimeout: .milliseconds(200)) { role in
-                try await IntakeFixture.with(database, role.settings) { fixture in
+                try await IngestFixture.with(database, role.settings) { fixture in
                     await fixture.untilStoring()
-                    #expect(await fixture.reception.answer(try fixture.body(sub: "early")) == .acknowledged)
+                    #expect(await fixture.client.answer(try fixture.body(sub: "early")) == .acknowledged)
                     try await fault.begin(role, fixture)
-                    let refused = Answer.unavailable(.databaseUnavailable, retryAfterSeconds: 5)
-                    #expect(await fixture.reception.answer(try fixture.body(id: "refused")) == refused)
+                    let refused = IngestResponse.unavailable(.databaseUnavailable, retryAfterSeconds: 5)
+                    #expect(await fixture.client.answer(try fixture.body(id: "refused")) == refused)
                     try await fault.end(role, fixture)
                     var answer = refused
                     while answer == refused {
                         await fixture.untilStoring()
-                        answer = await fixture.reception.answer(try fixture.body(id: "late"))
+                        answer = await fixture.client.answer(try fixture.body(id: "late"))
                     }
                     #expect(answer == .acknowledged)
                     #expect(
@@ -103,7 +103,7 @@ struct DatabaseFaultTests {
     func noBusyLoop() async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
-                try await IntakeFixture.with(database, role.settings) { fixture in
+                try await IngestFixture.with(database, role.settings) { fixture in
                     await fixture.untilStoring()
                     // Connections can be had all the time; it is the statement that fails.
                     try await fixture.run(
@@ -117,7 +117,7 @@ struct DatabaseFaultTests {
                     )
                     for _ in 0..<3 {
                         await fixture.untilStoring()
-                        _ = await fixture.reception.answer(try fixture.body())
+                        _ = await fixture.client.answer(try fixture.body())
                     }
                     #expect(fixture.log.count("PostgreSQL can't be written to; notifications are answered 503") <= 3)
                     #expect(fixture.log.count("P0001") >= 1)
@@ -131,12 +131,12 @@ struct DatabaseFaultTests {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
                 try await role.setMayInsert(false)
-                try await IntakeFixture.with(database, role.settings) { fixture in
+                try await IngestFixture.with(database, role.settings) { fixture in
                     await fixture.until { $0.log.count("permission denied for table account_changes") == 1 }
-                    #expect(!fixture.intake.isStoring)
+                    #expect(!fixture.service.isStoring)
                     try await role.setMayInsert(true)
                     await fixture.untilStoring()
-                    #expect(await fixture.reception.answer(try fixture.body()) == .acknowledged)
+                    #expect(await fixture.client.answer(try fixture.body()) == .acknowledged)
                 }
             }
         }
@@ -144,12 +144,12 @@ struct DatabaseFaultTests {
 
     @Test("A month whose partition somebody dropped gets another one; it is not the notification's fault.")
     func droppedPartition() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
-            #expect(await fixture.reception.answer(try fixture.body(id: "a")) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body(id: "a")) == .acknowledged)
             let partition = try await fixture.texts("SELECT tableoid::regclass::text FROM siwa.notifications")
             try await fixture.run("DROP TABLE \(try #require(partition.first))")
-            #expect(await fixture.reception.answer(try fixture.body(id: "b")) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body(id: "b")) == .acknowledged)
             #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["b"])
             #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == [])
         }
@@ -163,12 +163,13 @@ struct DatabaseFaultTests {
                 let time = WallTime(seconds: (year - 1_970) * 31_556_952)
                 return Submission(
                     work: .notification(.sample("email-enabled", sub: "person", at: time, id: "\(year)")),
-                    lane: .nobody,
+                    sink: .none,
                     ticket: 0
                 )
             }
             let before = try await Self.partitions(connection)
-            let settled = try await NotificationWriter.commit(batch, from: .spool, on: connection, PartitionHorizon())
+            var committer = Committer(source: .spool)
+            let settled = try await committer.commit(batch, on: connection)
             #expect(settled.count == 3)
             #expect(try await Self.partitions(connection) <= before + 6)
             await connection.close()
@@ -181,10 +182,10 @@ struct DatabaseFaultTests {
         let directory = try TemporaryDirectory()
         let spool = try Spool(directory: directory.path, limit: 1 << 30)
         let conninfo = "host=127.0.0.1 port=\(server.port) dbname=x user=x connect_timeout=1 sslmode=disable"
-        try await IntakeFixture.with(conninfo: conninfo, spool: spool) { fixture in
-            await fixture.until { $0.intake.storage == .spool }
+        try await IngestFixture.with(conninfo: conninfo, spool: spool) { fixture in
+            await fixture.until { $0.service.storage == .spool }
             let body = try fixture.body()
-            #expect(await fixture.reception.answer(body) == .acknowledged)
+            #expect(await fixture.client.answer(body) == .acknowledged)
         }
     }
 
@@ -192,14 +193,14 @@ struct DatabaseFaultTests {
     func idle() async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
-                try await IntakeFixture.with(database, role.settings) { fixture in
+                try await IngestFixture.with(database, role.settings) { fixture in
                     await fixture.untilStoring()
                     try await role.shutOut()
-                    await fixture.until { !$0.intake.isStoring }
+                    await fixture.until { !$0.service.isStoring }
                     #expect(fixture.metrics.databaseUp.value == 0)
                     try await role.letIn()
                     await fixture.untilStoring()
-                    #expect(await fixture.reception.answer(try fixture.body()) == .acknowledged)
+                    #expect(await fixture.client.answer(try fixture.body()) == .acknowledged)
                 }
             }
         }

@@ -5,15 +5,15 @@ import Ingest
 import StoreTestSupport
 import Testing
 
-/// Each reason: made by the intake, explained, its cause removed, replayed, its effect seen.
+/// Each reason: made by the service, explained, its cause removed, replayed, its effect seen.
 @Suite("From each reason to its effect")
 struct DeadLetterReasonTests {
     @Test("unknown-audience: names the entry to add; with it, the sessions end.")
     func unknownAudience() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             let body = try fixture.body("account-deleted", app: "com.example.added")
-            #expect(await fixture.reception.answer(body) == .acknowledged)
+            #expect(await fixture.client.answer(body) == .acknowledged)
             let advice = try await fixture.advice()
             #expect(advice.cause.contains("com.example.added"))
             #expect(advice.remedy.contains("TEAMID/com.example.added"))
@@ -37,9 +37,9 @@ struct DeadLetterReasonTests {
         arguments: ["", " ", "com.example.a b", "com.example.a,com.example.b", "com.example.a+com.example.b"]
     )
     func namelessAudience(_ app: String) async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
-            #expect(await fixture.reception.answer(try fixture.body(app: app)) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body(app: app)) == .acknowledged)
             let advice = try await fixture.advice()
             #expect(advice.cause == "Apple signed it for the app “\(app)”, which was not in SIWAD_APPS.")
             #expect(!advice.remedy.contains("TEAMID/"))
@@ -49,9 +49,9 @@ struct DeadLetterReasonTests {
 
     @Test("unknown-event-type: names the type; once siwad understands it, it is applied.")
     func unknownEventType() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
-            #expect(await fixture.reception.answer(try fixture.body("account-frozen")) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body("account-frozen")) == .acknowledged)
             #expect(try await fixture.advice().cause.contains("account-frozen"))
             #expect(try await fixture.replay()?.lines == ["1 unknown-event-type → unknown-event-type"])
             // A siwad that understands it finds what this one finds in a token with a type that it knows.
@@ -63,11 +63,11 @@ struct DeadLetterReasonTests {
 
     @Test("malformed-claims: says which; once siwad reads them, it is applied.")
     func malformedClaims() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             let claims = #"{"iss":"https://appleid.apple.com","aud":"com.example.one","events":"{}"}"#
             let body = SimulatedApple.body(token: try fixture.apple.token(claims: claims))
-            #expect(await fixture.reception.answer(body) == .acknowledged)
+            #expect(await fixture.client.answer(body) == .acknowledged)
             #expect(try await fixture.advice().cause.contains("“jti” is missing"))
             #expect(try await fixture.replay()?.lines == ["1 malformed-claims → malformed-claims"])
             try await fixture.becomes(try fixture.body("email-disabled"))
@@ -78,12 +78,12 @@ struct DeadLetterReasonTests {
 
     @Test("expired: says by how much; accepted late, what it says holds, but for newer sessions.")
     func expired() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             let issued = WallTime.now() - .seconds(3 * 86_400)
             try await fixture.openSession("old", at: issued - .seconds(60))
             try await fixture.openSession("new", at: issued + .seconds(60))
-            #expect(await fixture.reception.answer(try fixture.body(issuedAt: issued)) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body(issuedAt: issued)) == .acknowledged)
             let advice = try await fixture.advice()
             #expect(advice.cause.contains("2d after its “exp”"))
             #expect(advice.command?.contains("--accept-expired") == true)
@@ -97,14 +97,14 @@ struct DeadLetterReasonTests {
 
     @Test("expired: without an “exp” it says how long after its “iat” it came.")
     func expiredWithoutExpiry() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             let issued = WallTime.now().wholeSeconds - 3 * 86_400
             let claims =
                 #"{"iss":"https://appleid.apple.com","aud":"com.example.one","iat":\#(issued),"jti":"a","events":"#
                 + #"{"type":"consent-revoked","sub":"person","event_time":\#(issued)}}"#
             let body = SimulatedApple.body(token: try fixture.apple.token(claims: claims))
-            #expect(await fixture.reception.answer(body) == .acknowledged)
+            #expect(await fixture.client.answer(body) == .acknowledged)
             let detail = try await fixture.letter().letter.detail
             #expect(detail == "It arrived more than a day after the time in its claim “iat”, and has no “exp”.")
             let cause = try await fixture.advice().cause
@@ -116,11 +116,11 @@ struct DeadLetterReasonTests {
 
     @Test("not-yet-valid: says until when to wait; from then on, it is applied.")
     func notYetValid() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             let now = WallTime.now()
             try await fixture.openSession(at: now - .seconds(60))
-            #expect(await fixture.reception.answer(try fixture.body(issuedAt: now + .seconds(7_200))) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body(issuedAt: now + .seconds(7_200))) == .acknowledged)
             #expect(try await fixture.advice().remedy.contains("wait until"))
             #expect(try await fixture.replay()?.lines == ["1 not-yet-valid → not-yet-valid"])
             // What lies ahead would win against everything until it is reached.
@@ -135,10 +135,10 @@ struct DeadLetterReasonTests {
 
     @Test("store-rejected: says what refused it; without that, it is applied.")
     func storeRejected() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             try await fixture.run("ALTER TABLE siwa.accounts ADD CONSTRAINT only_short CHECK (length(sub) < 3)")
-            #expect(await fixture.reception.answer(try fixture.body()) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body()) == .acknowledged)
             #expect(try await fixture.advice().cause.contains("only_short"))
             #expect(try await fixture.replay()?.lines == ["1 store-rejected → store-rejected"])
             try await fixture.run("ALTER TABLE siwa.accounts DROP CONSTRAINT only_short")
@@ -149,7 +149,7 @@ struct DeadLetterReasonTests {
 
     @Test("keys-unavailable: verified by today's set, and applied, though it has expired meanwhile.")
     func keysUnavailable() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             let rotated = try SimulatedApple.generate()
             try await fixture.keepWithoutKey(try fixture.body("email-disabled", signedBy: rotated))
             #expect(try await fixture.advice().remedy.contains("still not known"))
@@ -167,7 +167,7 @@ struct DeadLetterReasonTests {
 
     @Test("keys-unavailable: verified by a key that was seen since, while Apple can't be asked.")
     func keptKey() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             let rotated = try SimulatedApple.generate()
             try await fixture.keepWithoutKey(try fixture.body("email-disabled", signedBy: rotated))
             try await fixture.keepKeys(of: rotated)
@@ -178,7 +178,7 @@ struct DeadLetterReasonTests {
 
     @Test("keys-unavailable: a key that Apple had withdrawn before doesn't verify it.")
     func withdrawnKey() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             let stolen = try SimulatedApple.generate()
             try await fixture.keepWithoutKey(try fixture.body("account-deleted", signedBy: stolen))
             try await fixture.keepKeys(of: stolen)
@@ -191,7 +191,7 @@ struct DeadLetterReasonTests {
 
     @Test("keys-unavailable: a forgery stays open, and does nothing.")
     func forgery() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             let rotated = try SimulatedApple.generate()
             let imposter = try SimulatedApple(key: try SimulatedApple.generate().key, keyID: rotated.keyID)
             try await fixture.keepWithoutKey(try fixture.body("account-deleted", signedBy: imposter))
@@ -204,7 +204,7 @@ struct DeadLetterReasonTests {
 
     @Test("keys-unavailable: one that is verified and can't be applied says by which key, and why not.")
     func verifiedInVain() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             let rotated = try SimulatedApple.generate()
             try await fixture.keepWithoutKey(try fixture.body(app: "com.example.added", signedBy: rotated))
             fixture.endpoint.serve(rotated.keySetJSON)
@@ -216,12 +216,12 @@ struct DeadLetterReasonTests {
     }
 }
 
-extension IntakeFixture {
+extension IngestFixture {
     /// Sends a body while the key endpoint is down.
     fileprivate func keepWithoutKey(_ body: String) async throws {
         await untilStoring()
         endpoint.serve(nil)
-        guard case .unavailable(.keysUnavailable, _) = await reception.answer(body) else {
+        guard case .unavailable(.keysUnavailable, _) = await client.answer(body) else {
             Issue.record("expected keysUnavailable")
             return
         }

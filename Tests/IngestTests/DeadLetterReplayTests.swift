@@ -18,14 +18,14 @@ struct DeadLetterReplayTests {
         }
     }()
 
-    /// An intake with letters of so many people for an app that isn't configured yet.
-    private func with(_ count: Int, _ body: (IntakeFixture) async throws -> Void) async throws {
-        try await IntakeFixture.with { fixture in
+    /// An service with letters of so many people for an app that isn't configured yet.
+    private func with(_ count: Int, _ body: (IngestFixture) async throws -> Void) async throws {
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             let bodies = try (0..<count).map {
                 try fixture.body("email-disabled", sub: "person\($0)", app: "com.example.added", id: "id\($0)")
             }
-            _ = await fixture.reception.answers(bodies)
+            _ = await fixture.client.answers(bodies)
             #expect(try await fixture.open() == count)
             try await body(fixture)
         }
@@ -35,15 +35,15 @@ struct DeadLetterReplayTests {
     func rehearsal() async throws {
         try await with(20) { fixture in
             let before = try await fixture.everything()
-            var fates: [LetterFate] = []
+            var results: [ReplayResult] = []
             let report = try await fixture.replay(
                 apps: Self.apps,
                 isRehearsal: true,
                 batch: 3,
-                onProgress: { some, _ in fates += some }
+                onProgress: { some, _ in results += some }
             )
             #expect(report?.lines == ["20 unknown-audience → applied"])
-            #expect(fates.map(\.end) == Array(repeating: .replayed(.applied), count: 20))
+            #expect(results.map(\.end) == Array(repeating: .replayed(.applied), count: 20))
             #expect(try await fixture.everything() == before)
             #expect(try await fixture.replay(isRehearsal: true)?.lines == ["20 unknown-audience → unknown-audience"])
             #expect(try await fixture.everything() == before)
@@ -52,11 +52,11 @@ struct DeadLetterReplayTests {
 
     @Test("In a dry run, letters about one person see each other's effects as in earnest, however far apart.")
     func rehearsedTogether() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             for number in 0..<40 {
                 let body = try fixture.body("account-deleted", sub: "person\(number % 2)", app: "com.example.added")
-                #expect(await fixture.reception.answer(body) == .acknowledged)
+                #expect(await fixture.client.answer(body) == .acknowledged)
             }
             let expected = ["2 unknown-audience → applied", "38 unknown-audience → unchanged"]
             #expect(try await fixture.replay(apps: Self.apps, isRehearsal: true, batch: 1)?.lines == expected)
@@ -144,7 +144,7 @@ struct DeadLetterReplayTests {
     func duplicate() async throws {
         try await with(1) { fixture in
             let body = try fixture.body("email-disabled", sub: "person0", id: "id0")
-            #expect(await fixture.reception.answer(body) == .acknowledged)
+            #expect(await fixture.client.answer(body) == .acknowledged)
             #expect(try await fixture.replay(apps: Self.apps)?.lines == ["1 unknown-audience → duplicate"])
             #expect(try await fixture.letter().letter.outcome == "duplicate")
             #expect(try await fixture.texts("SELECT source FROM siwa.notifications") == ["endpoint"])
@@ -153,10 +153,10 @@ struct DeadLetterReplayTests {
 
     @Test("An old event doesn't end newer sessions.")
     func superseded() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             let issued = WallTime.now() - .seconds(2 * 86_400)
-            #expect(await fixture.reception.answer(try fixture.body(issuedAt: issued)) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body(issuedAt: issued)) == .acknowledged)
             try await fixture.openSession(at: .now() - .seconds(60))
             #expect(try await fixture.replay(acceptsExpired: true)?.lines == ["1 expired → superseded"])
             #expect(try await fixture.isLive())
@@ -187,8 +187,8 @@ struct DeadLetterReplayTests {
                 _ = try await fixture.replay(
                     apps: Self.apps,
                     batch: 10,
-                    onProgress: { fates, report in
-                        if report.replayed == 30, !fates.isEmpty { run.withLock { $0?.cancel() } }
+                    onProgress: { results, report in
+                        if report.replayed == 30, !results.isEmpty { run.withLock { $0?.cancel() } }
                     }
                 )
             }
@@ -220,7 +220,7 @@ struct DeadLetterReplayTests {
     }
 
     /// Gives the only letter a notification of that time.
-    private func age(_ issued: WallTime, _ fixture: IntakeFixture) async throws {
+    private func age(_ issued: WallTime, _ fixture: IngestFixture) async throws {
         let event = SimulatedEvent(
             type: "account-delete",
             sub: "person0",
@@ -270,7 +270,7 @@ struct DeadLetterReplayTests {
     }
 }
 
-extension IntakeFixture {
+extension IngestFixture {
     fileprivate func open() async throws -> Int {
         let counts = try await connection.withSession { session throws(PostgresError) in
             try DeadLetters.countOpen(in: session)

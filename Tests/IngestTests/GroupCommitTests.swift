@@ -9,7 +9,7 @@ struct GroupCommitTests {
     private func stallInserts(
         into table: String,
         when condition: String = "true",
-        _ fixture: IntakeFixture
+        _ fixture: IngestFixture
     ) async throws {
         try await fixture.run(
             """
@@ -24,14 +24,14 @@ struct GroupCommitTests {
 
     @Test("A request is acknowledged after the commit and never before.")
     func acknowledgedAfterCommit() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             try await fixture.stallCommits()
             let body = try fixture.body(id: "a")
-            async let answer = fixture.reception.answer(body)
+            async let answer = fixture.client.answer(body)
             try await fixture.untilStalled()
             // The statement is done, only its commit is missing: nothing is visible, and nobody was answered.
-            #expect(await fixture.reception.pending == 1)
+            #expect(await fixture.client.pending == 1)
             #expect(try await fixture.texts("SELECT jti FROM siwa.notifications").isEmpty)
             try await fixture.letCommit()
             #expect(await answer == .acknowledged)
@@ -41,7 +41,7 @@ struct GroupCommitTests {
 
     @Test("What comes in during a commit is one statement in one transaction, up to the batch limit.")
     func oneStatement() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             try await fixture.stallCommits()
             try await fixture.run(
@@ -54,11 +54,11 @@ struct GroupCommitTests {
                 """
             )
             let first = try fixture.body(sub: "first")
-            async let firstAnswer = fixture.reception.answer(first)
+            async let firstAnswer = fixture.client.answer(first)
             try await fixture.untilStalled()
             let bodies = try (0..<256).map { try fixture.body(sub: "person\($0)") }
-            async let answers = fixture.reception.answers(bodies)
-            while fixture.intake.queueDepth < 256 { await Task.yield() }
+            async let answers = fixture.client.answers(bodies)
+            while fixture.service.queueDepth < 256 { await Task.yield() }
             try await fixture.letCommit()
             #expect(await firstAnswer == .acknowledged)
             #expect(await answers.allSatisfy { $0 == .acknowledged })
@@ -72,11 +72,11 @@ struct GroupCommitTests {
 
     @Test("A notification whose data PostgreSQL refuses becomes a dead letter; the rest of its batch is recorded.")
     func poison() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             try await fixture.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_poison CHECK (sub <> 'person7')")
             let bodies = try (0..<20).map { try fixture.body(sub: "person\($0)") }
-            let answers = await fixture.reception.answers(bodies)
+            let answers = await fixture.client.answers(bodies)
             #expect(answers.allSatisfy { $0 == .acknowledged })
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["19"])
             let letters = try await fixture.texts(
@@ -96,19 +96,19 @@ struct GroupCommitTests {
         arguments: [0, 5]
     )
     func poisonInTurn(_ strangers: Int) async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             // The first statement waits while it is executed, so that the others are there when it is done.
             try await fixture.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_poison CHECK (sub <> 'person7')")
             try await stallInserts(into: "siwa.accounts", when: "NEW.sub = 'first'", fixture)
             let first = try fixture.body(sub: "first")
-            async let firstAnswer = fixture.reception.answer(first)
+            async let firstAnswer = fixture.client.answer(first)
             try await fixture.untilStalled()
             let bodies =
                 try (0..<20).map { try fixture.body(sub: "person\($0)") }
                 + (0..<strangers).map { try fixture.body(sub: "person\($0)", app: "com.example.added") }
-            async let answers = fixture.reception.answers(bodies)
-            while fixture.intake.queueDepth < bodies.count { await Task.yield() }
+            async let answers = fixture.client.answers(bodies)
+            while fixture.service.queueDepth < bodies.count { await Task.yield() }
             try await fixture.letCommit()
             #expect(await firstAnswer == .acknowledged)
             #expect(await answers.allSatisfy { $0 == .acknowledged })
@@ -120,7 +120,7 @@ struct GroupCommitTests {
 
     @Test("A duplicate in a large batch changes nothing for the others, which are stored in one attempt.")
     func duplicateAmongMany() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             try await fixture.run(
                 """
@@ -134,13 +134,13 @@ struct GroupCommitTests {
             // The writer waits over a dead letter, so that the others are there at once when it comes to them.
             try await stallInserts(into: "siwa.dead_letters", fixture)
             let known = try fixture.body(sub: "person7", id: "known")
-            #expect(await fixture.reception.answer(known) == .acknowledged)
+            #expect(await fixture.client.answer(known) == .acknowledged)
             let stranger = try fixture.body(app: "com.example.added")
-            async let strangerAnswer = fixture.reception.answer(stranger)
+            async let strangerAnswer = fixture.client.answer(stranger)
             try await fixture.untilStalled()
             let bodies = try (0..<20).map { $0 == 7 ? known : try fixture.body(sub: "person\($0)") }
-            async let answers = fixture.reception.answers(bodies)
-            while fixture.intake.queueDepth < bodies.count { await Task.yield() }
+            async let answers = fixture.client.answers(bodies)
+            while fixture.service.queueDepth < bodies.count { await Task.yield() }
             try await fixture.letCommit()
             #expect(await strangerAnswer == .acknowledged)
             #expect(await answers.allSatisfy { $0 == .acknowledged })
@@ -148,7 +148,7 @@ struct GroupCommitTests {
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.account_changes") == ["20"])
             #expect(try await fixture.texts("SELECT last_value::text FROM public.attempts") == ["21"])
             // The counting follows the answer; another answer follows the counting.
-            _ = await fixture.reception.answer(try fixture.body(id: "b"))
+            _ = await fixture.client.answer(try fixture.body(id: "b"))
             let text = fixture.metrics.registry.prometheusText()
             #expect(text.contains(#"siwad_notifications_total{event_type="email-disabled",outcome="duplicate"} 1"#))
         }
@@ -156,18 +156,18 @@ struct GroupCommitTests {
 
     @Test("A full queue is answered 503 at once, and what was taken in is still stored.")
     func fullQueue() async throws {
-        var limits = Intake.Limits()
+        var limits = IngestService.Limits()
         limits.queue = 2
-        try await IntakeFixture.with(limits: limits) { fixture in
+        try await IngestFixture.with(limits: limits) { fixture in
             await fixture.untilStoring()
             try await fixture.stallCommits()
             let first = try fixture.body(sub: "first")
-            async let firstAnswer = fixture.reception.answer(first)
+            async let firstAnswer = fixture.client.answer(first)
             try await fixture.untilStalled()
             let bodies = try (0..<2).map { try fixture.body(sub: "person\($0)") }
-            async let answers = fixture.reception.answers(bodies)
-            while fixture.intake.queueDepth < 2 { await Task.yield() }
-            let refused = await fixture.reception.answer(try fixture.body(sub: "late"))
+            async let answers = fixture.client.answers(bodies)
+            while fixture.service.queueDepth < 2 { await Task.yield() }
+            let refused = await fixture.client.answer(try fixture.body(sub: "late"))
             #expect(refused == .unavailable(.queueFull, retryAfterSeconds: 1))
             try await fixture.letCommit()
             #expect(await firstAnswer == .acknowledged)
@@ -177,59 +177,59 @@ struct GroupCommitTests {
 
     @Test("Requests above the limit of bytes never wait in memory: 503, and what was accepted is stored.")
     func fullMemory() async throws {
-        var limits = Intake.Limits()
+        var limits = IngestService.Limits()
         // Two requests of less than 7 KiB fit.
         limits.queueBytes = 15_000
-        try await IntakeFixture.with(limits: limits) { fixture in
+        try await IngestFixture.with(limits: limits) { fixture in
             await fixture.untilStoring()
             try await fixture.stallCommits()
             let first = try fixture.body(sub: "first")
-            async let firstAnswer = fixture.reception.answer(first)
+            async let firstAnswer = fixture.client.answer(first)
             try await fixture.untilStalled()
             let second = try fixture.body(sub: "second")
-            async let secondAnswer = fixture.reception.answer(second)
-            while fixture.intake.queueDepth < 1 { await Task.yield() }
-            let refused = await fixture.reception.answer(try fixture.body(sub: "late"))
+            async let secondAnswer = fixture.client.answer(second)
+            while fixture.service.queueDepth < 1 { await Task.yield() }
+            let refused = await fixture.client.answer(try fixture.body(sub: "late"))
             #expect(refused == .unavailable(.queueFull, retryAfterSeconds: 1))
             try await fixture.letCommit()
             #expect(await firstAnswer == .acknowledged)
             #expect(await secondAnswer == .acknowledged)
-            #expect(await fixture.reception.answer(try fixture.body(sub: "late")) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body(sub: "late")) == .acknowledged)
         }
     }
 
     @Test("While PostgreSQL can't be reached requests are answered 503.")
     func databaseAway() async throws {
-        try await IntakeFixture.with(conninfo: "host=/nonexistent dbname=none") { fixture in
-            let answer = await fixture.reception.answer(try fixture.body())
+        try await IngestFixture.with(conninfo: "host=/nonexistent dbname=none") { fixture in
+            let answer = await fixture.client.answer(try fixture.body())
             #expect(answer == .unavailable(.databaseUnavailable, retryAfterSeconds: 5))
         }
     }
 
     @Test("A connection that the server ended is replaced, and the batch that found out is stored.")
     func brokenConnection() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
-            #expect(await fixture.reception.answer(try fixture.body(id: "a")) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body(id: "a")) == .acknowledged)
             try await fixture.run(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                     + " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
-            #expect(await fixture.reception.answer(try fixture.body(id: "b")) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body(id: "b")) == .acknowledged)
             #expect(try await fixture.texts("SELECT jti FROM siwa.notifications ORDER BY jti") == ["a", "b"])
         }
     }
 
     @Test("At the end nothing more is taken in, and what was taken in is stored and answered.")
     func drain() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             try await fixture.stallCommits()
             let first = try fixture.body(id: "a")
-            async let answer = fixture.reception.answer(first)
+            async let answer = fixture.client.answer(first)
             try await fixture.untilStalled()
-            fixture.intake.close()
-            let late = await fixture.reception.answer(try fixture.body(id: "b"))
+            fixture.service.close()
+            let late = await fixture.client.answer(try fixture.body(id: "b"))
             #expect(late == .unavailable(.shuttingDown, retryAfterSeconds: 5))
             try await fixture.letCommit()
             #expect(await answer == .acknowledged)
@@ -238,13 +238,13 @@ struct GroupCommitTests {
 
     @Test("A notification is counted by its type and outcome once it is durable, a duplicate as such.")
     func metrics() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             let body = try fixture.body("consent-revoked", id: "a")
-            _ = await fixture.reception.answer(body)
-            _ = await fixture.reception.answer(body)
+            _ = await fixture.client.answer(body)
+            _ = await fixture.client.answer(body)
             // The counting follows the answer; a third answer follows the counting of the second.
-            _ = await fixture.reception.answer(try fixture.body(id: "b"))
+            _ = await fixture.client.answer(try fixture.body(id: "b"))
             let text = fixture.metrics.registry.prometheusText()
             #expect(text.contains(#"siwad_notifications_total{event_type="consent-revoked",outcome="applied"} 1"#))
             #expect(text.contains(#"siwad_notifications_total{event_type="consent-revoked",outcome="duplicate"} 1"#))

@@ -17,7 +17,7 @@ struct HeldUpTests {
         var testDescription: String { rawValue }
 
         /// Runs `body` while the obstacle is there.
-        func with(_ fixture: IntakeFixture, _ body: () async throws -> Void) async throws {
+        func with(_ fixture: IngestFixture, _ body: () async throws -> Void) async throws {
             switch self {
             case .lock:
                 try await fixture.database.withOpenTransaction { session throws(PostgresError) in
@@ -45,21 +45,21 @@ struct HeldUpTests {
     }
 
     /// Runs a test in which those and 20 others are known, with a short patience for locks.
-    private func withPeople(spool: Spool? = nil, _ body: (IntakeFixture) async throws -> Void) async throws {
+    private func withPeople(spool: Spool? = nil, _ body: (IngestFixture) async throws -> Void) async throws {
         try await TestDatabase.with(.siwa) { database in
             var settings = database.settings
             settings.lockTimeout = .milliseconds(100)
-            try await IntakeFixture.with(database, settings, spool: spool) { fixture in
+            try await IngestFixture.with(database, settings, spool: spool) { fixture in
                 await fixture.untilStoring()
                 let people = (0..<3).map { "held\($0)" } + (0..<20).map { "person\($0)" }
                 let bodies = try people.map { try fixture.body(sub: $0) }
-                #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == .acknowledged })
+                #expect(await fixture.client.answers(bodies).allSatisfy { $0 == .acknowledged })
                 try await body(fixture)
             }
         }
     }
 
-    private func stored(_ ids: String, _ fixture: IntakeFixture) async throws -> Int {
+    private func stored(_ ids: String, _ fixture: IngestFixture) async throws -> Int {
         try await fixture.texts("SELECT jti FROM siwa.notifications WHERE jti LIKE '\(ids)%'").count
     }
 
@@ -69,21 +69,21 @@ struct HeldUpTests {
         try await withPeople(spool: try Spool(directory: directory.path, limit: 1 << 30)) { fixture in
             try await obstacle.with(fixture) {
                 let held = try fixture.body("email-enabled", sub: "held0", id: "held")
-                #expect(await fixture.reception.answer(held) == .acknowledged)
+                #expect(await fixture.client.answer(held) == .acknowledged)
                 for person in 0..<10 {
                     let other = try fixture.body("account-delete", sub: "person\(person)", id: "one\(person)")
-                    #expect(await fixture.reception.answer(other) == .acknowledged)
+                    #expect(await fixture.client.answer(other) == .acknowledged)
                 }
                 let others = try (10..<20).map { person in
                     try fixture.body("account-delete", sub: "person\(person)", id: "many\(person)")
                 }
-                #expect(await fixture.reception.answers(others).allSatisfy { $0 == .acknowledged })
+                #expect(await fixture.client.answers(others).allSatisfy { $0 == .acknowledged })
                 while try await stored("one", fixture) + stored("many", fixture) < 20 { await Task.yield() }
-                await fixture.until { $0.intake.storage == .database }
+                await fixture.until { $0.service.storage == .database }
                 while try directory.spoolFiles.map({ $0.hasSuffix(".refused.spool") }) != [true] { await Task.yield() }
                 #expect(try await stored("held", fixture) == 0)
             }
-            await fixture.until { $0.intake.spoolBytes == 0 }
+            await fixture.until { $0.service.spoolBytes == 0 }
             #expect(try await stored("held", fixture) == 1)
             #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters").isEmpty)
         }
@@ -101,11 +101,11 @@ struct HeldUpTests {
                     let others = try (0..<20).map { person in
                         try fixture.body("email-enabled", sub: "person\(person)", id: "other\(round)-\(person)")
                     }
-                    let answers = await fixture.reception.answers([held] + others)
+                    let answers = await fixture.client.answers([held] + others)
                     #expect(answers.first == .unavailable(.databaseUnavailable, retryAfterSeconds: 5))
                     #expect(answers.dropFirst().allSatisfy { $0 == .acknowledged }, "round \(round)")
                 }
-                #expect(fixture.intake.storage == .database)
+                #expect(fixture.service.storage == .database)
             }
             #expect(try await stored("held", fixture) == 0)
             #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters").isEmpty)

@@ -16,25 +16,25 @@ struct KeyEndpointTests {
 
     @Test("What is no key set changes nothing: the last good set stays in force, and known keys are not slowed.")
     func keepsLastGoodSet() async throws {
-        try await IntakeFixture.with(floor: .zero) { fixture in
+        try await IngestFixture.with(floor: .zero) { fixture in
             await fixture.untilStoring()
             for nonsense in Self.nonsense {
                 fixture.endpoint.serve(nonsense)
                 let unknown = try fixture.body(signedBy: try SimulatedApple.generate())
-                guard case .unavailable(.keysUnavailable, _) = await fixture.reception.answer(unknown) else {
+                guard case .unavailable(.keysUnavailable, _) = await fixture.client.answer(unknown) else {
                     Issue.record("an unknown key is answered 503 while the endpoint serves \(nonsense)")
                     continue
                 }
-                #expect(await fixture.reception.answer(try fixture.body()) == .acknowledged)
+                #expect(await fixture.client.answer(try fixture.body()) == .acknowledged)
             }
-            #expect(fixture.intake.keys.keys.keys.map(\.keyID) == [fixture.apple.keyID])
+            #expect(fixture.service.keys.keys.keys.map(\.keyID) == [fixture.apple.keyID])
             #expect(fixture.metrics.keyFetches.counter("rejected").value >= Self.nonsense.count)
         }
     }
 
     @Test("Of a set with a weak key and a kid of two keys the good one is used; what the others signed is kept.")
     func badKeysBesideGood() async throws {
-        try await IntakeFixture.with(floor: .zero) { fixture in
+        try await IngestFixture.with(floor: .zero) { fixture in
             await fixture.untilStoring()
             let (twin, otherTwin) = (try SimulatedApple.generate(), try SimulatedApple.generate())
             let impostor = try SimulatedApple(key: otherTwin.key, keyID: twin.keyID)
@@ -42,9 +42,9 @@ struct KeyEndpointTests {
             let weak = #"{"kty":"RSA","kid":"weak","use":"sig","alg":"RS256","n":"AQAB","e":"AQAB"}"#
             let keys = [twin, impostor, good].map { Self.keys(of: $0.keySetJSON) } + [weak]
             fixture.endpoint.serve(#"{"keys":[\#(keys.joined(separator: ","))]}"#)
-            #expect(await fixture.reception.answer(try fixture.body(signedBy: good)) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body(signedBy: good)) == .acknowledged)
             for ambiguous in [twin, impostor] {
-                let answer = await fixture.reception.answer(try fixture.body(signedBy: ambiguous))
+                let answer = await fixture.client.answer(try fixture.body(signedBy: ambiguous))
                 guard case .unavailable(.keysUnavailable, _) = answer else {
                     Issue.record("a key that is there but can't be used is answered 503, not \(answer)")
                     continue
@@ -53,53 +53,53 @@ struct KeyEndpointTests {
             let reasons = try await fixture.texts("SELECT reason FROM siwa.dead_letters")
             #expect(reasons == ["keys-unavailable", "keys-unavailable"])
             let unknown = try fixture.body(signedBy: try SimulatedApple.generate())
-            #expect(await fixture.reception.answer(unknown) == .refused(.unknownKey))
-            #expect(fixture.intake.keys.keys.keys.map(\.keyID) == [good.keyID])
+            #expect(await fixture.client.answer(unknown) == .refused(.unknownKey))
+            #expect(fixture.service.keys.keys.keys.map(\.keyID) == [good.keyID])
             // Not with every fetch.
             #expect(fixture.endpoint.fetches > 3)
             #expect(fixture.log.count("a key of Apple's set is not usable") == 3)
             #expect(fixture.log.lines.contains { $0.contains("not usable") && $0.contains(twin.keyID) })
             // Its publisher mends the mistake.
             fixture.endpoint.serve(#"{"keys":[\#(Self.keys(of: twin.keySetJSON))]}"#)
-            #expect(await fixture.reception.answer(try fixture.body(id: "mended", signedBy: twin)) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body(id: "mended", signedBy: twin)) == .acknowledged)
         }
     }
 
     @Test("A set that lists its signing key twice, or also for another use, verifies with it.")
     func listedTwice() async throws {
-        try await IntakeFixture.with(floor: .zero) { fixture in
+        try await IngestFixture.with(floor: .zero) { fixture in
             await fixture.untilStoring()
             for use in ["sig", "enc"] {
                 let apple = try SimulatedApple.generate()
                 let key = Self.keys(of: apple.keySetJSON)
                 fixture.endpoint.serve(#"{"keys":[\#(key),\#(key.replacing("\"sig\"", with: "\"\(use)\""))]}"#)
-                #expect(await fixture.reception.answer(try fixture.body(id: use, signedBy: apple)) == .acknowledged)
+                #expect(await fixture.client.answer(try fixture.body(id: use, signedBy: apple)) == .acknowledged)
             }
         }
     }
 
     @Test("A key that was removed verifies nothing any more.")
     func removedKey() async throws {
-        try await IntakeFixture.with(floor: .zero) { fixture in
+        try await IngestFixture.with(floor: .zero) { fixture in
             await fixture.untilStoring()
             let rotated = try SimulatedApple.generate()
             fixture.endpoint.serve(rotated.keySetJSON)
-            #expect(await fixture.reception.answer(try fixture.body(signedBy: rotated)) == .acknowledged)
-            #expect(await fixture.reception.answer(try fixture.body()) == .refused(.unknownKey))
+            #expect(await fixture.client.answer(try fixture.body(signedBy: rotated)) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body()) == .refused(.unknownKey))
         }
     }
 
     @Test("Ten thousand different unknown kids cause at most two fetches, and hold up no genuine notification.")
     func flood() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             let fetches = fixture.endpoint.fetches
             let token = try fixture.body()
             let genuine = try (0..<20).map { try fixture.body(sub: "person\($0)") }
             for round in 0..<20 {
                 let forged = (0..<500).map { Self.forged(kid: "kid\(round).\($0)", like: token) }
-                async let refused = fixture.reception.answers(forged)
-                #expect(await fixture.reception.answer(genuine[round]) == .acknowledged)
+                async let refused = fixture.client.answers(forged)
+                #expect(await fixture.client.answer(genuine[round]) == .acknowledged)
                 #expect(await refused.allSatisfy { $0 != .acknowledged })
             }
             #expect(fixture.endpoint.fetches <= fetches + 2)
@@ -111,15 +111,15 @@ struct KeyEndpointTests {
 
     @Test("While the endpoint does not answer, notifications of known keys are stored, those of others wait for it.")
     func slow() async throws {
-        try await IntakeFixture.with(floor: .zero) { fixture in
+        try await IngestFixture.with(floor: .zero) { fixture in
             await fixture.untilStoring()
             let rotated = try SimulatedApple.generate()
             fixture.endpoint.serve(rotated.keySetJSON)
             fixture.endpoint.hold()
             let body = try fixture.body(signedBy: rotated)
-            async let waiting = fixture.reception.answer(body)
+            async let waiting = fixture.client.answer(body)
             await fixture.until { $0.endpoint.isHeld }
-            #expect(await fixture.reception.answer(try fixture.body(id: "known")) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body(id: "known")) == .acknowledged)
             fixture.endpoint.release()
             #expect(await waiting == .acknowledged)
         }

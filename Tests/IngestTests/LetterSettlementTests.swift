@@ -11,19 +11,19 @@ import Testing
 
 @Suite("Letters that were kept for want of a key", .timeLimit(.minutes(5)))
 struct LetterSettlementTests {
-    private func settle(_ fixture: IntakeFixture) async throws -> LetterSettlement.Effects {
+    private func settle(_ fixture: IngestFixture) async throws -> LetterSettlement.Effects {
         let pool = ConnectionPool(fixture.database.settings, maximum: 1)
-        var settlement = LetterSettlement(intake: fixture.intake, pool: pool, trust: IntakeFixture.trust)
+        var settlement = LetterSettlement(service: fixture.service, pool: pool, trust: IngestFixture.trust)
         let effects = try await settlement.settle()
         await pool.close()
         return effects
     }
 
     /// Has letters kept while the key endpoint is down.
-    private func keep(_ bodies: [String], _ fixture: IntakeFixture) async {
+    private func keep(_ bodies: [String], _ fixture: IngestFixture) async {
         fixture.endpoint.serve(nil)
         for body in bodies {
-            guard case .unavailable(.keysUnavailable, _) = await fixture.reception.answer(body) else {
+            guard case .unavailable(.keysUnavailable, _) = await fixture.client.answer(body) else {
                 Issue.record("its key can't be had")
                 continue
             }
@@ -31,17 +31,17 @@ struct LetterSettlementTests {
     }
 
     /// Serves a set, and waits until it is in force.
-    private func serve(_ keySet: String, _ fixture: IntakeFixture) async throws {
-        let version = fixture.intake.keys.keys.version
+    private func serve(_ keySet: String, _ fixture: IngestFixture) async throws {
+        let version = fixture.service.keys.keys.version
         fixture.endpoint.serve(keySet)
         // Without a floor any unknown key causes a fetch.
-        _ = await fixture.reception.answer(try fixture.body(signedBy: .generate()))
-        await fixture.until { $0.intake.keys.keys.version != version }
+        _ = await fixture.client.answer(try fixture.body(signedBy: .generate()))
+        await fixture.until { $0.service.keys.keys.version != version }
     }
 
     @Test("What the new key signed is not left to an operator or to the sender: it is replayed when the key appears.")
     func replayed() async throws {
-        try await IntakeFixture.with(floor: .zero, leeway: .zero, settles: true) { fixture in
+        try await IngestFixture.with(floor: .zero, leeway: .zero, settles: true) { fixture in
             await fixture.untilStoring()
             let rotated = try SimulatedApple.generate()
             await keep([try fixture.body("account-deleted", id: "genuine", signedBy: rotated)], fixture)
@@ -63,10 +63,10 @@ struct LetterSettlementTests {
 
     @Test("Letters whose key a later set lacks don't take the room of others: they are discarded, on record.")
     func discarded() async throws {
-        try await IntakeFixture.with(floor: .zero, leeway: .zero) { fixture in
+        try await IngestFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
             let (genuine, late) = (try fixture.body(), try SimulatedApple.generate())
-            await keep((0..<250).map { IntakeFixture.body(genuine, naming: "invented\($0)") }, fixture)
+            await keep((0..<250).map { IngestFixture.body(genuine, naming: "invented\($0)") }, fixture)
             #expect(try await settle(fixture) == .init(), "no set was fetched since")
             try await serve(late.keySetJSON, fixture)
             #expect(try await settle(fixture) == .init(replayed: 0, discarded: 250))
@@ -83,7 +83,7 @@ struct LetterSettlementTests {
 
     @Test("A flood that goes on does not fill the disk: of the letters that siwad discarded the latest are kept.")
     func bounded() async throws {
-        try await IntakeFixture.with(floor: .zero, leeway: .zero) { fixture in
+        try await IngestFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
             // Others than those stay: another operator's, and one that Apple signed.
             try await fixture.run(
@@ -99,7 +99,7 @@ struct LetterSettlementTests {
                 """
             )
             let genuine = try fixture.body()
-            await keep((0..<5).map { IntakeFixture.body(genuine, naming: "invented\($0)") }, fixture)
+            await keep((0..<5).map { IngestFixture.body(genuine, naming: "invented\($0)") }, fixture)
             try await serve(try SimulatedApple.generate().keySetJSON, fixture)
             #expect(try await settle(fixture) == .init(replayed: 0, discarded: 5))
             let counts = try await fixture.texts(
@@ -113,10 +113,10 @@ struct LetterSettlementTests {
 
     @Test("A forgery in the name of the new key does not stay open, and does nothing.")
     func forged() async throws {
-        try await IntakeFixture.with(floor: .zero, leeway: .zero) { fixture in
+        try await IngestFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
             let rotated = try SimulatedApple.generate()
-            await keep([IntakeFixture.body(try fixture.body(), naming: rotated.keyID)], fixture)
+            await keep([IngestFixture.body(try fixture.body(), naming: rotated.keyID)], fixture)
             try await serve(rotated.keySetJSON, fixture)
             #expect(try await settle(fixture) == .init(replayed: 0, discarded: 1))
             let notes = try await fixture.texts("SELECT note FROM siwa.dead_letters")
@@ -127,14 +127,14 @@ struct LetterSettlementTests {
 
     @Test("A letter is not discarded by a set that was asked for before it came, nor where its key is only unusable.")
     func undecided() async throws {
-        try await IntakeFixture.with(floor: .zero, leeway: .zero) { fixture in
+        try await IngestFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
             let (twin, otherTwin) = (try SimulatedApple.generate(), try SimulatedApple.generate())
             let impostor = try SimulatedApple(key: otherTwin.key, keyID: twin.keyID)
             await keep([try fixture.body(signedBy: twin)], fixture)
             let keys = [fixture.apple, twin, impostor].map { $0.keySetJSON.dropFirst(9).dropLast(2) }
             try await serve("{\"keys\":[\(keys.joined(separator: ","))]}", fixture)
-            #expect(fixture.intake.keys.keys.unusable == [twin.keyID])
+            #expect(fixture.service.keys.keys.unusable == [twin.keyID])
             #expect(try await settle(fixture) == .init())
             await keep([try fixture.body(signedBy: .generate())], fixture)
             #expect(try await settle(fixture) == .init())
@@ -148,7 +148,7 @@ struct LetterSettlementTests {
         "A letter is not discarded by a set that may be older than it, because the clock of another daemon may be slow."
     )
     func slowClock() async throws {
-        try await IntakeFixture.with(floor: .zero) { fixture in
+        try await IngestFixture.with(floor: .zero) { fixture in
             await fixture.untilStoring()
             // Another daemon received it after the fetch, by a clock that is two minutes slow.
             try await serve(try SimulatedApple.generate().keySetJSON, fixture)
@@ -162,7 +162,7 @@ struct LetterSettlementTests {
 
     @Test("A letter of another issuer is discarded with that as its note.")
     func otherIssuer() async throws {
-        try await IntakeFixture.with(floor: .zero, leeway: .zero) { fixture in
+        try await IngestFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
             let rotated = try SimulatedApple.generate()
             let claims = #"{"iss":"https://issuer.example","aud":"com.example.one","events":"{}"}"#
@@ -175,7 +175,7 @@ struct LetterSettlementTests {
 
     @Test("A letter that another daemon or an operator removed is kept again when it comes again.")
     func settledElsewhere() async throws {
-        try await IntakeFixture.with(floor: .zero, settles: true) { fixture in
+        try await IngestFixture.with(floor: .zero, settles: true) { fixture in
             await fixture.untilStoring()
             let bodies = [try fixture.body(signedBy: .generate()), try fixture.body(signedBy: .generate())]
             await keep(bodies, fixture)
@@ -188,7 +188,7 @@ struct LetterSettlementTests {
 
     @Test("A letter that Apple signed is not discarded because it can't be processed: it waits for an operator.")
     func signedButDead() async throws {
-        try await IntakeFixture.with(floor: .zero, leeway: .zero) { fixture in
+        try await IngestFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
             let rotated = try SimulatedApple.generate()
             await keep([try fixture.body(app: "com.example.unheard.of", signedBy: rotated)], fixture)
@@ -204,7 +204,7 @@ struct LetterSettlementTests {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
                 let spool = try Spool(directory: try TemporaryDirectory().path, limit: 1 << 20)
-                try await IntakeFixture.with(
+                try await IngestFixture.with(
                     database,
                     role.settings,
                     floor: .zero,
@@ -213,11 +213,11 @@ struct LetterSettlementTests {
                     spool: spool
                 ) {
                     fixture in
-                    await fixture.until { $0.intake.storage == .database }
+                    await fixture.until { $0.service.storage == .database }
                     try await role.shutOut()
                     let rotated = try SimulatedApple.generate()
                     let genuine = try fixture.body("account-deleted", id: "genuine", signedBy: rotated)
-                    await keep([genuine, IntakeFixture.body(genuine, naming: "invented")], fixture)
+                    await keep([genuine, IngestFixture.body(genuine, naming: "invented")], fixture)
                     try await serve(rotated.keySetJSON, fixture)
                     try await role.letIn()
                     let settled = "SELECT id::text FROM siwa.dead_letters WHERE status <> 'open'"

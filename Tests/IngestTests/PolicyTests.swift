@@ -9,13 +9,13 @@ import Testing
 struct PolicyTests {
     @Test("It holds from the next request on, on lanes that are in use.")
     func replaced() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             let app = "com.example.late"
-            #expect(await fixture.reception.answer(try fixture.body(app: app)) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body(app: app)) == .acknowledged)
             let audiences = try AudienceMap(parsing: "AAAAAAAAAA/com.example.one,AAAAAAAAAA/\(app)")
-            fixture.intake.replace(policy: NotificationPolicy(audiences: audiences))
-            #expect(await fixture.reception.answer(try fixture.body(app: app, id: "late")) == .acknowledged)
+            fixture.service.replace(policy: NotificationPolicy(audiences: audiences))
+            #expect(await fixture.client.answer(try fixture.body(app: app, id: "late")) == .acknowledged)
             #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
             #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["late"])
         }

@@ -24,16 +24,16 @@ struct RejectionTests {
         ]
     )
     func names(_ script: String, _ names: String) async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             try await fixture.run(script)
             for id in ["a", "b"] {
-                #expect(await fixture.reception.answer(try fixture.body(id: id)) == .acknowledged)
+                #expect(await fixture.client.answer(try fixture.body(id: id)) == .acknowledged)
             }
             let details = try await fixture.texts("SELECT detail FROM siwa.dead_letters")
             #expect(details == Array(repeating: "PostgreSQL refused it (\(names)).", count: 2))
             // The line follows the answer; another answer follows the line.
-            _ = await fixture.reception.answer(try fixture.body(app: "com.example.added"))
+            _ = await fixture.client.answer(try fixture.body(app: "com.example.added"))
             #expect(fixture.log.count("PostgreSQL refuses the data of a notification") == 1)
             #expect(fixture.log.count("detail=\"PostgreSQL refused it (\(names)).\"") == 1, "\(fixture.log.lines)")
         }

@@ -11,17 +11,17 @@ import Testing
 
 @Suite("A token that comes again", .timeLimit(.minutes(5)))
 struct RepeatedTokenTests {
-    /// Runs a test with an intake that has a spool, and a role to shut out.
+    /// Runs a test with a service that has a spool, and a role to shut out.
     private func withSpool(
         limit: Int64,
-        _ body: (IntakeFixture, DaemonRole, TemporaryDirectory) async throws -> Void
+        _ body: (IngestFixture, DaemonRole, TemporaryDirectory) async throws -> Void
     ) async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
                 let directory = try TemporaryDirectory()
                 let spool = try Spool(directory: directory.path, limit: limit)
-                try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
-                    await fixture.until { $0.intake.storage == .database }
+                try await IngestFixture.with(database, role.settings, spool: spool) { fixture in
+                    await fixture.until { $0.service.storage == .database }
                     try await body(fixture, role, directory)
                 }
             }
@@ -39,14 +39,14 @@ struct RepeatedTokenTests {
             try await role.shutOut()
             let foreign = padded(try fixture.body(app: "com.example.unheard.of"))
             for _ in 0..<10 {
-                let answers = await fixture.reception.answers(Array(repeating: foreign, count: 15))
+                let answers = await fixture.client.answers(Array(repeating: foreign, count: 15))
                 #expect(answers.allSatisfy { $0 == .acknowledged })
             }
-            await fixture.until { $0.intake.storage == .spool }
-            #expect(try #require(fixture.intake.spoolBytes) < 3_000)
-            #expect(await fixture.reception.answer(try fixture.body("account-deleted", id: "genuine")) == .acknowledged)
+            await fixture.until { $0.service.storage == .spool }
+            #expect(try #require(fixture.service.spoolBytes) < 3_000)
+            #expect(await fixture.client.answer(try fixture.body("account-deleted", id: "genuine")) == .acknowledged)
             try await role.letIn()
-            await fixture.until { $0.intake.spoolBytes == 0 }
+            await fixture.until { $0.service.spoolBytes == 0 }
             #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["genuine"])
             let kept = try await fixture.texts("SELECT reason || ' ' || octet_length(body) FROM siwa.dead_letters")
             #expect(kept == ["unknown-audience \(try tokenLength(foreign))"])
@@ -54,14 +54,14 @@ struct RepeatedTokenTests {
     }
 
     /// How many transactions stored a batch.
-    private static func batches(_ fixture: IntakeFixture) -> Int {
+    private static func batches(_ fixture: IngestFixture) -> Int {
         fixture.metrics.batchSize.snapshot.cumulative.last ?? 0
     }
 
     /// The bytes of the token in a padded body.
     private func tokenLength(_ body: String) throws -> Int {
         let padding = try #require(body.firstRange(of: #","padding""#))
-        return IntakeFixture.token(in: body[..<padding.lowerBound] + "}").utf8.count
+        return IngestFixture.token(in: body[..<padding.lowerBound] + "}").utf8.count
     }
 
     @Test("While PostgreSQL is away, a genuine token sent 150 times takes the spool's room once.")
@@ -70,31 +70,31 @@ struct RepeatedTokenTests {
             try await role.shutOut()
             let body = try fixture.body(id: "genuine")
             for _ in 0..<10 {
-                let answers = await fixture.reception.answers(Array(repeating: body, count: 15))
+                let answers = await fixture.client.answers(Array(repeating: body, count: 15))
                 #expect(answers.allSatisfy { $0 == .acknowledged })
             }
-            #expect(try #require(fixture.intake.spoolBytes) < 3_000)
+            #expect(try #require(fixture.service.spoolBytes) < 3_000)
             try await role.letIn()
-            await fixture.until { $0.intake.spoolBytes == 0 }
+            await fixture.until { $0.service.spoolBytes == 0 }
             #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["genuine"])
         }
     }
 
     @Test("While PostgreSQL is there, a foreign token that was kept costs no further transaction, nor any room.")
     func noTransaction() async throws {
-        var limits = Intake.Limits()
+        var limits = IngestService.Limits()
         limits.deadLetters = 1
-        try await IntakeFixture.with(limits: limits) { fixture in
+        try await IngestFixture.with(limits: limits) { fixture in
             await fixture.untilStoring()
             let foreign = padded(try fixture.body(app: "com.example.unheard.of"))
-            #expect(await fixture.reception.answer(foreign) == .acknowledged)
+            #expect(await fixture.client.answer(foreign) == .acknowledged)
             await fixture.until { Self.batches($0) == 1 }
             for _ in 0..<10 {
-                let answers = await fixture.reception.answers(Array(repeating: foreign, count: 15))
+                let answers = await fixture.client.answers(Array(repeating: foreign, count: 15))
                 #expect(answers.allSatisfy { $0 == .acknowledged })
             }
             // Something that is stored, so that what went before it is counted.
-            #expect(await fixture.reception.answer(try fixture.body()) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body()) == .acknowledged)
             await fixture.until { Self.batches($0) > 1 }
             #expect(Self.batches(fixture) == 2)
             let kept = try await fixture.texts("SELECT deliveries || ' ' || octet_length(body) FROM siwa.dead_letters")
@@ -106,14 +106,14 @@ struct RepeatedTokenTests {
     func keptUnderAnotherPolicy() async throws {
         try await withSpool(limit: 200_000) { fixture, role, _ in
             let body = try fixture.body(app: "com.example.late", id: "late")
-            #expect(await fixture.reception.answer(body) == .acknowledged)
+            #expect(await fixture.client.answer(body) == .acknowledged)
             await fixture.until { Self.batches($0) == 1 }
             let audiences = try AudienceMap(parsing: "AAAAAAAAAA/com.example.one,AAAAAAAAAA/com.example.late")
-            fixture.intake.replace(policy: NotificationPolicy(audiences: audiences))
+            fixture.service.replace(policy: NotificationPolicy(audiences: audiences))
             try await role.shutOut()
-            #expect(await fixture.reception.answer(body) == .acknowledged)
+            #expect(await fixture.client.answer(body) == .acknowledged)
             try await role.letIn()
-            await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
+            await fixture.until { $0.service.storage == .database && $0.service.spoolBytes == 0 }
             #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["late"])
         }
     }
@@ -123,37 +123,37 @@ struct RepeatedTokenTests {
         try await withSpool(limit: 200_000) { fixture, role, directory in
             try await role.shutOut()
             let body = try fixture.body(id: "genuine")
-            #expect(await fixture.reception.answer(body) == .acknowledged)
-            await fixture.until { $0.intake.storage == .spool }
+            #expect(await fixture.client.answer(body) == .acknowledged)
+            await fixture.until { $0.service.storage == .spool }
             for name in try directory.names { unlink(directory.file(name)) }
             try #require(rmdir(directory.path) == 0)
-            #expect(await fixture.reception.answer(body) == .acknowledged)
+            #expect(await fixture.client.answer(body) == .acknowledged)
             try await role.letIn()
-            await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
+            await fixture.until { $0.service.storage == .database && $0.service.spoolBytes == 0 }
             #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["genuine"])
         }
     }
 
     @Test("A dead letter that leaves the spool as a notification takes no room from other dead letters.")
     func reservation() async throws {
-        var limits = Intake.Limits()
+        var limits = IngestService.Limits()
         limits.deadLetters = 1
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
                 let spool = try Spool(directory: try TemporaryDirectory().path, limit: 1 << 30)
-                try await IntakeFixture.with(database, role.settings, limits: limits, settles: true, spool: spool) {
+                try await IngestFixture.with(database, role.settings, limits: limits, settles: true, spool: spool) {
                     fixture in
-                    await fixture.until { $0.intake.storage == .database }
+                    await fixture.until { $0.service.storage == .database }
                     try await role.shutOut()
                     let late = try fixture.body(app: "com.example.late", id: "late")
-                    #expect(await fixture.reception.answer(late) == .acknowledged)
+                    #expect(await fixture.client.answer(late) == .acknowledged)
                     let audiences = try AudienceMap(parsing: "AAAAAAAAAA/com.example.one,AAAAAAAAAA/com.example.late")
-                    fixture.intake.replace(policy: NotificationPolicy(audiences: audiences))
+                    fixture.service.replace(policy: NotificationPolicy(audiences: audiences))
                     try await role.letIn()
-                    await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
+                    await fixture.until { $0.service.storage == .database && $0.service.spoolBytes == 0 }
                     #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["late"])
                     let foreign = try fixture.body(app: "com.example.unheard.of")
-                    while await fixture.reception.answer(foreign) != .acknowledged, !Task.isCancelled {
+                    while await fixture.client.answer(foreign) != .acknowledged, !Task.isCancelled {
                         await Task.yield()
                     }
                     #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
@@ -164,20 +164,20 @@ struct RepeatedTokenTests {
 
     @Test("A token is not acknowledged as known before its letter is durable.")
     func notBeforeDurable() async throws {
-        try await IntakeFixture.with { fixture in
+        try await IngestFixture.with { fixture in
             await fixture.untilStoring()
             try await fixture.run("ALTER TABLE siwa.dead_letters ADD CONSTRAINT none CHECK (false) NOT VALID")
             let foreign = try fixture.body(app: "com.example.unheard.of")
             for _ in 0..<3 {
-                guard case .unavailable = await fixture.reception.answer(foreign) else {
+                guard case .unavailable = await fixture.client.answer(foreign) else {
                     Issue.record("it is nowhere")
                     return
                 }
                 await fixture.untilStoring()
             }
             try await fixture.run("ALTER TABLE siwa.dead_letters DROP CONSTRAINT none")
-            var answer = await fixture.reception.answer(foreign)
-            while answer != .acknowledged, !Task.isCancelled { answer = await fixture.reception.answer(foreign) }
+            var answer = await fixture.client.answer(foreign)
+            while answer != .acknowledged, !Task.isCancelled { answer = await fixture.client.answer(foreign) }
             #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
         }
     }
@@ -189,21 +189,21 @@ struct RepeatedTokenTests {
             try await role.shutOut()
             var (kept, refused) = (0, 0)
             for number in 0..<60 {
-                switch await fixture.reception.answer(try fixture.body(app: "com.example.unheard\(number)")) {
+                switch await fixture.client.answer(try fixture.body(app: "com.example.unheard\(number)")) {
                 case .acknowledged: kept += 1
                 case .unavailable(.deadLetterLimit, _): refused += 1
                 case let other: Issue.record("unexpected \(other)")
                 }
             }
             #expect(kept > 5 && refused > 5)
-            #expect(try #require(fixture.intake.spoolBytes) <= limit / 10)
+            #expect(try #require(fixture.service.spoolBytes) <= limit / 10)
             // It can still accept durably.
-            #expect(fixture.intake.storage == .spool)
+            #expect(fixture.service.storage == .spool)
             let deletions = try (0..<60).map { try fixture.body("account-deleted", sub: "p\($0)", id: "\($0)") }
-            #expect(await fixture.reception.answers(deletions).allSatisfy { $0 == .acknowledged })
+            #expect(await fixture.client.answers(deletions).allSatisfy { $0 == .acknowledged })
             #expect(fixture.log.count("no more dead letters are kept") == 1)
             try await role.letIn()
-            await fixture.until { $0.intake.spoolBytes == 0 }
+            await fixture.until { $0.service.spoolBytes == 0 }
             let counts = try await fixture.texts(
                 "SELECT (SELECT count(*) FROM siwa.notifications) || ' ' || count(*) FROM siwa.dead_letters"
             )

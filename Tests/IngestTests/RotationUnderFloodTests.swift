@@ -14,11 +14,11 @@ struct RotationUnderFloodTests {
     private static let slack = Duration.seconds(2)
 
     /// Invents key ids, and lets go on in between.
-    private func flood(_ fixture: IntakeFixture, _ numbers: Range<Int>, like body: String) async {
+    private func flood(_ fixture: IngestFixture, _ numbers: Range<Int>, like body: String) async {
         for start in stride(from: numbers.lowerBound, to: numbers.upperBound, by: 55) {
             let some = start..<min(start + 55, numbers.upperBound)
-            let bodies = some.map { IntakeFixture.body(body, naming: "invented\($0)") }
-            let answers = await fixture.reception.answers(bodies)
+            let bodies = some.map { IngestFixture.body(body, naming: "invented\($0)") }
+            let answers = await fixture.client.answers(bodies)
             #expect(!answers.contains(.acknowledged))
         }
     }
@@ -26,16 +26,16 @@ struct RotationUnderFloodTests {
     /// Sends until it is acknowledged.
     ///
     /// - Returns: how long it was refused.
-    private func send(_ body: String, to fixture: IntakeFixture) async -> Duration {
+    private func send(_ body: String, to fixture: IngestFixture) async -> Duration {
         let start = ContinuousClock.now
-        while await fixture.reception.answer(body) != .acknowledged, !Task.isCancelled {
+        while await fixture.client.answer(body) != .acknowledged, !Task.isCancelled {
             // Short, so that the pool is left to the flood; cancellation ends the loop.
             try? await Task.sleep(for: .milliseconds(5))
         }
         return .now - start
     }
 
-    private func rotate(_ fixture: IntakeFixture, times: Int) async throws {
+    private func rotate(_ fixture: IngestFixture, times: Int) async throws {
         var random = SystemRandomNumberGenerator()
         let signers = [fixture.apple, try SimulatedApple.generate(), try SimulatedApple.generate()]
         var longest = Duration.zero
@@ -60,7 +60,7 @@ struct RotationUnderFloodTests {
 
     @Test("refuses no genuine notification for longer than the bucket's refill time, loses none, leaves no letters.")
     func withPostgreSQL() async throws {
-        try await IntakeFixture.with(floor: Self.floor, burst: 3, leeway: .zero, settles: true) { fixture in
+        try await IngestFixture.with(floor: Self.floor, burst: 3, leeway: .zero, settles: true) { fixture in
             await fixture.untilStoring()
             let fetches = fixture.endpoint.fetches
             let start = ContinuousClock.now
@@ -82,7 +82,7 @@ struct RotationUnderFloodTests {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
                 let spool = try Spool(directory: try TemporaryDirectory().path, limit: 4 << 20)
-                try await IntakeFixture.with(
+                try await IngestFixture.with(
                     database,
                     role.settings,
                     floor: Self.floor,
@@ -91,10 +91,10 @@ struct RotationUnderFloodTests {
                     settles: true,
                     spool: spool
                 ) { fixture in
-                    await fixture.until { $0.intake.storage == .database }
+                    await fixture.until { $0.service.storage == .database }
                     try await role.shutOut()
                     async let letIn: Void = {
-                        await fixture.until { ($0.intake.spoolBytes ?? 0) > 100_000 }
+                        await fixture.until { ($0.service.spoolBytes ?? 0) > 100_000 }
                         try await role.letIn()
                     }()
                     try await rotate(fixture, times: 10)
@@ -160,16 +160,16 @@ struct RotationUnderFloodTests {
 
     @Test("loses not even a notification that is sent only once, as long as there is room for letters.")
     func sentOnce() async throws {
-        try await IntakeFixture.with(floor: Self.floor, burst: 3, leeway: .zero, settles: true) { fixture in
+        try await IngestFixture.with(floor: Self.floor, burst: 3, leeway: .zero, settles: true) { fixture in
             await fixture.untilStoring()
             let new = try SimulatedApple.generate()
             let like = try fixture.body()
             // One after another, so that each causes a fetch of its own until the bucket is empty.
             for number in 0..<20 {
-                _ = await fixture.reception.answer(IntakeFixture.body(like, naming: "invented\(number)"))
+                _ = await fixture.client.answer(IngestFixture.body(like, naming: "invented\(number)"))
             }
             fixture.endpoint.serve(new.keySetJSON)
-            _ = await fixture.reception.answer(try fixture.body(id: "once", signedBy: new))
+            _ = await fixture.client.answer(try fixture.body(id: "once", signedBy: new))
             while try await fixture.texts("SELECT jti FROM siwa.notifications") != ["once"], !Task.isCancelled {
                 await Task.yield()
             }

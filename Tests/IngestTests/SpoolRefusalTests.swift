@@ -11,14 +11,14 @@ struct SpoolRefusalTests {
     /// Runs a test with notifications about 20 people in the spool, and a server that refuses those whose sub matches.
     private func withRefusals(
         of people: String,
-        _ body: (IntakeFixture, DaemonRole, TemporaryDirectory) async throws -> Void
+        _ body: (IngestFixture, DaemonRole, TemporaryDirectory) async throws -> Void
     ) async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
                 let directory = try TemporaryDirectory()
                 let spool = try Spool(directory: directory.path, limit: 1 << 30)
-                try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
-                    await fixture.until { $0.intake.storage == .database }
+                try await IngestFixture.with(database, role.settings, spool: spool) { fixture in
+                    await fixture.until { $0.service.storage == .database }
                     // As somebody's own trigger may: not of the classes that say that a value can't be stored.
                     try await fixture.run(
                         """
@@ -32,9 +32,9 @@ struct SpoolRefusalTests {
                     )
                     try await role.shutOut()
                     let bodies = try (0..<20).map { try fixture.body(sub: "person\($0)", id: "\($0)") }
-                    #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == .acknowledged })
+                    #expect(await fixture.client.answers(bodies).allSatisfy { $0 == .acknowledged })
                     // The answers come before the connection is given up.
-                    await fixture.until { $0.intake.storage == .spool }
+                    await fixture.until { $0.service.storage == .spool }
                     try await role.letIn()
                     try await body(fixture, role, directory)
                 }
@@ -46,17 +46,17 @@ struct SpoolRefusalTests {
     func one() async throws {
         try await withRefusals(of: "IN ('person7', 'person11')") { fixture, _, directory in
             await fixture.until { $0.log.count("PostgreSQL refuses notifications that wait in the spool") == 1 }
-            await fixture.until { $0.intake.storage == .database }
+            await fixture.until { $0.service.storage == .database }
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["18"])
             #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters").isEmpty, "it is not blamed")
             let names = try directory.spoolFiles
             #expect(names.count == 2 && names.allSatisfy { $0.hasSuffix(".refused.spool") }, "\(names)")
             // Live traffic has the database, not the spool.
-            #expect(await fixture.reception.answer(try fixture.body(id: "live")) == .acknowledged)
+            #expect(await fixture.client.answer(try fixture.body(id: "live")) == .acknowledged)
             let source = try await fixture.texts("SELECT source FROM siwa.notifications WHERE jti = 'live'")
             #expect(source == ["endpoint"])
             try await fixture.run("DROP TRIGGER refuse ON siwa.accounts")
-            await fixture.until { $0.intake.spoolBytes == 0 }
+            await fixture.until { $0.service.spoolBytes == 0 }
             let stored = try await fixture.texts(
                 "SELECT jti FROM siwa.notifications WHERE source = 'spool' AND jti IN ('7', '11') ORDER BY jti"
             )
@@ -68,12 +68,12 @@ struct SpoolRefusalTests {
     @Test("However many it refuses, the one that it takes is stored, and the connection serves what comes in.")
     func most() async throws {
         try await withRefusals(of: "LIKE 'person%' AND NEW.sub <> 'person7'") { fixture, _, directory in
-            await fixture.until { $0.intake.storage == .database }
+            await fixture.until { $0.service.storage == .database }
             #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["7"])
             let names = try directory.spoolFiles
             #expect(names.count == 19 && names.allSatisfy { $0.hasSuffix(".refused.spool") }, "\(names)")
             try await fixture.run("DROP TRIGGER refuse ON siwa.accounts")
-            await fixture.until { $0.intake.spoolBytes == 0 }
+            await fixture.until { $0.service.spoolBytes == 0 }
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["20"])
         }
     }
@@ -82,10 +82,10 @@ struct SpoolRefusalTests {
     func all() async throws {
         try await withRefusals(of: "IS NOT NULL") { fixture, _, directory in
             await fixture.until { $0.log.count("P0001") > 0 }
-            await fixture.until { $0.intake.storage == .spool }
+            await fixture.until { $0.service.storage == .spool }
             #expect(try directory.spoolFiles.allSatisfy { !$0.contains("refused") })
             try await fixture.run("DROP TRIGGER refuse ON siwa.accounts")
-            await fixture.until { $0.intake.spoolBytes == 0 }
+            await fixture.until { $0.service.spoolBytes == 0 }
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["20"])
             #expect(fixture.log.count("PostgreSQL refuses notifications that wait in the spool") == 0)
         }
@@ -102,8 +102,8 @@ struct SpoolRefusalTests {
             for name in names { try copy.write(try directory.content(name), to: name) }
             try await fixture.run("DROP TRIGGER refuse ON siwa.accounts")
             let spool = try Spool(directory: copy.path, limit: 1 << 30)
-            try await IntakeFixture.with(fixture.database, role.settings, spool: spool) { second in
-                await second.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
+            try await IngestFixture.with(fixture.database, role.settings, spool: spool) { second in
+                await second.until { $0.service.storage == .database && $0.service.spoolBytes == 0 }
                 let stored = try await second.texts("SELECT count(*)::text FROM siwa.notifications")
                 #expect(stored == ["20"])
             }

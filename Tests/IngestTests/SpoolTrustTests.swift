@@ -12,20 +12,20 @@ import Testing
 
 @Suite("What is in the spool without siwad's having put it there", .timeLimit(.minutes(5)))
 struct SpoolTrustTests {
-    /// Runs a test with an intake whose database is away, and puts records into its spool as another process would.
+    /// Runs a test with a service whose database is away, and puts records into its spool as another process would.
     private func withSpool(
-        _ records: (IntakeFixture) async throws -> [SpoolRecord],
-        _ body: (IntakeFixture, TemporaryDirectory) async throws -> Void
+        _ records: (IngestFixture) async throws -> [SpoolRecord],
+        _ body: (IngestFixture, TemporaryDirectory) async throws -> Void
     ) async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
                 let directory = try TemporaryDirectory()
                 let spool = try Spool(directory: directory.path, limit: 1 << 30)
-                try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
-                    await fixture.until { $0.intake.storage == .database }
+                try await IngestFixture.with(database, role.settings, spool: spool) { fixture in
+                    await fixture.until { $0.service.storage == .database }
                     try await role.shutOut()
-                    #expect(await fixture.reception.answer(try fixture.body(id: "genuine")) == .acknowledged)
-                    await fixture.until { $0.intake.storage == .spool }
+                    #expect(await fixture.client.answer(try fixture.body(id: "genuine")) == .acknowledged)
+                    await fixture.until { $0.service.storage == .spool }
                     let elsewhere = try TemporaryDirectory()
                     let other = try Spool(directory: elsewhere.path, limit: 1 << 30)
                     try await other.append(try await records(fixture))
@@ -41,10 +41,10 @@ struct SpoolTrustTests {
     }
 
     /// Waits until a notification is stored and everything else in the spool is dealt with.
-    private func untilStored(_ id: String, _ fixture: IntakeFixture) async throws {
+    private func untilStored(_ id: String, _ fixture: IngestFixture) async throws {
         let found = "SELECT jti FROM siwa.notifications WHERE jti = '\(id)'"
         while try await fixture.texts(found).isEmpty { await Task.yield() }
-        await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
+        await fixture.until { $0.service.storage == .database && $0.service.spoolBytes == 0 }
     }
 
     /// A record that says that a key verified it.
@@ -52,11 +52,11 @@ struct SpoolTrustTests {
         _ type: String = "account-delete",
         id: String,
         signedBy signer: SimulatedApple,
-        _ fixture: IntakeFixture
+        _ fixture: IngestFixture
     ) throws -> SpoolRecord {
         let body = try fixture.body(type, sub: "victim", id: id, signedBy: signer)
         return SpoolRecord(
-            receivedAt: fixture.intake.now().microseconds,
+            receivedAt: fixture.service.now().microseconds,
             keyID: signer.keyID,
             body: try NotificationBody.token(in: Array(body.utf8).span)
         )
@@ -118,17 +118,17 @@ struct SpoolTrustTests {
             try await DaemonRole.with(database) { role in
                 let directory = try TemporaryDirectory()
                 let spool = try Spool(directory: directory.path, limit: 1 << 30)
-                try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
-                    await fixture.until { $0.intake.storage == .database }
+                try await IngestFixture.with(database, role.settings, spool: spool) { fixture in
+                    await fixture.until { $0.service.storage == .database }
                     try await role.shutOut()
-                    #expect(await fixture.reception.answer(try fixture.body(id: "a")) == .acknowledged)
-                    await fixture.until { $0.intake.storage == .spool }
-                    #expect(await fixture.reception.answer(try fixture.body(id: "b")) == .acknowledged)
+                    #expect(await fixture.client.answer(try fixture.body(id: "a")) == .acknowledged)
+                    await fixture.until { $0.service.storage == .spool }
+                    #expect(await fixture.client.answer(try fixture.body(id: "b")) == .acknowledged)
                     let name = try #require(try directory.spoolFiles.first { $0.hasSuffix(".spool") })
                     chmod(directory.file(name), mode_t(mode))
                     if mode == 0o600 { try #require(chown(directory.file(name), 12_345, 12_345) == 0) }
                     try await role.letIn()
-                    await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
+                    await fixture.until { $0.service.storage == .database && $0.service.spoolBytes == 0 }
                     #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["b"])
                     #expect(try directory.spoolFiles.contains(name))
                     await fixture.until { $0.log.count("is not trusted") == 1 }

@@ -10,17 +10,17 @@ import Testing
 
 @Suite("The spool while PostgreSQL is away", .timeLimit(.minutes(5)))
 struct SpoolingTests {
-    /// Runs a test with an intake that has a spool, and a role to shut out.
+    /// Runs a test with a service that has a spool, and a role to shut out.
     private func withSpool(
         limit: Int64 = 1 << 30,
-        _ body: (IntakeFixture, DaemonRole, TemporaryDirectory) async throws -> Void
+        _ body: (IngestFixture, DaemonRole, TemporaryDirectory) async throws -> Void
     ) async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
                 let directory = try TemporaryDirectory()
                 let spool = try Spool(directory: directory.path, limit: limit)
-                try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
-                    await fixture.until { $0.intake.storage == .database }
+                try await IngestFixture.with(database, role.settings, spool: spool) { fixture in
+                    await fixture.until { $0.service.storage == .database }
                     try await body(fixture, role, directory)
                 }
             }
@@ -33,20 +33,20 @@ struct SpoolingTests {
     func away() async throws {
         try await withSpool { fixture, role, directory in
             let before = try (0..<20).map { try fixture.body(sub: "person\($0 % 7)", id: "before\($0)") }
-            #expect(await fixture.reception.answers(before).allSatisfy { $0 == .acknowledged })
+            #expect(await fixture.client.answers(before).allSatisfy { $0 == .acknowledged })
             try await role.shutOut()
             for round in 0..<10 {
                 let bodies = try (0..<50).map { try fixture.body(sub: "person\($0 % 7)", id: "away\(round).\($0)") }
-                #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == .acknowledged })
+                #expect(await fixture.client.answers(bodies).allSatisfy { $0 == .acknowledged })
             }
-            await fixture.until { $0.intake.storage == .spool }
+            await fixture.until { $0.service.storage == .spool }
             #expect(fixture.metrics.spoolBytes.value > 0)
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["20"])
             try await role.letIn()
-            await fixture.until { $0.intake.storage == .database }
+            await fixture.until { $0.service.storage == .database }
             // What comes in meanwhile doesn't wait for it.
-            #expect(await fixture.reception.answer(try fixture.body(id: "after")) == .acknowledged)
-            await fixture.until { $0.intake.spoolBytes == 0 }
+            #expect(await fixture.client.answer(try fixture.body(id: "after")) == .acknowledged)
+            await fixture.until { $0.service.spoolBytes == 0 }
             #expect(
                 try await fixture.texts(
                     "SELECT source || count(*) || count(DISTINCT jti) FROM siwa.notifications GROUP BY source ORDER BY 1"
@@ -60,10 +60,10 @@ struct SpoolingTests {
     func timeOfReceipt() async throws {
         try await withSpool { fixture, role, _ in
             try await role.shutOut()
-            #expect(await fixture.reception.answer(try fixture.body(id: "a")) == .acknowledged)
-            let now = fixture.intake.now()
+            #expect(await fixture.client.answer(try fixture.body(id: "a")) == .acknowledged)
+            let now = fixture.service.now()
             try await role.letIn()
-            await fixture.until { $0.intake.spoolBytes == 0 }
+            await fixture.until { $0.service.spoolBytes == 0 }
             let received = try await fixture.texts(
                 "SELECT (extract(epoch FROM received_at) * 1000000)::bigint::text FROM siwa.notifications"
             )
@@ -79,27 +79,27 @@ struct SpoolingTests {
                 let directory = try TemporaryDirectory()
                 let kept = try TemporaryDirectory()
                 let killed = try Spool(directory: directory.path, limit: 1 << 30)
-                try await IntakeFixture.with(database, role.settings, spool: killed) { fixture in
-                    await fixture.until { $0.intake.storage == .database }
+                try await IngestFixture.with(database, role.settings, spool: killed) { fixture in
+                    await fixture.until { $0.service.storage == .database }
                     try await role.shutOut()
                     let bodies = try (0..<30).map { try fixture.body(sub: "person\($0)") }
-                    #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == .acknowledged })
+                    #expect(await fixture.client.answers(bodies).allSatisfy { $0 == .acknowledged })
                     let letter = try fixture.body(app: "com.example.unheard.of")
-                    #expect(await fixture.reception.answer(letter) == .acknowledged)
+                    #expect(await fixture.client.answer(letter) == .acknowledged)
                     for name in try directory.spoolFiles { try kept.write(try directory.content(name), to: name) }
                     try await role.letIn()
-                    await fixture.until { $0.intake.spoolBytes == 0 }
+                    await fixture.until { $0.service.spoolBytes == 0 }
                 }
                 killed.unlock()
                 // As the kill would have left them.
                 for name in try kept.spoolFiles { try directory.write(try kept.content(name), to: name) }
-                try await IntakeFixture.with(
+                try await IngestFixture.with(
                     database,
                     role.settings,
                     spool: try Spool(directory: directory.path, limit: 1 << 30)
                 ) { fixture in
-                    await fixture.until { $0.intake.storage == .database }
-                    await fixture.until { $0.intake.spoolBytes == 0 }
+                    await fixture.until { $0.service.storage == .database }
+                    await fixture.until { $0.service.spoolBytes == 0 }
                     let names = try directory.spoolFiles
                     #expect(names.isEmpty)
                     #expect(
@@ -120,12 +120,12 @@ struct SpoolingTests {
                 let directory = try TemporaryDirectory()
                 for run in ["first", "second"] {
                     let spool = try Spool(directory: directory.path, limit: 1 << 30)
-                    try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
-                        await fixture.until { $0.intake.storage == .spool }
-                        #expect(await fixture.reception.answer(try fixture.body(id: run)) == .acknowledged)
+                    try await IngestFixture.with(database, role.settings, spool: spool) { fixture in
+                        await fixture.until { $0.service.storage == .spool }
+                        #expect(await fixture.client.answer(try fixture.body(id: run)) == .acknowledged)
                         guard run == "second" else { return }
                         try await role.letIn()
-                        await fixture.until { $0.intake.spoolBytes == 0 }
+                        await fixture.until { $0.service.spoolBytes == 0 }
                         let stored = try await fixture.texts("SELECT jti FROM siwa.notifications ORDER BY jti")
                         #expect(stored == ["first", "second"])
                     }
@@ -142,15 +142,15 @@ struct SpoolingTests {
         try await withSpool { fixture, role, _ in
             try await role.shutOut()
             let letter = try fixture.body(app: "com.example.unheard.of")
-            #expect(await fixture.reception.answer(letter) == .acknowledged)
+            #expect(await fixture.client.answer(letter) == .acknowledged)
             fixture.endpoint.serve(nil)
             let unverified = try fixture.body(signedBy: try SimulatedApple.generate())
-            guard case .unavailable(.keysUnavailable, _) = await fixture.reception.answer(unverified) else {
+            guard case .unavailable(.keysUnavailable, _) = await fixture.client.answer(unverified) else {
                 Issue.record("its key can't be had")
                 return
             }
             try await role.letIn()
-            await fixture.until { $0.intake.spoolBytes == 0 }
+            await fixture.until { $0.service.spoolBytes == 0 }
             #expect(
                 try await fixture.texts(
                     "SELECT reason || ' ' || (verified_kid IS NOT NULL) FROM siwa.dead_letters ORDER BY 1"
@@ -159,7 +159,7 @@ struct SpoolingTests {
             let kept = try await fixture.texts(
                 "SELECT convert_from(body, 'UTF8') FROM siwa.dead_letters ORDER BY reason"
             )
-            #expect(kept == [unverified, letter].map { IntakeFixture.token(in: $0) })
+            #expect(kept == [unverified, letter].map { IngestFixture.token(in: $0) })
         }
     }
 
@@ -169,9 +169,9 @@ struct SpoolingTests {
             try await fixture.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_poison CHECK (sub <> 'person7')")
             try await role.shutOut()
             let bodies = try (0..<20).map { try fixture.body(sub: "person\($0)") }
-            #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == .acknowledged })
+            #expect(await fixture.client.answers(bodies).allSatisfy { $0 == .acknowledged })
             try await role.letIn()
-            await fixture.until { $0.intake.spoolBytes == 0 }
+            await fixture.until { $0.service.spoolBytes == 0 }
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["19"])
             #expect(
                 try await fixture.texts("SELECT reason || ' ' || sub FROM siwa.dead_letters")
@@ -190,23 +190,23 @@ struct SpoolingTests {
             try await DaemonRole.with(database) { role in
                 let disk = try TemporaryDirectory(capacity: 1 << 20)
                 let spool = try Spool(directory: disk.file("spool"), limit: 1 << 30)
-                try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
-                    await fixture.until { $0.intake.storage == .database }
+                try await IngestFixture.with(database, role.settings, spool: spool) { fixture in
+                    await fixture.until { $0.service.storage == .database }
                     try await role.shutOut()
-                    #expect(await fixture.reception.answer(try fixture.body(id: "spooled")) == .acknowledged)
+                    #expect(await fixture.client.answer(try fixture.body(id: "spooled")) == .acknowledged)
                     // The answer comes before the connection is given up.
-                    await fixture.until { $0.intake.storage == .spool }
+                    await fixture.until { $0.service.storage == .spool }
                     try disk.remount(isReadOnly: true)
                     try await role.letIn()
-                    await fixture.until { $0.intake.storage == .database }
-                    #expect(await fixture.reception.answer(try fixture.body(id: "live")) == .acknowledged)
+                    await fixture.until { $0.service.storage == .database }
+                    #expect(await fixture.client.answer(try fixture.body(id: "live")) == .acknowledged)
                     #expect(
                         try await fixture.texts("SELECT source || ' ' || jti FROM siwa.notifications ORDER BY 1")
                             == ["endpoint live", "spool spooled"]
                     )
                     await fixture.until { $0.log.count("what is in the spool can't be stored") > 0 }
                     try disk.remount(isReadOnly: false)
-                    await fixture.until { $0.intake.spoolBytes == 0 }
+                    await fixture.until { $0.service.spoolBytes == 0 }
                 }
             }
         }
@@ -216,16 +216,16 @@ struct SpoolingTests {
     func limit() async throws {
         try await withSpool(limit: 2_000) { fixture, role, _ in
             try await role.shutOut()
-            var answers: [Answer] = []
-            for index in 0..<3 { answers.append(await fixture.reception.answer(try fixture.body(id: "\(index)"))) }
-            let refused = Answer.unavailable(.databaseUnavailable, retryAfterSeconds: 5)
+            var answers: [IngestResponse] = []
+            for index in 0..<3 { answers.append(await fixture.client.answer(try fixture.body(id: "\(index)"))) }
+            let refused = IngestResponse.unavailable(.databaseUnavailable, retryAfterSeconds: 5)
             #expect(answers.first == .acknowledged)
             #expect(answers.last == refused)
-            #expect(!fixture.intake.isStoring)
+            #expect(!fixture.service.isStoring)
             #expect(fixture.log.count("the spool can't be written to; notifications are answered 503") == 1)
             try await role.letIn()
-            await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
-            #expect(await fixture.reception.answer(try fixture.body(id: "after")) == .acknowledged)
+            await fixture.until { $0.service.storage == .database && $0.service.spoolBytes == 0 }
+            #expect(await fixture.client.answer(try fixture.body(id: "after")) == .acknowledged)
             let acknowledged = answers.count { $0 == .acknowledged }
             #expect(
                 try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["\(acknowledged + 1)"]
@@ -238,12 +238,12 @@ struct SpoolingTests {
         try await withSpool { fixture, role, directory in
             try await role.shutOut()
             for index in 0..<3 {
-                #expect(await fixture.reception.answer(try fixture.body(id: "\(index)")) == .acknowledged)
+                #expect(await fixture.client.answer(try fixture.body(id: "\(index)")) == .acknowledged)
             }
             let name = try directory.spoolFiles[1]
             try directory.write(Array(try directory.content(name).dropLast(5)), to: name)
             try await role.letIn()
-            await fixture.until { $0.intake.spoolBytes == 0 }
+            await fixture.until { $0.service.spoolBytes == 0 }
             #expect(try await fixture.texts("SELECT jti FROM siwa.notifications ORDER BY jti") == ["0", "2"])
             #expect(try directory.spoolFiles == [name + ".corrupt"])
             #expect(
@@ -263,23 +263,23 @@ struct SpoolingTests {
             try await DaemonRole.with(database) { role in
                 let disk = try TemporaryDirectory(capacity: 64 * 1_024)
                 let spool = try Spool(directory: disk.file("spool"), limit: 1 << 30)
-                try await IntakeFixture.with(database, role.settings, spool: spool) { fixture in
-                    await fixture.until { $0.intake.storage == .database }
+                try await IngestFixture.with(database, role.settings, spool: spool) { fixture in
+                    await fixture.until { $0.service.storage == .database }
                     try await role.shutOut()
                     // To the last page: where there is room for one notification, one is rightly taken.
                     // The mark of the spool has a page.
                     try disk.write([UInt8](repeating: 1, count: 60 * 1_024), to: "filler")
                     let bodies = try (0..<50).map { try fixture.body(id: "lost\($0)") }
-                    let refused = Answer.unavailable(.databaseUnavailable, retryAfterSeconds: 5)
-                    #expect(await fixture.reception.answers(bodies).allSatisfy { $0 == refused })
-                    await fixture.until { !$0.intake.isStoring }
+                    let refused = IngestResponse.unavailable(.databaseUnavailable, retryAfterSeconds: 5)
+                    #expect(await fixture.client.answers(bodies).allSatisfy { $0 == refused })
+                    await fixture.until { !$0.service.isStoring }
                     #expect(fixture.log.count("No space left on device; make room there") == 1)
                     try disk.write([], to: "filler")
                     // By itself: a daemon that isn't ready is sent nothing.
-                    await fixture.until { $0.intake.storage == .spool }
-                    #expect(await fixture.reception.answer(try fixture.body(id: "kept")) == .acknowledged)
+                    await fixture.until { $0.service.storage == .spool }
+                    #expect(await fixture.client.answer(try fixture.body(id: "kept")) == .acknowledged)
                     try await role.letIn()
-                    await fixture.until { $0.intake.spoolBytes == 0 }
+                    await fixture.until { $0.service.spoolBytes == 0 }
                     let kept = try await fixture.texts("SELECT jti FROM siwa.notifications WHERE jti = 'kept'")
                     #expect(kept == ["kept"])
                 }

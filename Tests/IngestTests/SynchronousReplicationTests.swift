@@ -12,18 +12,18 @@ struct SynchronousReplicationTests {
         try await TestDatabase.withServer(.siwa) { database in
             let directory = try TemporaryDirectory()
             let spool = try Spool(directory: directory.path, limit: 1 << 30)
-            try await IntakeFixture.with(database, database.settings, spool: spool) { fixture in
-                await fixture.until { $0.intake.storage == .database }
-                #expect(await fixture.reception.answer(try fixture.body(id: "early")) == .acknowledged)
+            try await IngestFixture.with(database, database.settings, spool: spool) { fixture in
+                await fixture.until { $0.service.storage == .database }
+                #expect(await fixture.client.answer(try fixture.body(id: "early")) == .acknowledged)
                 try await database.blockCommits()
-                await fixture.until { $0.intake.storage == .database }
-                #expect(await fixture.reception.answer(try fixture.body(id: "late")) == .acknowledged)
-                #expect(fixture.intake.spoolBytes ?? 0 > 0)
+                await fixture.until { $0.service.storage == .database }
+                #expect(await fixture.client.answer(try fixture.body(id: "late")) == .acknowledged)
+                #expect(fixture.service.spoolBytes ?? 0 > 0)
                 // Both are on this server, where whoever looks finds them, once the wait for the standby was given up.
                 let ids = "SELECT jti FROM siwa.notifications ORDER BY 1"
                 while try await fixture.texts(ids) != ["early", "late"] { await Task.yield() }
                 try await database.unblockCommits()
-                await fixture.until { $0.intake.storage == .database && $0.intake.spoolBytes == 0 }
+                await fixture.until { $0.service.storage == .database && $0.service.spoolBytes == 0 }
                 #expect(
                     try await fixture.texts("SELECT jti FROM siwa.notifications ORDER BY 1") == ["early", "late"]
                 )

@@ -14,10 +14,10 @@ final class StubIntake: Sendable {
 
     private let state = Mutex(State())
     private let arrived: AsyncStream<UInt64>.Continuation
-    private let decide: @Sendable (String) -> Answer?
+    private let decide: @Sendable (String) -> IngestResponse?
 
     /// - Parameter decide: returns the answer to a body; `nil` for later.
-    init(_ decide: @escaping @Sendable (String) -> Answer? = { _ in .acknowledged }) {
+    init(_ decide: @escaping @Sendable (String) -> IngestResponse? = { _ in .acknowledged }) {
         self.decide = decide
         (tickets, arrived) = AsyncStream.makeStream()
     }

@@ -3,7 +3,7 @@ package import NIOCore
 import Telemetry
 
 /// Receives the body of one request. `nil`: the response is delivered later with the same ticket.
-package typealias RequestReceiver = (_ body: Span<UInt8>, _ ticket: UInt64) -> Answer?
+package typealias RequestReceiver = (_ body: Span<UInt8>, _ ticket: UInt64) -> IngestResponse?
 
 /// Makes the receiver of one event loop, on that event loop. `deliver` may be called on any thread; it takes batches of
 /// responses, each ticket once.

@@ -15,7 +15,7 @@ enum Outcome: Hashable, Sendable {
     /// Refused before its body was used.
     case protocolError(ProtocolError)
 
-    init(_ answer: Answer) {
+    init(_ answer: IngestResponse) {
         switch answer {
         case .acknowledged: self = .acknowledged
         case .refused(let rejection): self = .refused(rejection)

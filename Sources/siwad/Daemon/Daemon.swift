@@ -14,7 +14,7 @@ import Terminal
 /// The daemon: creates all parts from the configuration and connects them.
 struct Daemon: Sendable {
     let configuration: Configuration
-    let intake: Intake
+    let intake: IngestService
     /// Connections in addition to the writer's.
     let pool: ConnectionPool
     /// The connection of the readiness check, which must answer within seconds even if all other connections hang. nil if
@@ -29,7 +29,7 @@ struct Daemon: Sendable {
     let certificates: ServerCertificates?
     private let settings: ConnectionSettings
     private let trust: SigningKeys.Trust
-    private let upkeep: Upkeep
+    private let maintenance: MaintenanceService
     let state = DaemonState()
 
     /// Reads the TLS files, opens and locks the spool; makes no connection.
@@ -52,16 +52,6 @@ struct Daemon: Sendable {
         probes =
             others > 1 ? ConnectionPool(Self.impatient(settings), maximum: 1, acquireTimeout: .seconds(1)) : nil
         loops = EventLoops.start()
-        upkeep = Upkeep(
-            pool: pool,
-            policy: MaintenancePolicy(
-                retention: configuration.retention,
-                sessionRetention: configuration.sessionRetention,
-                eraseAfter: configuration.eraseAfter
-            ),
-            metrics: MaintenanceMetrics(registry: metrics.registry),
-            log: log
-        )
         trust = try configuration.keyTrust()
         let fetcher = KeySetFetcher(
             url: try configuration.keySetURL(),
@@ -77,13 +67,13 @@ struct Daemon: Sendable {
             metrics: metrics,
             log: log
         )
-        var limits = Intake.Limits()
+        var limits = IngestService.Limits()
         limits.batch = configuration.batchLimit
         limits.queue = configuration.queueLimit
         limits.queueBytes = Int(configuration.queueBytes)
         limits.deadLetters = configuration.deadLetterLimit
         limits.retention = configuration.retention
-        intake = Intake(
+        intake = IngestService(
             policy: try configuration.policy(),
             keys: keys,
             spool: spool,
@@ -91,7 +81,18 @@ struct Daemon: Sendable {
             metrics: metrics,
             log: log
         )
-        writer = NotificationWriter(intake: intake, settings: settings, trust: trust)
+        writer = NotificationWriter(service: intake, settings: settings, trust: trust)
+        maintenance = MaintenanceService(
+            service: intake,
+            pool: pool,
+            trust: trust,
+            policy: MaintenancePolicy(
+                retention: configuration.retention,
+                sessionRetention: configuration.sessionRetention,
+                eraseAfter: configuration.eraseAfter
+            ),
+            metrics: MaintenanceMetrics(registry: metrics.registry)
+        )
     }
 
     /// Checks that the database is reachable and has the schema of this binary; changes nothing. With a spool, an unreachable
@@ -134,7 +135,7 @@ struct Daemon: Sendable {
     private static func prepareDatabase(
         _ settings: ConnectionSettings,
         _ pool: ConnectionPool,
-        _ intake: Intake
+        _ intake: IngestService
     ) async throws {
         try await checkSchema(settings)
         try await synchronizeClients(pool, intake)
@@ -148,7 +149,8 @@ struct Daemon: Sendable {
         try await Self.synchronizeClients(pool, intake)
     }
 
-    private static func synchronizeClients(_ pool: ConnectionPool, _ intake: Intake) async throws(PostgresError) {
+    private static func synchronizeClients(_ pool: ConnectionPool, _ intake: IngestService) async throws(PostgresError)
+    {
         let audiences = intake.policy.audiences
         try await pool.transaction { session throws(PostgresError) in
             try Clients.add(audiences, in: session)
@@ -181,9 +183,8 @@ struct Daemon: Sendable {
         reloading: Reloading? = nil,
         onReady: @escaping @Sendable (DaemonAddresses) async -> Void
     ) -> [NamedService] {
-        let (intake, state, writer, upkeep) = (intake, state, writer, upkeep)
+        let (intake, state, writer, maintenance) = (intake, state, writer, maintenance)
         let keys = intake.keys
-        let maintenance = IntakeMaintenance(intake: intake, pool: pool, trust: trust)
         let reload = reloading.map { reloading in
             NamedService("reload") { await cancelWhenGracefulShutdown { await reloadAtSignal(reloading) } }
         }
@@ -193,12 +194,6 @@ struct Daemon: Sendable {
             },
             NamedService("maintenance") {
                 await state.afterEndpointsOpened { await cancelWhenGracefulShutdown { await maintenance.run() } }
-            },
-            NamedService("upkeep") {
-                await state.afterEndpointsOpened {
-                    // Only while the database is reachable and has the schema of this binary.
-                    await cancelWhenGracefulShutdown { await upkeep.run { intake.storage == .database } }
-                }
             },
             NamedService("writer", endedBy: { writer.finish() }) {
                 try await state.afterEndpointsOpened {
@@ -252,7 +247,7 @@ struct Daemon: Sendable {
             log: log,
             onRunning: { state.notificationsOpened(port: $0) }
         ) { deliver in
-            let lane = IntakeLane(intake: intake, deliver: deliver)
+            let lane = Receiver(service: intake, deliver: deliver)
             return { body, ticket in lane.receive(body, ticket: ticket) }
         }
     }

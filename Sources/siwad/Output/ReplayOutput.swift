@@ -13,7 +13,7 @@ struct ReplayOutput {
     private var progress: ProgressLine
     private var lastReport: ReplayReport?
     /// The letters that a dry run lists.
-    private var listed: [LetterFate] = []
+    private var listed: [ReplayResult] = []
     /// The changes whose letters stay open for several causes.
     private var changesWithSeveralCauses: Set<ReplayReport.Change> = []
 
@@ -27,7 +27,7 @@ struct ReplayOutput {
     }
 
     /// Records the letters of a transaction. A dry run with `--json` prints them immediately.
-    mutating func add(_ fates: [LetterFate], _ report: ReplayReport) {
+    mutating func add(_ fates: [ReplayResult], _ report: ReplayReport) {
         lastReport = report
         compareCauses(of: fates, report)
         if isDryRun, json {
@@ -78,7 +78,7 @@ struct ReplayOutput {
     // MARK: - Private parts
 
     /// A report keeps the cause of the first letter of each change; this finds the changes with further causes.
-    private mutating func compareCauses(of fates: [LetterFate], _ report: ReplayReport) {
+    private mutating func compareCauses(of fates: [ReplayResult], _ report: ReplayReport) {
         for fate in fates {
             guard case .dead(let reason, let detail) = fate.end else { continue }
             for (change, first) in report.details
@@ -115,7 +115,7 @@ struct ReplayOutput {
         return columns.object(of: report)
     }
 
-    private static var letterColumns: [Column<LetterFate>] {
+    private static var letterColumns: [Column<ReplayResult>] {
         [
             .init("id", \.id, "LETTER", .right),
             .init("reason", \.formerReason.rawValue, "REASON"),
@@ -164,14 +164,14 @@ struct ReplayOutput {
 
 extension ReplayReport.Change {
     /// The end of its letters, without a detail.
-    fileprivate var end: LetterFate.End {
+    fileprivate var end: ReplayResult.End {
         if let outcome { return .replayed(outcome) }
         guard let reason else { preconditionFailure("a change has an outcome or a reason") }
         return .dead(reason, detail: "")
     }
 }
 
-extension LetterFate.End {
+extension ReplayResult.End {
     /// The outcome or `dead`; for dead letters also the reason and the detail.
     fileprivate var fields: (outcome: String, reason: String?, detail: String?) {
         switch self {

@@ -30,7 +30,7 @@ struct EndpointInProcess {
         let metrics = SiwadMetrics(version: "test", appIDs: [app])
         let source = KeyRing.Source(fetch: { Array(keySet.utf8) }, persisted: { .none }, persist: { _ in })
         let keys = KeyRing(refresh: .seconds(3600), floor: .seconds(60), source: source, metrics: metrics, log: log)
-        let intake = Intake(
+        let intake = IngestService(
             policy: NotificationPolicy(audiences: try AudienceMap(parsing: "AAAAAAAAAA/\(app)")),
             keys: keys,
             metrics: metrics,
@@ -38,7 +38,7 @@ struct EndpointInProcess {
             now: { now }
         )
         let trust = SigningKeys.Trust(url: "https://appleid.apple.com/auth/keys", maximumAge: .seconds(86_400))
-        let writer = NotificationWriter(intake: intake, settings: database.settings, trust: trust)
+        let writer = NotificationWriter(service: intake, settings: database.settings, trust: trust)
         let (ports, running) = AsyncStream.makeStream(of: Int.self)
         let server = NotificationServer(
             address: ListenAddress(host: "127.0.0.1", port: 0),
@@ -48,7 +48,7 @@ struct EndpointInProcess {
             log: log,
             onRunning: { running.yield($0) }
         ) { deliver in
-            let lane = IntakeLane(intake: intake, deliver: deliver)
+            let lane = Receiver(service: intake, deliver: deliver)
             return { body, ticket in lane.receive(body, ticket: ticket) }
         }
         let services = ServiceGroup(

@@ -129,13 +129,13 @@ final class FuzzedConnection {
         channel.pipeline.fireChannelWritabilityChanged()
     }
 
-    private func answer(_ ticket: UInt64?, _ answer: Answer) {
+    private func answer(_ ticket: UInt64?, _ answer: IngestResponse) {
         guard let ticket else { return }
         Self.loop.deliver([Reply(ticket: ticket, answer: answer)])
     }
 
     /// Bodies that begin with `w` wait for a delivered response.
-    private func receive(_ body: Span<UInt8>, _ ticket: UInt64) -> Answer? {
+    private func receive(_ body: Span<UInt8>, _ ticket: UInt64) -> IngestResponse? {
         require(!decoded.failed, "no body is received after bytes that are not HTTP")
         require(!socket.isOutputClosed, "no body is received after the sending side is closed")
         let head = decoded.heads.count - 1

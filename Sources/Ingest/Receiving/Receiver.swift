@@ -1,0 +1,186 @@
+import AccountStore
+package import AppleTokens
+import JOSE
+
+/// The response to a request, independent of HTTP.
+package enum IngestResponse: Sendable, Equatable {
+    /// 200: it is durable, and Apple need not send it again.
+    case acknowledged
+    /// It is not a notification of Apple's; nothing of it is kept.
+    case refused(Rejection)
+    /// 503: send it again after so many seconds.
+    case unavailable(Unavailability, retryAfterSeconds: Int)
+}
+
+/// The reason for a 503.
+package enum Unavailability: String, Sendable, Hashable, CaseIterable {
+    /// Its key is not known and Apple's key set can't be fetched.
+    case keysUnavailable = "keys-unavailable"
+    /// PostgreSQL can't be reached or refuses to write.
+    case databaseUnavailable = "database-unavailable"
+    /// Too many wait for a transaction.
+    case queueFull = "queue-full"
+    /// Too many dead letters of its reason are open.
+    case deadLetterLimit = "dead-letter-limit"
+    case shuttingDown = "shutting-down"
+
+    /// A short name of the condition, the same for every occurrence (RFC 9457 §3.1.3).
+    package var title: String {
+        switch self {
+        case .keysUnavailable: "The signing key can't be looked up at present"
+        case .databaseUnavailable: "Notifications can't be stored at present"
+        case .queueFull: "Too many notifications are waiting"
+        case .deadLetterLimit: "Too many notifications wait for an operator"
+        case .shuttingDown: "The service is restarting"
+        }
+    }
+
+    /// A sentence for the client.
+    package var detail: String {
+        switch self {
+        case .keysUnavailable, .databaseUnavailable, .queueFull, .deadLetterLimit:
+            "Nothing is lost by sending it again after the time that Retry-After names."
+        case .shuttingDown:
+            "Send it again after the time that Retry-After names."
+        }
+    }
+}
+
+/// The response to a request that had to wait for one.
+package struct Reply: Sendable, Equatable {
+    /// The number that the request came with.
+    package let ticket: UInt64
+    package let answer: IngestResponse
+
+    package init(ticket: UInt64, answer: IngestResponse) {
+        self.ticket = ticket
+        self.answer = answer
+    }
+}
+
+/// Delivers the responses of one event loop.
+final class ResponseSink: Sendable {
+    /// For what is read from the spool: it was answered when it was written there.
+    static let none = ResponseSink { _ in }
+
+    let deliver: @Sendable ([Reply]) -> Void
+
+    init(deliver: @escaping @Sendable ([Reply]) -> Void) {
+        self.deliver = deliver
+    }
+}
+
+/// Receives the requests of one event loop: verifies them there, without a task or another thread, and submits them to the
+/// writer.
+///
+/// Not thread-safe and not `Sendable`: it belongs to its event loop.
+package final class Receiver {
+    private let service: IngestService
+    private let sink: ResponseSink
+    private var verifier: NotificationVerifier
+    private var policyVersion: Int
+
+    /// - Parameter deliver: receives the responses that ``receive(_:ticket:)`` did not return: one call for each transaction,
+    ///   on another thread.
+    package init(service: IngestService, deliver: @escaping @Sendable ([Reply]) -> Void) {
+        self.service = service
+        sink = ResponseSink(deliver: deliver)
+        // Before the policy: one that is replaced in between is read once more.
+        policyVersion = service.policyVersion
+        verifier = NotificationVerifier(policy: service.policy)
+    }
+
+    /// Receives one request.
+    ///
+    /// - Parameter ticket: identifies the request when its response is delivered.
+    /// - Returns: the response, or nil if it is delivered later.
+    package func receive(_ body: Span<UInt8>, ticket: UInt64) -> IngestResponse? {
+        let token: [UInt8]
+        do {
+            token = try NotificationBody.token(in: body)
+        } catch {
+            return .refused(error)
+        }
+        let version = service.policyVersion
+        if version != policyVersion {
+            policyVersion = version
+            verifier = NotificationVerifier(policy: service.policy)
+        }
+        let request = Request(service: service, sink: sink, ticket: ticket, receivedAt: service.now())
+        switch verifier.verify(token: token, keys: service.keys.keys, now: request.receivedAt) {
+        case .verified(let notification): return request.store(notification)
+        case .refused(let rejection): return .refused(rejection)
+        case .deadLetter(let letter): return request.keep(letter, response: .acknowledged)
+        case .needsKey(let kid, let token):
+            request.waitForKey(kid, token: token)
+            return nil
+        }
+    }
+}
+
+/// A request whose token was read.
+private struct Request: Sendable {
+    let service: IngestService
+    let sink: ResponseSink
+    let ticket: UInt64
+    let receivedAt: WallTime
+
+    /// - Returns: nil, or the response if it is not accepted.
+    func store(_ notification: VerifiedNotification) -> IngestResponse? {
+        submit(.notification(ReceivedNotification(notification, receivedAt: receivedAt)))
+    }
+
+    /// Submits a dead letter, unless its token is durable already.
+    ///
+    /// - Parameter response: the response once it is durable.
+    /// - Returns: nil, or the response if it is not accepted.
+    func keep(_ letter: DeadLetter, response: IngestResponse) -> IngestResponse? {
+        let digest = SHA256.digest(letter.token.span)
+        let received = ReceivedDeadLetter(letter, tokenDigest: digest, receivedAt: receivedAt)
+        if service.durable.contains(digest, as: received.share) { return response }
+        guard service.budget.reserve(letter.reason) else {
+            // Without a verified signature it is answered as if it were kept.
+            return received.isVerified ? .unavailable(.deadLetterLimit, retryAfterSeconds: 300) : response
+        }
+        let refusal = submit(.deadLetter(received, whenKept: response))
+        if refusal != nil { service.budget.release(letter.reason) }
+        return refusal
+    }
+
+    /// Verifies the token again when its key has come. The response is delivered.
+    func waitForKey(_ kid: String, token: [UInt8]) {
+        service.keys.want(kid, holding: Submission.overhead + token.count) { resolution in
+            let response =
+                switch resolution {
+                case .unknownKey: IngestResponse?.some(.refused(.unknownKey))
+                case .keysUnavailable(let seconds): keepForKey(token, retryAfterSeconds: seconds)
+                case .keyFound: verify(token)
+                }
+            if let response { sink.deliver([Reply(ticket: ticket, answer: response)]) }
+        }
+    }
+
+    private func verify(_ token: [UInt8]) -> IngestResponse? {
+        // At its time of receipt: it must not expire because it waited for a key.
+        switch service.verify(token, receivedAt: receivedAt) {
+        case .verified(let notification): store(notification)
+        case .refused(let rejection): .refused(rejection)
+        case .deadLetter(let letter): keep(letter, response: .acknowledged)
+        // The key was removed by a rotation after it came.
+        case .needsKey(_, let token): keepForKey(token, retryAfterSeconds: 1)
+        }
+    }
+
+    private func keepForKey(_ token: [UInt8], retryAfterSeconds seconds: Int) -> IngestResponse? {
+        keep(.keysUnavailable(token: token), response: .unavailable(.keysUnavailable, retryAfterSeconds: seconds))
+    }
+
+    private func submit(_ work: Submission.Work) -> IngestResponse? {
+        switch service.queue.submit(Submission(work: work, sink: sink, ticket: ticket)) {
+        case .accepted: nil
+        case .full: .unavailable(.queueFull, retryAfterSeconds: 1)
+        case .paused: .unavailable(.databaseUnavailable, retryAfterSeconds: 5)
+        case .closed: .unavailable(.shuttingDown, retryAfterSeconds: 5)
+        }
+    }
+}

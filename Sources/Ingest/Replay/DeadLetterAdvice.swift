@@ -1,0 +1,193 @@
+package import AccountStore
+package import AppleTokens
+import JOSE
+
+/// Explains to an operator what happened to a dead letter, and what to do about it.
+package struct DeadLetterAdvice: Sendable, Equatable {
+    package let cause: String
+    package let remedy: String
+    /// The command to run after the steps of ``remedy``; nil if there is nothing to do.
+    package let command: String?
+
+    /// - Parameters:
+    ///   - apps: the configured apps; nil if they are not known.
+    ///   - keys: the keys that were seen so far.
+    package init(on record: DeadLetterRecord, apps: AudienceMap?, leeway: Duration, keys: ReplayKeys, now: WallTime) {
+        let letter = record.letter
+        let facts = Facts(record: record, apps: apps, leeway: leeway, keys: keys, now: now)
+        switch letter.status {
+        case .replayed:
+            cause = "It was kept for: \(letter.detail)"
+            remedy = "Nothing is left to do: it was replayed."
+            command = nil
+        case .discarded:
+            cause = "It was kept for: \(letter.detail)"
+            remedy = "Nothing, as it was discarded. To process it after all, reopen it first."
+            command = "siwad dead-letters reopen --id \(letter.id) --note '…'"
+        case .open where record.body.isEmpty:
+            cause = letter.detail
+            remedy = "Its token was erased, so it can't be processed any more: discard it."
+            command = facts.discard
+        case .open:
+            let replay = facts.replay
+            switch letter.reason {
+            case .unknownAudience where !facts.canBeNamed:
+                (cause, remedy, command) = (facts.unknownApp, Facts.nameless, facts.discard)
+            case .unknownAudience: (cause, remedy, command) = (facts.unknownApp, facts.nameApp, replay)
+            case .unknownEventType: (cause, remedy, command) = (facts.unknownType, Facts.upgrade, replay)
+            case .malformedClaims: (cause, remedy, command) = (facts.malformed, Facts.upgrade, replay)
+            case .expired: (cause, remedy, command) = (facts.late, Facts.acceptLate, facts.replayLate)
+            case .notYetValid: (cause, remedy, command) = (facts.early, facts.waitForIt, replay)
+            case .storeRejected: (cause, remedy, command) = (letter.detail, Facts.makeRoom, replay)
+            case .keysUnavailable: (cause, remedy, command) = (facts.keyless, facts.askForKey, replay)
+            case .none:
+                (cause, remedy, command) = (letter.detail, "Upgrade siwad, which doesn't know this reason.", nil)
+            }
+        }
+    }
+}
+
+/// The facts about a letter, as sentences.
+private struct Facts {
+    let record: DeadLetterRecord
+    let apps: AudienceMap?
+    let leeway: Duration
+    let keys: ReplayKeys
+    let now: WallTime
+
+    private var letter: KeptDeadLetter { record.letter }
+
+    var replay: String { "siwad dead-letters replay --id \(letter.id) --note '…'" }
+    var discard: String { "siwad dead-letters discard --id \(letter.id) --note '…'" }
+
+    // MARK: - unknown-audience
+
+    private var audience: String { letter.audience ?? "" }
+
+    var unknownApp: String { "Apple signed it for the app “\(audience)”, which was not in SIWAD_APPS." }
+
+    /// Whether an entry of SIWAD_APPS can name the app.
+    var canBeNamed: Bool {
+        // The cause of a refusal does not matter: no other spelling would fit the token.
+        let entry = try? AudienceMap(parsing: "AAAAAAAAAA/\(audience)")
+        return entry?.group(audience: audience) != nil
+    }
+
+    static let nameless =
+        "No app has such a name, and no entry of SIWAD_APPS can hold it, so a replay can't help: discard it."
+
+    var nameApp: String {
+        guard let apps, apps.group(audience: audience) == nil else {
+            return apps == nil ? entry : "The app is in SIWAD_APPS by now: replay it."
+        }
+        return entry
+    }
+
+    private var entry: String {
+        "Add TEAMID/\(audience) to SIWAD_APPS, with the ten characters of its team for TEAMID, and reload siwad serve by "
+            + "SIGHUP. Then replay it. If the app isn't yours, discard it."
+    }
+
+    // MARK: - unknown-event-type, malformed-claims, store-rejected
+
+    var unknownType: String {
+        "Apple signed an event of the type “\(letter.eventType ?? "")”, which siwad didn't know."
+    }
+    var malformed: String { "Apple signed it, but its claims can't be read. \(letter.detail)" }
+
+    static let upgrade =
+        "Look for a siwad that understands it, install it and replay. If it doesn't matter to you, discard it."
+    static let makeRoom = "Remove what refuses it, a constraint or trigger perhaps, and replay it."
+
+    // MARK: - expired, not-yet-valid
+
+    private var claims: JSONValue? {
+        // A body without a readable token has no times.
+        guard let token = try? NotificationBody.token(in: record.body), let jws = try? CompactJWS(parsing: token) else {
+            return nil
+        }
+        return try? JSONValue(parsing: jws.payload)
+    }
+
+    /// How long after the time in a claim it was received.
+    private func lateness(by claim: String) -> String? {
+        claims?[claim]?.integer.map { letter.receivedAt.duration(since: WallTime(seconds: $0)).inWords }
+    }
+
+    var late: String {
+        if let lateness = lateness(by: "exp") {
+            return "It reached siwad \(lateness) after its “exp”, with a leeway of \(leeway.inWords)."
+        }
+        guard let lateness = lateness(by: "iat") else { return letter.detail }
+        return
+            "It has no “exp”, which makes it valid for a day, and reached siwad \(lateness) after its “iat”, with a "
+            + "leeway of \(leeway.inWords)."
+    }
+
+    static let acceptLate =
+        "If your proxy held it back, or a clock was wrong, accept it late: what is newer stays in force. Otherwise "
+        + "discard it."
+
+    var replayLate: String { "siwad dead-letters replay --id \(letter.id) --accept-expired --note '…'" }
+
+    /// The latest time that it claims.
+    private var claimedTime: WallTime? {
+        let claims = claims
+        let issued = claims?["iat"]?.integer.map { WallTime(seconds: $0) }
+        var events = claims?["events"]
+        // Events that can't be read have no time either.
+        if let text = events?.string { events = try? JSONValue(parsing: Array(text.utf8)) }
+        let event = (events?.array?.first ?? events)?["event_time"]?.integer
+        let happened = event.map { WallTime(secondsOrMilliseconds: $0) }
+        return [issued, happened].compactMap { $0 }.max()
+    }
+
+    var early: String {
+        guard let claimedTime else { return letter.detail }
+        let ahead = claimedTime.duration(since: letter.receivedAt)
+        return "\(letter.detail) It is \(ahead.inWords) ahead of the time at which it was received."
+    }
+
+    var waitForIt: String {
+        guard let claimedTime else { return "Correct the clock of this machine, then replay it." }
+        if claimedTime <= now { return "That time has come: replay it." }
+        return "Correct the clock of this machine if it is slow, or wait until \(claimedTime). Then replay it."
+    }
+
+    // MARK: - keys-unavailable
+
+    private var keyID: String? {
+        // A body without a token names no key.
+        guard let token = try? NotificationBody.token(in: record.body) else { return nil }
+        return (try? CompactJWS(parsing: token))?.keyID
+    }
+
+    var keyless: String {
+        let name = keyID.map { " “\($0)”" } ?? ""
+        if letter.attempts > 1 {
+            return "Whether Apple signed it is unknown without the key\(name). \(letter.detail)"
+        }
+        return
+            "Its key\(name) was not known and Apple's key set could not be fetched, so it is unknown whether Apple signed it."
+    }
+
+    var askForKey: String {
+        let isKnown = keyID.map { keys.covers($0, receivedAt: letter.receivedAt, leeway: leeway) } ?? false
+        if isKnown { return "The key is known by now: replay it, which verifies it first." }
+        return
+            "The key is still not known. A replay asks for Apple's key set; if that can be fetched and lacks the key, "
+            + "Apple didn't sign it: discard it."
+    }
+}
+
+extension Duration {
+    /// For a person: `3d 4h`, `2h 5m`, `1m 30s`, `12s`.
+    fileprivate var inWords: String {
+        let seconds = max(0, components.seconds)
+        let units = [
+            ("d", seconds / 86_400), ("h", seconds / 3_600 % 24), ("m", seconds / 60 % 60), ("s", seconds % 60),
+        ]
+        let words = units.drop { $0.1 == 0 }.prefix(2).filter { $0.1 > 0 }.map { "\($0.1)\($0.0)" }
+        return words.isEmpty ? "0s" : words.joined(separator: " ")
+    }
+}

@@ -1,0 +1,120 @@
+package import AccountStore
+package import Postgres
+
+/// An operator's decision about dead letters without processing them.
+package struct DeadLetterDecision: Sendable {
+    package enum Verb: String, Sendable, CaseIterable {
+        /// Open letters are not processed; they stay on record.
+        case discard
+        /// Discarded letters are open again.
+        case reopen
+
+        /// The status of the letters that it applies to.
+        package var status: DeadLetterStatus {
+            switch self {
+            case .discard: .open
+            case .reopen: .discarded
+            }
+        }
+    }
+
+    package struct Report: Sendable, Equatable {
+        package let selection: DeadLetterSelection
+        package fileprivate(set) var changed = 0
+        /// Discarded letters that stay so, because another letter with the same token is open.
+        package fileprivate(set) var refused = 0
+    }
+
+    /// Letters in one transaction: the daemon waits for it if it receives one of them again.
+    private static let batch = 2_000
+
+    private let verb: Verb
+    private let filter: DeadLetterFilter
+    private let operatorName: String
+    private let note: String
+    private let target: String
+
+    /// - Parameter target: the target in the audit; nil: the filter.
+    package init(
+        _ verb: Verb,
+        _ filter: DeadLetterFilter,
+        by operatorName: String,
+        note: String,
+        target: String? = nil
+    ) {
+        self.verb = verb
+        self.filter = filter
+        self.operatorName = operatorName
+        self.note = note
+        self.target = target ?? filter.text
+    }
+
+    /// The letters that match now; nil if none does.
+    package func selection(on pool: ConnectionPool) async throws(PostgresError) -> DeadLetterSelection? {
+        let (filter, status) = (filter, verb.status)
+        return try await pool.withSession { session throws(PostgresError) in
+            try DeadLetters.select(filter, status: status, in: session)
+        }
+    }
+
+    /// Applies it to the letters that match now. Records the operator's action first.
+    ///
+    /// - Parameter onProgress: called after each transaction.
+    /// - Returns: nil if no letter matched.
+    package func carryOut(
+        on pool: ConnectionPool,
+        onProgress: (Report) -> Void = { _ in }
+    ) async throws(PostgresError) -> Report? {
+        guard let selection = try await selection(on: pool) else { return nil }
+        let action = OperatorAction(
+            operatorName: operatorName,
+            action: "dead-letters \(verb.rawValue)",
+            target: target,
+            note: note,
+            affected: selection.total
+        )
+        try await pool.withSession { session throws(PostgresError) in try OperatorActions.record(action, in: session) }
+        var report = Report(selection: selection)
+        var last = selection.firstID - 1
+        while last < selection.lastID {
+            let (after, decision) = (last, self)
+            let part = try await pool.withSession { session throws(PostgresError) in
+                try decision.part(after: after, through: selection.lastID, in: session)
+            }
+            report.changed += part.changed
+            report.refused += part.refused
+            onProgress(report)
+            guard let end = part.lastID else { break }
+            last = end
+        }
+        return report
+    }
+
+    private func part(
+        after: Int64,
+        through: Int64,
+        in session: borrowing Session
+    ) throws(PostgresError) -> DeadLetterResolution {
+        switch verb {
+        case .discard:
+            try DeadLetters.discard(
+                filter,
+                after: after,
+                through: through,
+                limit: Self.batch,
+                by: operatorName,
+                note: note,
+                in: session
+            )
+        case .reopen:
+            try DeadLetters.reopen(
+                filter,
+                after: after,
+                through: through,
+                limit: Self.batch,
+                note: note,
+                in: session
+            )
+        }
+    }
+}

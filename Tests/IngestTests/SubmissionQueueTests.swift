@@ -1,0 +1,105 @@
+import AppleTokens
+import StoreTestSupport
+import Testing
+
+@testable import Ingest
+
+@Suite("The queue of submissions")
+struct SubmissionQueueTests {
+    private func submission(_ sink: ResponseSink = .none) -> Submission {
+        let time = WallTime(seconds: 1_700_000_000)
+        return Submission(
+            work: .notification(.sample("email-enabled", sub: "person", at: time, id: "id")),
+            sink: sink,
+            ticket: 0
+        )
+    }
+
+    /// A queue with a spool, that accepts submissions.
+    private func openQueue(limit: Int, bytes: Int = .max) -> SubmissionQueue {
+        let queue = SubmissionQueue(limit: limit, bytes: bytes, hasSpool: true)
+        _ = queue.update { $0.connectionFailed() }
+        return queue
+    }
+
+    @Test("What was taken and is done with is let go of, also by a queue that is never empty.")
+    func letsGo() {
+        let queue = openQueue(limit: 8)
+        weak var first: ResponseSink?
+        do {
+            let sink = ResponseSink { _ in }
+            first = sink
+            #expect(queue.submit(submission(sink)) == .accepted)
+        }
+        for _ in 0..<4 { #expect(queue.submit(submission(.none)) == .accepted) }
+        for _ in 0..<8 {
+            let taken = queue.waiting(atMost: 1)
+            #expect(taken.count == 1)
+            #expect(queue.finished(taken.map { ($0, .acknowledged) }).count == 1)
+            #expect(queue.submit(submission(.none)) == .accepted)
+        }
+        #expect(queue.depth == 5)
+        #expect(first == nil)
+    }
+
+    @Test("Over the limit of bytes nothing is taken in, not before the writer is done with what it took.")
+    func bytes() {
+        let size = submission().bytes
+        let queue = openQueue(limit: 100, bytes: 3 * size)
+        for _ in 0..<3 { #expect(queue.submit(submission()) == .accepted) }
+        #expect(queue.submit(submission()) == .full)
+        let taken = queue.waiting(atMost: 2)
+        #expect(queue.submit(submission()) == .full)
+        _ = queue.finished([(taken[0], .acknowledged)])
+        #expect(queue.submit(submission()) == .accepted)
+        #expect(queue.submit(submission()) == .full)
+        // Twice is once.
+        _ = queue.finished([(taken[0], .acknowledged)])
+        #expect(queue.bytes == 3 * size)
+    }
+
+    @Test("Nothing waits in a queue that can't be stored: it comes back, and nothing is taken in.")
+    func paused() {
+        let queue = SubmissionQueue(limit: 100, hasSpool: false)
+        #expect(queue.submit(submission()) == .paused)
+        let (_, refused) = queue.update { $0.connectionFailed() }
+        #expect(refused.isEmpty)
+        let spooling = openQueue(limit: 100)
+        #expect(spooling.submit(submission()) == .accepted)
+        #expect(spooling.update { $0.spoolFailed(cause: "full") }.refused.isEmpty)
+        #expect(spooling.update { $0.closed() }.refused.isEmpty)
+        #expect(spooling.submit(submission()) == .closed)
+        #expect(spooling.waiting(atMost: 9).count == 1)
+    }
+
+    @Test("The writer gets what was submitted before the end, and then nil.", .timeLimit(.minutes(1)))
+    func end() async {
+        let queue = openQueue(limit: 100)
+        async let first = queue.next(atMost: 10)
+        #expect(queue.submit(submission()) == .accepted)
+        #expect(await first?.count == 1)
+        #expect(queue.submit(submission()) == .accepted)
+        _ = queue.update { $0.closed() }
+        #expect(await queue.next(atMost: 10)?.count == 1)
+        #expect(await queue.next(atMost: 10) == nil)
+    }
+
+    @Test("What the writer keeps for too long is answered once, whichever of the two is faster.")
+    func early() {
+        let queue = openQueue(limit: 100)
+        for _ in 0..<3 { #expect(queue.submit(submission()) == .accepted) }
+        let mark = queue.lastNumber
+        let taken = queue.waiting(atMost: 100)
+        #expect(queue.submit(submission()) == .accepted)
+        #expect(queue.waiting(atMost: 100, upTo: mark).isEmpty)
+        #expect(queue.held(upTo: mark).map(\.number) == [1, 2, 3])
+        // The writer is faster with the first, and slower with the others.
+        #expect(queue.finished([(taken[0], .acknowledged)]).count == 1)
+        let answers = taken.map { ($0, IngestResponse.acknowledged) }
+        #expect(queue.answeredEarly(answers).map(\.0.number) == [2, 3])
+        #expect(queue.answeredEarly(answers).isEmpty)
+        #expect(queue.held(upTo: mark).isEmpty)
+        #expect(queue.finished(answers).isEmpty)
+        #expect(queue.bytes == submission().bytes)
+    }
+}
