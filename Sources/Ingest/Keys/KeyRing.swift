@@ -5,7 +5,6 @@ package import Telemetry
 
 /// Apple's keys for all event loops: performs the fetches that ``KeySetCache`` asks for.
 package final class KeyRing: Sendable {
-    /// Fetches keys, and stores them.
     package struct Source: Sendable {
         /// Fetches the key set; throws an error whose description names the cause.
         package var fetch: @Sendable () async throws -> [UInt8]
@@ -50,7 +49,7 @@ package final class KeyRing: Sendable {
     /// Another set is in force.
     let replacement = WakeupEvent()
 
-    /// A ring without keys; ``run()`` fills it. The parameters are those of ``KeySetCache``.
+    /// A ring without keys; ``run()`` fills it. The parameters have the meaning that they have for ``KeySetCache``.
     package init(
         refresh: Duration,
         floor: Duration,
@@ -69,7 +68,6 @@ package final class KeyRing: Sendable {
         (self.arrivals, self.arrival) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
     }
 
-    /// The keys in force.
     package var keys: KeySet { state.withLock { $0.cache.keys } }
 
     /// Asks for a key that ``keys`` lacks. `decided` is called once: here, or later on another thread.
@@ -88,7 +86,7 @@ package final class KeyRing: Sendable {
         }
         if isDueSooner { schedule.signal() }
         switch action {
-        case .answer(let verdict): decided(verdict)
+        case .answer(let resolution): decided(resolution)
         case .wait: break
         case .fetchAndWait: demand.yield()
         }
@@ -119,55 +117,54 @@ package final class KeyRing: Sendable {
 
     // MARK: - Private parts
 
-    /// Reads the stored keys once. Tries again until that succeeds, or until a fetch makes them superfluous.
+    /// Reads the stored keys once, unless a fetch makes them superfluous.
     private func loadPersisted() async {
-        var (pauses, repeated) = (Backoff(), RateLimitedLog())
-        while keys.fetchedAt == nil {
-            do {
-                let kept = try await source.persisted()
-                guard !kept.isEmpty, let confirmedAt = kept.confirmedAt else { return }
-                settle { $0.persistedKeysLoaded(kept, age: WallTime.now().duration(since: confirmedAt), at: .now) }
-                if keys.version == kept.version { metrics.keysFetchedAt.set(confirmedAt.seconds) }
-                replacement.signal()
-                return
-            } catch {
-                guard !Task.isCancelled, keys.fetchedAt == nil else { return }
-                if repeated.isDue("\(error)") {
-                    log.warning(
-                        "kept signing keys could not be read; trying again until the key endpoint answers",
-                        ["error": "\(error)"]
-                    )
-                }
-            }
-            // A cancelled sleep ends the task.
-            if (try? await Task.sleep(for: pauses.next())) == nil { return }
+        let warning = "kept signing keys could not be read; trying again until the key endpoint answers"
+        await retry(warning, while: { keys.fetchedAt == nil }) {
+            let kept = try await source.persisted()
+            guard !kept.isEmpty, let confirmedAt = kept.confirmedAt else { return }
+            settle { $0.persistedKeysLoaded(kept, age: WallTime.now().duration(since: confirmedAt), at: .now) }
+            if keys.version == kept.version { metrics.keysFetchedAt.set(confirmedAt.seconds) }
+            replacement.signal()
         }
     }
 
-    /// Stores the fetched sets, one at a time, until it is cancelled. After an error it tries the newest one.
+    /// Stores the fetched sets, the newest one only, until it is cancelled.
     private func keepFetched() async {
-        var (pauses, repeated) = (Backoff(), RateLimitedLog())
+        let warning = "the fetched keys could not be kept for a start without Apple; trying again"
         for await _ in arrivals {
-            while let fetched = state.withLock({ exchange(&$0.unkept, with: nil) }) {
-                do {
-                    try await source.persist(fetched)
-                    pauses = Backoff()
-                    if repeated.reset() { log.notice("the fetched keys are kept after all") }
-                } catch {
-                    guard !Task.isCancelled else { return }
-                    if repeated.isDue("\(error)") {
-                        log.warning(
-                            "the fetched keys could not be kept for a start without Apple; trying again",
-                            ["error": "\(error)"]
-                        )
-                    }
-                    // A newer set replaces it.
-                    state.withLock { $0.unkept = $0.unkept ?? fetched }
-                    // A cancelled sleep ends the task.
-                    if (try? await Task.sleep(for: pauses.next())) == nil { return }
-                }
+            let hasFailed = await retry(warning, while: { state.withLock { $0.unkept != nil } }) {
+                guard let fetched = state.withLock({ $0.unkept }) else { return }
+                try await source.persist(fetched)
+                // A newer set, which arrived in the meantime, is stored next.
+                state.withLock { if $0.unkept == fetched { $0.unkept = nil } }
             }
+            if hasFailed { log.notice("the fetched keys are kept after all") }
         }
+    }
+
+    /// Makes attempts at growing intervals, until one succeeds, none is needed, or the task is cancelled.
+    ///
+    /// - Returns: whether one succeeded after others had failed.
+    @discardableResult
+    private func retry(
+        _ warning: String,
+        while isNeeded: () -> Bool,
+        _ attempt: () async throws -> Void
+    ) async -> Bool {
+        var (pauses, repeated) = (Backoff(), RateLimitedLog())
+        while isNeeded() {
+            do {
+                try await attempt()
+                return repeated.reset()
+            } catch {
+                guard !Task.isCancelled, isNeeded() else { return false }
+                if repeated.isDue("\(error)") { log.warning(warning, ["error": "\(error)"]) }
+            }
+            // A cancelled sleep ends the task.
+            if (try? await Task.sleep(for: pauses.next())) == nil { return false }
+        }
+        return false
     }
 
     private func refreshOnSchedule() async {
@@ -250,8 +247,6 @@ package final class KeyRing: Sendable {
                 (state.waiters.removeValue(forKey: resolution.waiter), resolution.resolution)
             }
         }
-        for (waiter, verdict) in decided {
-            waiter?(verdict)
-        }
+        for (waiter, resolution) in decided { waiter?(resolution) }
     }
 }
