@@ -9,10 +9,6 @@ package import Postgres
 /// operators, records their notifications and marks the letters. If a run is interrupted, each letter is either replayed
 /// with all its effects or open, and another run processes the rest. A run processes each letter once.
 package struct DeadLetterReplay: Sendable {
-    /// Batches in one transaction of a rehearsal: live traffic about the same people waits for it. Each transaction begins
-    /// with the earlier letters about its people, so that every letter finds the effects that it would find in a real run.
-    private static let rehearsedTogether = 8
-
     private let policy: NotificationPolicy
     private let trust: SigningKeys.Trust
     private let retention: Duration
@@ -82,8 +78,8 @@ package struct DeadLetterReplay: Sendable {
         var done = 0
         while last < selected.lastID {
             let part = try await part(run, ids: last...selected.lastID, keys, partitions, on: connection)
-            guard let end = part.lastID else { break }
-            if !run.isRehearsal { partitions.ensured(part.ensured) }
+            guard let end = part.results.last?.id else { break }
+            if !run.isRehearsal { partitions = part.partitions }
             last = end
             done += part.results.count
             report.add(part.results)
@@ -96,21 +92,14 @@ package struct DeadLetterReplay: Sendable {
         return report
     }
 
-    /// The results of one transaction.
-    private struct Part: Sendable {
-        var results: [ReplayResult] = []
-        var ensured: [PartitionHorizon.Stretch] = []
-        /// nil: no letter was left.
-        var lastID: Int64?
-    }
-
+    /// Processes the next letters in one transaction.
     private func part(
         _ run: ReplayRun,
         ids: ClosedRange<Int64>,
         _ keys: ReplayKeys,
         _ partitions: PartitionHorizon,
         on connection: PostgresConnection
-    ) async throws(PostgresError) -> Part {
+    ) async throws(PostgresError) -> (results: [ReplayResult], partitions: PartitionHorizon) {
         let (policy, retention, now) = (policy, retention, now())
         var partitions = partitions
         var conflicts = 0
@@ -125,13 +114,13 @@ package struct DeadLetterReplay: Sendable {
                         retention: retention,
                         now: now
                     )
-                    guard run.isRehearsal else {
-                        return try Self.perform(run, ids, 1, run.pacedBatch, judge, known, in: transaction)
+                    var part = ReplayTransaction(run: run, judge: judge, partitions: known)
+                    if run.isRehearsal {
+                        try transaction.dryRun { session throws(PostgresError) in try part.rehearse(ids, in: session) }
+                    } else {
+                        try part.process(run.filter, ids, limit: run.pacedBatch, in: transaction)
                     }
-                    return try transaction.dryRun { session throws(PostgresError) in
-                        try Self.precede(run, ids, judge, known, in: session)
-                        return try Self.perform(run, ids, Self.rehearsedTogether, run.batch, judge, known, in: session)
-                    }
+                    return (part.results, part.partitions)
                 }
             } catch let error where error.isConflict && conflicts < Committer.maximumConflicts {
                 conflicts += 1
@@ -140,68 +129,6 @@ package struct DeadLetterReplay: Sendable {
                 partitions.forget()
             }
         }
-    }
-
-    /// Replays earlier letters about the people of the next ones, whose rehearsal was rolled back.
-    private static func precede(
-        _ run: ReplayRun,
-        _ ids: ClosedRange<Int64>,
-        _ judge: ReplayJudge,
-        _ partitions: PartitionHorizon,
-        in transaction: borrowing Session
-    ) throws(PostgresError) {
-        let earlier = try DeadLetters.precedents(
-            run.filter,
-            after: ids.lowerBound,
-            through: ids.upperBound,
-            limit: rehearsedTogether * run.batch,
-            in: transaction
-        )
-        var partitions = partitions
-        for start in stride(from: 0, to: earlier.count, by: run.batch) {
-            let some = Array(earlier[start..<min(start + run.batch, earlier.count)])
-            var again = run
-            again.filter = DeadLetterFilter(ids: some)
-            let batch = try ReplayBatch(
-                again,
-                ids: 0...ids.lowerBound,
-                limit: some.count,
-                judge: judge,
-                partitions,
-                in: transaction
-            )
-            partitions.ensured(batch.ensured)
-        }
-    }
-
-    /// Processes `count` batches of `limit` letters.
-    private static func perform(
-        _ run: ReplayRun,
-        _ ids: ClosedRange<Int64>,
-        _ count: Int,
-        _ limit: Int,
-        _ judge: ReplayJudge,
-        _ partitions: PartitionHorizon,
-        in transaction: borrowing Session
-    ) throws(PostgresError) -> Part {
-        var part = Part()
-        for _ in 0..<count {
-            let after = part.lastID ?? ids.lowerBound
-            guard after < ids.upperBound else { break }
-            let batch = try ReplayBatch(
-                run,
-                ids: after...ids.upperBound,
-                limit: limit,
-                judge: judge,
-                partitions,
-                in: transaction
-            )
-            guard let last = batch.results.last?.id else { break }
-            part.results += batch.results
-            part.ensured += batch.ensured
-            part.lastID = last
-        }
-        return part
     }
 
     private func keys(on connection: PostgresConnection) async throws(PostgresError) -> ReplayKeys {
@@ -229,36 +156,68 @@ extension ReplayRun {
     }
 }
 
-/// The next letters of a run, in one transaction.
-private struct ReplayBatch {
+/// The letters of a run that one transaction processes.
+private struct ReplayTransaction {
+    /// Batches in one transaction of a rehearsal: live traffic about the same people waits for it. Each transaction begins
+    /// with the earlier letters about its people, so that every letter finds the effects that it would find in a real run.
+    private static let rehearsedTogether = 8
+
+    private typealias Item = (letter: ClaimedDeadLetter, received: ReceivedNotification)
+
+    let run: ReplayRun
+    let judge: ReplayJudge
+    /// The months that have partitions if the transaction is committed.
+    private(set) var partitions: PartitionHorizon
     /// In the order of the ids.
     private(set) var results: [ReplayResult] = []
-    /// The months that have partitions by this batch.
-    private(set) var ensured: [PartitionHorizon.Stretch] = []
-
     private var replayed: [ReplayedDeadLetter] = []
     private var failed: [FailedDeadLetter] = []
 
-    private typealias Item = (letter: ClaimedDeadLetter, received: ReceivedNotification)
+    init(run: ReplayRun, judge: ReplayJudge, partitions: PartitionHorizon) {
+        self.run = run
+        self.judge = judge
+        self.partitions = partitions
+    }
+
+    /// Processes several batches after the earlier letters about their people, whose own rehearsal was rolled back.
+    mutating func rehearse(_ ids: ClosedRange<Int64>, in transaction: borrowing Session) throws(PostgresError) {
+        let earlier = try DeadLetters.precedents(
+            run.filter,
+            after: ids.lowerBound,
+            through: ids.upperBound,
+            limit: Self.rehearsedTogether * run.batch,
+            in: transaction
+        )
+        for start in stride(from: 0, to: earlier.count, by: run.batch) {
+            let some = Array(earlier[start..<min(start + run.batch, earlier.count)])
+            try process(DeadLetterFilter(ids: some), 0...ids.lowerBound, limit: some.count, in: transaction)
+        }
+        results = []
+        for _ in 0..<Self.rehearsedTogether {
+            let (last, count) = (results.last?.id ?? ids.lowerBound, results.count)
+            guard last < ids.upperBound else { return }
+            try process(run.filter, last...ids.upperBound, limit: run.batch, in: transaction)
+            guard results.count > count else { return }
+        }
+    }
 
     /// Claims at most `limit` letters, records their notifications, and stores the result in each letter.
     ///
     /// - Parameter ids: the last letter that was processed, and the last one of the run.
-    init(
-        _ run: ReplayRun,
-        ids: ClosedRange<Int64>,
+    mutating func process(
+        _ filter: DeadLetterFilter,
+        _ ids: ClosedRange<Int64>,
         limit: Int,
-        judge: ReplayJudge,
-        _ partitions: PartitionHorizon,
         in transaction: borrowing Session
     ) throws(PostgresError) {
         let letters = try DeadLetters.claim(
-            run.filter,
+            filter,
             after: ids.lowerBound,
             through: ids.upperBound,
             limit: limit,
             in: transaction
         )
+        (replayed, failed) = ([], [])
         var items: [Item] = []
         items.reserveCapacity(letters.count)
         for letter in letters {
@@ -269,6 +228,7 @@ private struct ReplayBatch {
             case .refused(let rejection): fail(letter, ReplayJudge.refused(letter, rejection))
             }
         }
+        var ensured: [PartitionHorizon.Stretch] = []
         for stretch in partitions.missing(for: items.lazy.map(\.received.notification.issuedAt)) {
             do throws(PostgresError) {
                 try Self.ensure(stretch, in: transaction)
@@ -277,6 +237,7 @@ private struct ReplayBatch {
                 try failMonths(within: stretch, of: &items, in: transaction)
             }
         }
+        partitions.ensured(ensured)
         try record(items, in: transaction)
         try DeadLetters.resolve(replayed, by: run.operatorName, note: run.note, in: transaction)
         try DeadLetters.fail(failed, by: run.operatorName, in: transaction)
