@@ -5,11 +5,11 @@ import Testing
 
 @testable import Ingest
 
-@Suite("Storing a batch by parts")
+@Suite("Bisection")
 struct BisectionTests {
     private static let locked = PostgresError(.server, "made up", sqlState: .lockNotAvailable)
 
-    /// So many submissions, told apart by their tickets.
+    /// Submissions with different tickets.
     private func batch(_ count: Int) -> [Submission] {
         let time = WallTime(seconds: 1_700_000_000)
         return (0..<count).map { number in
@@ -21,7 +21,7 @@ struct BisectionTests {
         }
     }
 
-    @Test("Only those are refused that fail alone, however many they are.", arguments: [1, 20, 256])
+    @Test("Only submissions that fail alone are refused.", arguments: [1, 20, 256])
     func refused(count: Int) async {
         let bad = { (submission: Submission) in submission.ticket % 16 != 3 }
         let bisection = await Bisection(batch(count)) { $0.contains(where: bad) ? Self.locked : nil }
@@ -31,7 +31,7 @@ struct BisectionTests {
         #expect(bisection.failure == nil)
     }
 
-    @Test("What held the whole batch up and is gone when its parts are tried refuses nothing.")
+    @Test("A fault that ends before the parts are tried causes no refusal.")
     func passing() async {
         let bisection = await Bisection(batch(40), after: Self.locked) { _ in nil }
         #expect(bisection.stored == 40)
@@ -39,7 +39,7 @@ struct BisectionTests {
         #expect(bisection.refusal == nil)
     }
 
-    @Test("When nothing is stored for long, or the connection is lost, the rest isn't tried, and none is forgotten.")
+    @Test("After a lost connection, or a long time without success, the other parts are reported as untried.")
     func given() async {
         let lost = PostgresError(.connectionLost, "made up")
         var attempts = 0

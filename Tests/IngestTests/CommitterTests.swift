@@ -4,7 +4,7 @@ import Testing
 
 @Suite("The committer")
 struct CommitterTests {
-    @Test("After a conflict a batch is tried again at once, after several the pauses grow, and all of them end soon.")
+    @Test("After one conflict a batch is tried again immediately; after several the pauses grow, up to a limit.")
     func pauses() {
         let pauses = (1...Committer.maximumConflicts).map(Committer.longestPause)
         #expect(pauses.prefix(3).allSatisfy { $0 == .zero })

@@ -41,7 +41,7 @@ struct DatabaseFaultTests {
     }
 
     @Test(
-        "With a spool, everything is acknowledged and stored once it is over; nothing is a dead letter.",
+        "With a spool, everything is acknowledged and stored after the fault; nothing becomes a dead letter.",
         arguments: Fault.allCases
     )
     func withSpool(_ fault: Fault) async throws {
@@ -71,7 +71,7 @@ struct DatabaseFaultTests {
     }
 
     @Test(
-        "Without a spool, requests are answered 503 until it is over; nothing is a dead letter.",
+        "Without a spool, requests are answered 503 until the fault ends; nothing becomes a dead letter.",
         arguments: Fault.allCases
     )
     func withoutSpool(_ fault: Fault) async throws {
@@ -99,7 +99,7 @@ struct DatabaseFaultTests {
         }
     }
 
-    @Test("A fault that goes on is tried at growing intervals and logged once.")
+    @Test("During a lasting fault, attempts are made at growing intervals and it is logged once.")
     func noBusyLoop() async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
@@ -126,7 +126,7 @@ struct DatabaseFaultTests {
         }
     }
 
-    @Test("A missing right is found by connecting, before anything comes in, and the log says which.")
+    @Test("A missing right is found when the writer connects, and the log names it.")
     func missingRight() async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
@@ -142,7 +142,7 @@ struct DatabaseFaultTests {
         }
     }
 
-    @Test("A month whose partition somebody dropped gets another one; it is not the notification's fault.")
+    @Test("If a partition was dropped, it is created again and the notification is stored.")
     func droppedPartition() async throws {
         try await IngestFixture.with { fixture in
             await fixture.untilStoring()
@@ -155,7 +155,7 @@ struct DatabaseFaultTests {
         }
     }
 
-    @Test("Notifications issued decades apart are stored by one batch, with no partitions for the years between.")
+    @Test("Notifications issued decades apart are stored in one batch, without partitions for the years between.")
     func decadesApart() async throws {
         try await TestDatabase.with(.siwa) { database in
             let connection = try await PostgresConnection.connect(database.settings)
@@ -176,7 +176,7 @@ struct DatabaseFaultTests {
         }
     }
 
-    @Test("A server that takes a connection and never answers doesn't hold up notifications that have a spool.")
+    @Test("A server that accepts a connection and never answers does not delay notifications that have a spool.")
     func silentServer() async throws {
         let server = try SilentServer()
         let directory = try TemporaryDirectory()
@@ -189,7 +189,7 @@ struct DatabaseFaultTests {
         }
     }
 
-    @Test("PostgreSQL's going away is noticed while nothing comes in.")
+    @Test("The loss of PostgreSQL is noticed while no notification arrives.")
     func idle() async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in

@@ -66,7 +66,7 @@ struct DatabaseMaintenanceTests {
         FROM generate_series(1, 60) AS n
         """
 
-    /// One person on a page, more pages than are looked through at once; the first and the last are due.
+    /// One person on a page, more pages than one step scans; the first and the last are due.
     private static let large = """
         ALTER TABLE siwa.accounts SET (fillfactor = 10);
         INSERT INTO siwa.accounts (team_id, sub, deleted_at, email, email_observed_at)
@@ -76,7 +76,7 @@ struct DatabaseMaintenanceTests {
         FROM generate_series(1, 2200) AS n
         """
 
-    /// Has the turn, as another daemon, until somebody else has asked for it.
+    /// Holds the task as another daemon, until this daemon has asked for it.
     private static let comesBetween = """
         SELECT pg_advisory_xact_lock(hashtextextended('siwa.maintenance', 0));
         DO $$
@@ -96,8 +96,8 @@ struct DatabaseMaintenanceTests {
         $$
         """
 
-    /// Until somebody waits for a lock, beside so many who do anyway.
-    private func waited(for kind: String, in database: TestDatabase, beside others: Int = 0) async throws {
+    /// Waits until one more session than `others` waits for a lock.
+    private func waited(for kind: String, in database: TestDatabase, besides others: Int = 0) async throws {
         let observer = try await PostgresConnection.connect(database.settings)
         let waiting = Statement(
             once: """
@@ -161,7 +161,7 @@ struct DatabaseMaintenanceTests {
                         try session.execute(script: Self.comesBetween)
                     }
                 }
-                try await waited(for: "advisory", in: database, beside: 1)
+                try await waited(for: "advisory", in: database, besides: 1)
                 return (effects, between)
             }
             try await between.value
@@ -182,7 +182,7 @@ struct DatabaseMaintenanceTests {
                 for daemon in daemons { group.addTask { await daemon.maintenance.once() } }
                 for await effects in group { sum = sum + effects }
             }
-            // Whoever found another one at it has left the rest to that one.
+            // The daemon that found another one at work left the rest to it.
             sum = sum + (await daemons[0].maintenance.once())
             #expect(Set(sum.partitionsDropped).count == sum.partitionsDropped.count)
             #expect((30...31).contains(sum.accountsErased))

@@ -3,9 +3,9 @@ import Testing
 
 @testable import Ingest
 
-@Suite("How many dead letters may be open")
+@Suite("The limit of open dead letters")
 struct DeadLetterBudgetTests {
-    @Test("No more than the limit are reserved; what became no new letter makes room again.")
+    @Test("At the limit no letter is reserved; a released reservation makes room.")
     func limit() {
         let budget = DeadLetterBudget(limit: 2)
         #expect(budget.reserve(.expired))
@@ -17,7 +17,7 @@ struct DeadLetterBudgetTests {
         #expect(!budget.reserve(.expired))
     }
 
-    @Test("A count that began before a letter was committed makes no room for another one.")
+    @Test("A count that began before a commit does not make room for another letter.")
     func staleCount() {
         let budget = DeadLetterBudget(limit: 3)
         #expect(budget.reserve(.expired))
@@ -31,7 +31,7 @@ struct DeadLetterBudgetTests {
         #expect(!budget.reserve(.expired))
     }
 
-    @Test("A count that could see everything is believed.")
+    @Test("A count that includes every letter replaces the estimate.")
     func freshCount() {
         let budget = DeadLetterBudget(limit: 2)
         for _ in 0..<2 {

@@ -6,7 +6,7 @@ import StoreTestSupport
 import Testing
 
 /// Each reason: made by the service, explained, its cause removed, replayed, its effect seen.
-@Suite("From each reason to its effect")
+@Suite("Dead letters by reason")
 struct DeadLetterReasonTests {
     @Test("unknown-audience: names the entry to add; with it, the sessions end.")
     func unknownAudience() async throws {
@@ -123,7 +123,7 @@ struct DeadLetterReasonTests {
             #expect(await fixture.client.answer(try fixture.body(issuedAt: now + .seconds(7_200))) == .acknowledged)
             #expect(try await fixture.advice().remedy.contains("wait until"))
             #expect(try await fixture.replay()?.lines == ["1 not-yet-valid → not-yet-valid"])
-            // What lies ahead would win against everything until it is reached.
+            // An event in the future would win against all others until its time.
             let ahead = try await fixture.replay(acceptsExpired: true)
             #expect(ahead?.lines == ["1 not-yet-valid → not-yet-valid"])
             let later = now + .seconds(7_200)
@@ -147,7 +147,7 @@ struct DeadLetterReasonTests {
         }
     }
 
-    @Test("keys-unavailable: verified by today's set, and applied, though it has expired meanwhile.")
+    @Test("keys-unavailable: verified by the current set and applied, although it has expired.")
     func keysUnavailable() async throws {
         try await IngestFixture.with { fixture in
             let rotated = try SimulatedApple.generate()

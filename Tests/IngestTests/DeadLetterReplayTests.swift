@@ -31,7 +31,7 @@ struct DeadLetterReplayTests {
         }
     }
 
-    @Test("A dry run says for each letter what it would become, and changes nothing.")
+    @Test("A dry run reports the result for each letter, and changes nothing.")
     func rehearsal() async throws {
         try await with(20) { fixture in
             let before = try await fixture.everything()
@@ -50,7 +50,7 @@ struct DeadLetterReplayTests {
         }
     }
 
-    @Test("In a dry run, letters about one person see each other's effects as in earnest, however far apart.")
+    @Test("In a dry run, each letter finds the effects of earlier letters about the same person.")
     func rehearsedTogether() async throws {
         try await IngestFixture.with { fixture in
             await fixture.untilStoring()
@@ -64,7 +64,7 @@ struct DeadLetterReplayTests {
         }
     }
 
-    @Test("A poisonous letter stays open with what refused it, and takes no other along.")
+    @Test("A letter that PostgreSQL refuses stays open with the cause, and the other letters are replayed.")
     func poison() async throws {
         try await with(40) { fixture in
             try await fixture.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_17 CHECK (sub <> 'person17')")
@@ -77,7 +77,7 @@ struct DeadLetterReplayTests {
     }
 
     @Test(
-        "What is refused only at the end of a transaction is found like any other, in a dry run too.",
+        "A deferred constraint that refuses a letter is reported like any other, also in a dry run.",
         arguments: [true, false]
     )
     func deferredPoison(_ isRehearsal: Bool) async throws {
@@ -104,7 +104,7 @@ struct DeadLetterReplayTests {
     }
 
     @Test(
-        "A rate is kept all along: no more letters are replayed by any moment than it allows, but for one part of it."
+        "At no time are more letters replayed than the rate allows, except for one batch."
     )
     func rate() async throws {
         try await with(30) { fixture in
@@ -126,7 +126,7 @@ struct DeadLetterReplayTests {
         }
     }
 
-    @Test("A letter that fails again isn't taken twice by one run, counts the attempt and keeps what was found before.")
+    @Test("A letter that fails again is tried once by each run, counts the attempt, and keeps its earlier details.")
     func failsAgain() async throws {
         try await with(5) { fixture in
             for _ in 0..<2 { #expect(try await fixture.replay(batch: 2)?.dead == 5) }
@@ -140,7 +140,7 @@ struct DeadLetterReplayTests {
         }
     }
 
-    @Test("What was recorded meanwhile resolves its letter as a duplicate.")
+    @Test("A letter whose notification is already recorded is replayed as a duplicate.")
     func duplicate() async throws {
         try await with(1) { fixture in
             let body = try fixture.body("email-disabled", sub: "person0", id: "id0")
@@ -163,7 +163,7 @@ struct DeadLetterReplayTests {
         }
     }
 
-    @Test("Two operators at once share the letters: each is replayed once.")
+    @Test("Two simultaneous runs replay each letter once.")
     func concurrently() async throws {
         try await with(600) { fixture in
             let reports = try await withThrowingTaskGroup(of: ReplayReport?.self) { group in
@@ -179,7 +179,7 @@ struct DeadLetterReplayTests {
         }
     }
 
-    @Test("A run that is cut short between two batches left whole batches behind; the next run does the rest.")
+    @Test("An interrupted run leaves whole batches; the next run replays the others.")
     func interrupted() async throws {
         try await with(50) { fixture in
             let run = Mutex<Task<Void, any Error>?>(nil)
@@ -202,7 +202,7 @@ struct DeadLetterReplayTests {
         }
     }
 
-    @Test("Each run that begins is in the audit, with its filter and note, and how many it set out to replay.")
+    @Test("Each run is in the audit with its filter, its note and the number of letters that matched.")
     func audit() async throws {
         try await with(3) { fixture in
             let filter = DeadLetterFilter(reason: .unknownAudience, app: "com.example.added")
@@ -234,7 +234,7 @@ struct DeadLetterReplayTests {
         )
     }
 
-    @Test("A letter of a month long gone gets its partition where the retention keeps that month.")
+    @Test("An old letter gets a partition if the retention keeps its month.")
     func oldMonth() async throws {
         try await with(1) { fixture in
             try await age(WallTime(seconds: 1_600_000_000), fixture)
@@ -243,7 +243,7 @@ struct DeadLetterReplayTests {
         }
     }
 
-    @Test("A replay does not make a month again that the retention drops; the letter stays open and says why.")
+    @Test("A replay does not create a partition that the retention drops; the letter stays open with the reason.")
     func droppedMonth() async throws {
         try await with(1) { fixture in
             let partitions =
@@ -261,7 +261,7 @@ struct DeadLetterReplayTests {
         }
     }
 
-    @Test("A rate is kept, in small batches.")
+    @Test("A rate limits the size of the batches.")
     func rate() {
         #expect(ReplayRun(DeadLetterFilter(), by: "kim", note: "").pacedBatch == 256)
         #expect(ReplayRun(DeadLetterFilter(), by: "kim", note: "", rate: 100).pacedBatch == 25)

@@ -3,13 +3,13 @@ import Testing
 
 @testable import Ingest
 
-@Suite("Tokens that need not be written again")
+@Suite("Durable tokens")
 struct DurableTokensTests {
     private func digest(_ number: Int) -> [UInt8] {
         (0..<32).map { UInt8(truncatingIfNeeded: number >> ($0 % 4 * 8)) }
     }
 
-    @Test("However many come, no more than twice the limit are remembered, and the last ones are.")
+    @Test("At most twice the limit are remembered, including the latest ones.")
     func bounded() {
         let tokens = DurableTokens()
         let count = 5 * DurableTokens.limit
@@ -19,7 +19,7 @@ struct DurableTokensTests {
         #expect(remembered.suffix(DurableTokens.limit).elementsEqual((count - DurableTokens.limit)..<count))
     }
 
-    @Test("A token that keeps coming is not forgotten for others.")
+    @Test("A repeated token is not displaced by others.")
     func asked() {
         let tokens = DurableTokens()
         tokens.insert(digest(-1), as: .notifications)
@@ -41,7 +41,7 @@ struct DurableTokensTests {
         #expect(!tokens.contains(digest(1), as: .notifications))
     }
 
-    @Test("After the spool lost files nothing is known, once for each loss.")
+    @Test("After a loss in the spool everything is forgotten, once for each loss.")
     func losses() {
         let tokens = DurableTokens()
         tokens.insert(digest(1), as: .notifications)
@@ -54,7 +54,7 @@ struct DurableTokensTests {
         #expect(tokens.contains(digest(1), as: .notifications))
     }
 
-    @Test("Tokens without a verified signature displace none that has one.")
+    @Test("Unverified tokens do not displace verified ones.")
     func apart() {
         let tokens = DurableTokens()
         tokens.insert(digest(-1), as: .notifications)

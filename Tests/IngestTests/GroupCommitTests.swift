@@ -30,7 +30,7 @@ struct GroupCommitTests {
             let body = try fixture.body(id: "a")
             async let answer = fixture.client.answer(body)
             try await fixture.untilStalled()
-            // The statement is done, only its commit is missing: nothing is visible, and nobody was answered.
+            // The statement is done, only its commit is missing: nothing is visible, and no request was answered.
             #expect(await fixture.client.pending == 1)
             #expect(try await fixture.texts("SELECT jti FROM siwa.notifications").isEmpty)
             try await fixture.letCommit()
@@ -39,7 +39,7 @@ struct GroupCommitTests {
         }
     }
 
-    @Test("What comes in during a commit is one statement in one transaction, up to the batch limit.")
+    @Test("Notifications that arrive during a commit are stored by one statement, up to the batch limit.")
     func oneStatement() async throws {
         try await IngestFixture.with { fixture in
             await fixture.untilStoring()
@@ -92,7 +92,7 @@ struct GroupCommitTests {
     }
 
     @Test(
-        "What is sent while the batch before it is being committed loses nothing by what is wrong with it.",
+        "A batch that is sent while another one commits loses no notification if one of them is refused.",
         arguments: [0, 5]
     )
     func poisonInTurn(_ strangers: Int) async throws {
@@ -131,7 +131,7 @@ struct GroupCommitTests {
                     FOR EACH ROW EXECUTE FUNCTION public.count_attempt();
                 """
             )
-            // The writer waits over a dead letter, so that the others are there at once when it comes to them.
+            // The writer waits for a dead letter, so that it then takes all others together.
             try await stallInserts(into: "siwa.dead_letters", fixture)
             let known = try fixture.body(sub: "person7", id: "known")
             #expect(await fixture.client.answer(known) == .acknowledged)
@@ -154,7 +154,7 @@ struct GroupCommitTests {
         }
     }
 
-    @Test("A full queue is answered 503 at once, and what was taken in is still stored.")
+    @Test("A full queue is answered 503 immediately, and accepted notifications are still stored.")
     func fullQueue() async throws {
         var limits = IngestService.Limits()
         limits.queue = 2
@@ -175,7 +175,7 @@ struct GroupCommitTests {
         }
     }
 
-    @Test("Requests above the limit of bytes never wait in memory: 503, and what was accepted is stored.")
+    @Test("Requests above the limit of bytes are answered 503, and accepted notifications are stored.")
     func fullMemory() async throws {
         var limits = IngestService.Limits()
         // Two requests of less than 7 KiB fit.
@@ -198,7 +198,7 @@ struct GroupCommitTests {
         }
     }
 
-    @Test("While PostgreSQL can't be reached requests are answered 503.")
+    @Test("While PostgreSQL can't be reached, requests are answered 503.")
     func databaseAway() async throws {
         try await IngestFixture.with(conninfo: "host=/nonexistent dbname=none") { fixture in
             let answer = await fixture.client.answer(try fixture.body())
@@ -206,7 +206,7 @@ struct GroupCommitTests {
         }
     }
 
-    @Test("A connection that the server ended is replaced, and the batch that found out is stored.")
+    @Test("A connection that the server closed is replaced, and the batch that was sent on it is stored.")
     func brokenConnection() async throws {
         try await IngestFixture.with { fixture in
             await fixture.untilStoring()
@@ -220,7 +220,7 @@ struct GroupCommitTests {
         }
     }
 
-    @Test("At the end nothing more is taken in, and what was taken in is stored and answered.")
+    @Test("At shutdown no request is accepted, and accepted notifications are stored and answered.")
     func drain() async throws {
         try await IngestFixture.with { fixture in
             await fixture.untilStoring()
@@ -236,7 +236,7 @@ struct GroupCommitTests {
         }
     }
 
-    @Test("A notification is counted by its type and outcome once it is durable, a duplicate as such.")
+    @Test("A durable notification is counted by its type and outcome, including duplicates.")
     func metrics() async throws {
         try await IngestFixture.with { fixture in
             await fixture.untilStoring()

@@ -7,9 +7,9 @@ import Testing
 
 @testable import Ingest
 
-@Suite("A notification that can't be stored at present", .timeLimit(.minutes(5)))
+@Suite("Notifications that can't be stored at present", .timeLimit(.minutes(5)))
 struct HeldUpTests {
-    /// Something that concerns the notifications about `held0` to `held2`, and goes on until somebody ends it.
+    /// A lasting fault that concerns the notifications about `held0` to `held2`.
     enum Obstacle: String, CaseIterable, CustomTestStringConvertible {
         case lock = "a row that an application has locked"
         case trigger = "a trigger that refuses it"
@@ -63,7 +63,7 @@ struct HeldUpTests {
         try await fixture.texts("SELECT jti FROM siwa.notifications WHERE jti LIKE '\(ids)%'").count
     }
 
-    @Test("With a spool it waits there alone; all others are stored meanwhile.", arguments: Obstacle.allCases)
+    @Test("With a spool, only they wait in it, while all others are stored.", arguments: Obstacle.allCases)
     func withSpool(_ obstacle: Obstacle) async throws {
         let directory = try TemporaryDirectory()
         try await withPeople(spool: try Spool(directory: directory.path, limit: 1 << 30)) { fixture in
@@ -90,7 +90,7 @@ struct HeldUpTests {
     }
 
     @Test(
-        "Without a spool it is answered 503, and those that came in with it are stored.",
+        "Without a spool, they are answered 503, and the others in their batch are stored.",
         arguments: Obstacle.allCases
     )
     func withoutSpool(_ obstacle: Obstacle) async throws {

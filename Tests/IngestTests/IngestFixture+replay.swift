@@ -53,7 +53,7 @@ extension IngestFixture {
         return try #require(found)
     }
 
-    /// What the operator is told about the only letter.
+    /// The advice about the only letter.
     func advice(
         apps: AudienceMap = DatabaseTemplate.siwaAudiences,
         now: WallTime = .now()

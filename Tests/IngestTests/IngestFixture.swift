@@ -29,7 +29,7 @@ final class KeyEndpoint: Sendable {
         state = Mutex(State(keySet: keySet))
     }
 
-    /// Whether somebody waits for an answer that is held back.
+    /// Whether a fetch waits for a response that is held back.
     var isHeld: Bool { state.withLock { $0.held > 0 } }
 
     /// Holds all answers back until ``release()``.
@@ -75,13 +75,13 @@ final class CollectedLog: Sendable {
     func count(_ text: String) -> Int { lines.count { $0.contains(text) } }
 }
 
-/// An service on a database of its own, with its writer and its keys running.
+/// A service on a database of its own, with its writer and its keys running.
 struct IngestFixture {
     /// Under which kept keys count.
     static let trust = SigningKeys.Trust(url: "https://keys.example/auth/keys", maximumAge: .seconds(30 * 86_400))
 
     let database: TestDatabase
-    /// For looking, beside the writer.
+    /// For queries of the test.
     let connection: PostgresConnection
     let service: IngestService
     let client: TestClient

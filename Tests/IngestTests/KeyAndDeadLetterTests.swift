@@ -4,9 +4,9 @@ import Testing
 
 @testable import Ingest
 
-@Suite("Keys and dead letters on the way in")
+@Suite("Keys and dead letters at receipt")
 struct KeyAndDeadLetterTests {
-    @Test("A rotated key is picked up by the first notification that needs it, with one fetch for all that wait.")
+    @Test("The first notification that needs a rotated key causes one fetch for all that wait.")
     func rotation() async throws {
         try await IngestFixture.with { fixture in
             await fixture.untilStoring()
@@ -20,7 +20,7 @@ struct KeyAndDeadLetterTests {
         }
     }
 
-    @Test("A key that a fresh set lacks is refused, and asks for nothing again within the floor.")
+    @Test("A key that a fresh set lacks is refused, and causes no other fetch within the floor.")
     func unknownKey() async throws {
         try await IngestFixture.with { fixture in
             await fixture.untilStoring()
@@ -33,7 +33,7 @@ struct KeyAndDeadLetterTests {
         }
     }
 
-    @Test("While the key set can't be fetched, an unknown key is answered 503 and kept once.")
+    @Test("While the key set can't be fetched, an unknown key is answered 503 and its token is stored once.")
     func endpointDown() async throws {
         try await IngestFixture.with { fixture in
             await fixture.untilStoring()
@@ -54,7 +54,7 @@ struct KeyAndDeadLetterTests {
         }
     }
 
-    @Test("Notifications that wait for a key hold no more than 32 MiB, the memory of their requests included.")
+    @Test("Notifications that wait for a key use at most 32 MiB, including the memory of their requests.")
     func waitersAreBounded() async throws {
         try await IngestFixture.with(burst: 2) { fixture in
             await fixture.untilStoring()
@@ -72,7 +72,7 @@ struct KeyAndDeadLetterTests {
         }
     }
 
-    @Test("What is signed but not processable is acknowledged and kept with its reason.")
+    @Test("A signed notification that can't be processed is acknowledged and stored with its reason.")
     func deadLetters() async throws {
         try await IngestFixture.with { fixture in
             await fixture.untilStoring()
@@ -92,7 +92,7 @@ struct KeyAndDeadLetterTests {
         }
     }
 
-    @Test("At the limit of open letters of a reason, further ones are answered 503; a known one still counts.")
+    @Test("At the limit of open letters of a reason, others are answered 503; a known one is still acknowledged.")
     func limit() async throws {
         var limits = IngestService.Limits()
         limits.deadLetters = 2
@@ -108,7 +108,7 @@ struct KeyAndDeadLetterTests {
         }
     }
 
-    @Test("Forged, foreign and malformed requests leave nothing behind.")
+    @Test("Forged, foreign and malformed requests store nothing.")
     func refused() async throws {
         try await IngestFixture.with { fixture in
             await fixture.untilStoring()

@@ -14,7 +14,7 @@ struct KeyEndpointTests {
         #"{"keys":[],"keys":[]}"#, #"{"error":"server_error"}"#,
     ]
 
-    @Test("What is no key set changes nothing: the last good set stays in force, and known keys are not slowed.")
+    @Test("An invalid key set changes nothing: the last good set stays in force, and known keys are not delayed.")
     func keepsLastGoodSet() async throws {
         try await IngestFixture.with(floor: .zero) { fixture in
             await fixture.untilStoring()
@@ -32,7 +32,9 @@ struct KeyEndpointTests {
         }
     }
 
-    @Test("Of a set with a weak key and a kid of two keys the good one is used; what the others signed is kept.")
+    @Test(
+        "In a set with a weak key and an ambiguous kid, the good key is used; tokens of the others become dead letters."
+    )
     func badKeysBesideGood() async throws {
         try await IngestFixture.with(floor: .zero) { fixture in
             await fixture.untilStoring()
@@ -65,7 +67,7 @@ struct KeyEndpointTests {
         }
     }
 
-    @Test("A set that lists its signing key twice, or also for another use, verifies with it.")
+    @Test("A key that the set lists twice, or also for another use, verifies signatures.")
     func listedTwice() async throws {
         try await IngestFixture.with(floor: .zero) { fixture in
             await fixture.untilStoring()
@@ -78,7 +80,7 @@ struct KeyEndpointTests {
         }
     }
 
-    @Test("A key that was removed verifies nothing any more.")
+    @Test("A removed key verifies nothing.")
     func removedKey() async throws {
         try await IngestFixture.with(floor: .zero) { fixture in
             await fixture.untilStoring()
@@ -89,7 +91,7 @@ struct KeyEndpointTests {
         }
     }
 
-    @Test("Ten thousand different unknown kids cause at most two fetches, and hold up no genuine notification.")
+    @Test("Ten thousand unknown kids cause at most two fetches, and delay no genuine notification.")
     func flood() async throws {
         try await IngestFixture.with { fixture in
             await fixture.untilStoring()
@@ -103,13 +105,13 @@ struct KeyEndpointTests {
                 #expect(await refused.allSatisfy { $0 != .acknowledged })
             }
             #expect(fixture.endpoint.fetches <= fetches + 2)
-            // Nobody verified them, so few are kept.
+            // They are not verified, so few are stored.
             let kept = try await fixture.texts("SELECT count(*)::text FROM siwa.dead_letters")
             #expect(try #require(kept.first.flatMap { Int($0) }) <= 1_000)
         }
     }
 
-    @Test("While the endpoint does not answer, notifications of known keys are stored, those of others wait for it.")
+    @Test("While the endpoint does not answer, notifications of known keys are stored, and the others wait.")
     func slow() async throws {
         try await IngestFixture.with(floor: .zero) { fixture in
             await fixture.untilStoring()

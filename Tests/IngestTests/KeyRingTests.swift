@@ -13,12 +13,12 @@ import Testing
 
 @Suite("The ring of keys", .timeLimit(.minutes(5)))
 struct KeyRingTests {
-    @Test("Thousands of fetches leave nothing behind in memory.")
+    @Test("Thousands of fetches do not leak memory.")
     func memory() async throws {
         let keySet = Array(try SimulatedApple.generate().keySetJSON.utf8)
         let source = KeyRing.Source(fetch: { keySet }, persisted: { .none }, persist: { _ in })
         try await Self.withRing(source) { ring, _ in
-            // What tests beside this one take is in the same number, so one quiet round of several is enough. The first
+            // Memory of other tests is in the same number, so one quiet round of several is enough. The first
             // one fills the allocator. Fetches that left a task behind would leave a megabyte in each.
             var least = Int.max
             for round in 0..<6 {
@@ -32,7 +32,7 @@ struct KeyRingTests {
         }
     }
 
-    @Test("Kept keys that can't be read at first are in force as soon as they can, while Apple can't be asked.")
+    @Test("Stored keys that can't be read at first are in force as soon as they can be read, while Apple is away.")
     func persistedLater() async throws {
         let apple = try SimulatedApple.generate()
         let attempts = Atomic(0)
@@ -52,7 +52,7 @@ struct KeyRingTests {
         }
     }
 
-    @Test("A fetched set that can't be kept at first is kept as soon as it can.")
+    @Test("A fetched set that can't be stored at first is stored when the database is back.")
     func keptLater() async throws {
         let apple = try SimulatedApple.generate()
         let attempts = Mutex<[[String]]>([])
@@ -74,7 +74,7 @@ struct KeyRingTests {
         }
     }
 
-    @Test("A newer set takes the place of one that can't be kept.")
+    @Test("A newer set replaces one that could not be stored.")
     func newerInstead() async throws {
         let (older, newer) = (try SimulatedApple.generate(), try SimulatedApple.generate())
         let endpoint = KeyEndpoint(older.keySetJSON)
@@ -100,7 +100,7 @@ struct KeyRingTests {
         }
     }
 
-    @Test("A stop ends what is being read or kept, and that is no reason to complain.")
+    @Test("A stop ends reading and storing without a warning.")
     func stopped() async throws {
         let keySet = Array(try SimulatedApple.generate().keySetJSON.utf8)
         let began = Atomic(0)
@@ -137,7 +137,7 @@ struct KeyRingTests {
         }
     }
 
-    /// A ring that nobody limits in how often it fetches, and what it logs.
+    /// A ring without a limit on fetches, and its log.
     ///
     /// - Returns: all that it logged.
     @discardableResult
@@ -179,7 +179,7 @@ struct KeyRingTests {
 }
 
 extension KeyRing {
-    /// What somebody is told who wants this key.
+    /// The resolution for a client that asks for this key.
     fileprivate func verdict(on kid: String) async -> KeySetCache.Resolution {
         await withCheckedContinuation { continuation in
             want(kid, holding: 0) { continuation.resume(returning: $0) }

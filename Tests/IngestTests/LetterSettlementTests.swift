@@ -9,7 +9,7 @@ import Testing
 
 @testable import Ingest
 
-@Suite("Letters that were kept for want of a key", .timeLimit(.minutes(5)))
+@Suite("Unverified letters", .timeLimit(.minutes(5)))
 struct LetterSettlementTests {
     private func settle(_ fixture: IngestFixture) async throws -> LetterSettlement.Effects {
         let pool = ConnectionPool(fixture.database.settings, maximum: 1)
@@ -39,7 +39,7 @@ struct LetterSettlementTests {
         await fixture.until { $0.service.keys.keys.version != version }
     }
 
-    @Test("What the new key signed is not left to an operator or to the sender: it is replayed when the key appears.")
+    @Test("Letters that a new key signed are replayed when the key appears.")
     func replayed() async throws {
         try await IngestFixture.with(floor: .zero, leeway: .zero, settles: true) { fixture in
             await fixture.untilStoring()
@@ -61,7 +61,7 @@ struct LetterSettlementTests {
         }
     }
 
-    @Test("Letters whose key a later set lacks don't take the room of others: they are discarded, on record.")
+    @Test("Letters whose key a later set lacks are discarded, with an entry in the audit.")
     func discarded() async throws {
         try await IngestFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
@@ -81,7 +81,7 @@ struct LetterSettlementTests {
         }
     }
 
-    @Test("A flood that goes on does not fill the disk: of the letters that siwad discarded the latest are kept.")
+    @Test("During a flood only the latest discarded letters are kept, so that the disk does not fill.")
     func bounded() async throws {
         try await IngestFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
@@ -111,7 +111,7 @@ struct LetterSettlementTests {
         }
     }
 
-    @Test("A forgery in the name of the new key does not stay open, and does nothing.")
+    @Test("A forgery that names the new key is discarded and has no effect.")
     func forged() async throws {
         try await IngestFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
@@ -125,7 +125,7 @@ struct LetterSettlementTests {
         }
     }
 
-    @Test("A letter is not discarded by a set that was asked for before it came, nor where its key is only unusable.")
+    @Test("A letter is not discarded by a set that was requested before it arrived, or if its key is only unusable.")
     func undecided() async throws {
         try await IngestFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
@@ -145,7 +145,7 @@ struct LetterSettlementTests {
     }
 
     @Test(
-        "A letter is not discarded by a set that may be older than it, because the clock of another daemon may be slow."
+        "A letter is not discarded by a set that may be older, because another daemon's clock may be slow."
     )
     func slowClock() async throws {
         try await IngestFixture.with(floor: .zero) { fixture in
@@ -160,7 +160,7 @@ struct LetterSettlementTests {
         }
     }
 
-    @Test("A letter of another issuer is discarded with that as its note.")
+    @Test("A letter of another issuer is discarded with a note that says so.")
     func otherIssuer() async throws {
         try await IngestFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
@@ -173,7 +173,7 @@ struct LetterSettlementTests {
         }
     }
 
-    @Test("A letter that another daemon or an operator removed is kept again when it comes again.")
+    @Test("A repeated token whose letter was removed is stored again.")
     func settledElsewhere() async throws {
         try await IngestFixture.with(floor: .zero, settles: true) { fixture in
             await fixture.untilStoring()
@@ -186,7 +186,7 @@ struct LetterSettlementTests {
         }
     }
 
-    @Test("A letter that Apple signed is not discarded because it can't be processed: it waits for an operator.")
+    @Test("A letter that Apple signed but that can't be processed waits for an operator.")
     func signedButDead() async throws {
         try await IngestFixture.with(floor: .zero, leeway: .zero) { fixture in
             await fixture.untilStoring()
@@ -199,7 +199,7 @@ struct LetterSettlementTests {
         }
     }
 
-    @Test("What was kept in the spool while PostgreSQL was away is settled too, once it is back.")
+    @Test("Letters from the spool are settled too when PostgreSQL is back.")
     func spooled() async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in

@@ -5,9 +5,9 @@ import Testing
 
 @testable import Ingest
 
-@Suite("Another policy")
+@Suite("A change of the policy")
 struct PolicyTests {
-    @Test("It holds from the next request on, on lanes that are in use.")
+    @Test("Receivers that are in use apply it to the next request.")
     func replaced() async throws {
         try await IngestFixture.with { fixture in
             await fixture.untilStoring()

@@ -9,7 +9,7 @@ import Testing
 @testable import Ingest
 @testable import Telemetry
 
-@Suite("A token that comes again", .timeLimit(.minutes(5)))
+@Suite("Repeated tokens", .timeLimit(.minutes(5)))
 struct RepeatedTokenTests {
     /// Runs a test with a service that has a spool, and a role to shut out.
     private func withSpool(
@@ -33,7 +33,7 @@ struct RepeatedTokenTests {
         String(body.dropLast()) + #","padding":"\#(String(repeating: "x", count: 65_000 - body.utf8.count))"}"#
     }
 
-    @Test("While PostgreSQL is away, a foreign token sent 150 times takes the spool's room once, without its padding.")
+    @Test("While PostgreSQL is away, a foreign token that is sent 150 times is spooled once, without its padding.")
     func spooledOnce() async throws {
         try await withSpool(limit: 200_000) { fixture, role, _ in
             try await role.shutOut()
@@ -64,7 +64,7 @@ struct RepeatedTokenTests {
         return IngestFixture.token(in: body[..<padding.lowerBound] + "}").utf8.count
     }
 
-    @Test("While PostgreSQL is away, a genuine token sent 150 times takes the spool's room once.")
+    @Test("While PostgreSQL is away, a genuine token that is sent 150 times is spooled once.")
     func genuineSpooledOnce() async throws {
         try await withSpool(limit: 200_000) { fixture, role, _ in
             try await role.shutOut()
@@ -80,7 +80,7 @@ struct RepeatedTokenTests {
         }
     }
 
-    @Test("While PostgreSQL is there, a foreign token that was kept costs no further transaction, nor any room.")
+    @Test("While PostgreSQL is connected, a repeated foreign token causes no transaction and uses no room.")
     func noTransaction() async throws {
         var limits = IngestService.Limits()
         limits.deadLetters = 1
@@ -102,7 +102,9 @@ struct RepeatedTokenTests {
         }
     }
 
-    @Test("A token that was kept as a dead letter is a notification for another policy, also while PostgreSQL is away.")
+    @Test(
+        "A token that was stored as a dead letter is a notification under another policy, also while PostgreSQL is away."
+    )
     func keptUnderAnotherPolicy() async throws {
         try await withSpool(limit: 200_000) { fixture, role, _ in
             let body = try fixture.body(app: "com.example.late", id: "late")
@@ -118,7 +120,7 @@ struct RepeatedTokenTests {
         }
     }
 
-    @Test("A token whose file in the spool was removed with the directory is written again.")
+    @Test("A token is spooled again after the spool directory was removed.")
     func removedDirectory() async throws {
         try await withSpool(limit: 200_000) { fixture, role, directory in
             try await role.shutOut()
@@ -134,7 +136,7 @@ struct RepeatedTokenTests {
         }
     }
 
-    @Test("A dead letter that leaves the spool as a notification takes no room from other dead letters.")
+    @Test("A spooled dead letter that becomes a notification does not count against the limit of dead letters.")
     func reservation() async throws {
         var limits = IngestService.Limits()
         limits.deadLetters = 1
@@ -182,7 +184,7 @@ struct RepeatedTokenTests {
         }
     }
 
-    @Test("While PostgreSQL is away, different foreign tokens take no more than a tenth of the spool from deletions.")
+    @Test("While PostgreSQL is away, foreign tokens use at most a tenth of the spool.")
     func tenth() async throws {
         let limit: Int64 = 200_000
         try await withSpool(limit: limit) { fixture, role, directory in

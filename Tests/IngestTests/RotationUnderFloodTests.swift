@@ -10,7 +10,7 @@ import Testing
 @Suite("A key rotation under a flood of invented key ids", .timeLimit(.minutes(10)))
 struct RotationUnderFloodTests {
     private static let floor = Duration.milliseconds(300)
-    /// What this machine may take for a fetch, beside the flood and other tests.
+    /// The time for a fetch on this machine during the flood and other tests.
     private static let slack = Duration.seconds(2)
 
     /// Invents key ids, and lets go on in between.

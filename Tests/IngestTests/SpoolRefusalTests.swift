@@ -6,7 +6,7 @@ import Testing
 
 @testable import Ingest
 
-@Suite("What the server refuses of the spool, though its data are sound", .timeLimit(.minutes(5)))
+@Suite("Spooled notifications that the server refuses", .timeLimit(.minutes(5)))
 struct SpoolRefusalTests {
     /// Runs a test with notifications about 20 people in the spool, and a server that refuses those whose sub matches.
     private func withRefusals(
@@ -19,7 +19,7 @@ struct SpoolRefusalTests {
                 let spool = try Spool(directory: directory.path, limit: 1 << 30)
                 try await IngestFixture.with(database, role.settings, spool: spool) { fixture in
                     await fixture.until { $0.service.storage == .database }
-                    // As somebody's own trigger may: not of the classes that say that a value can't be stored.
+                    // As an application's trigger may raise it: not a class that blames the data.
                     try await fixture.run(
                         """
                         CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -42,7 +42,7 @@ struct SpoolRefusalTests {
         }
     }
 
-    @Test("It stays there by itself under a name that says so, holds up no other, and goes when it is taken.")
+    @Test("A refused notification stays in a .refused.spool file, delays no other, and is removed when it is stored.")
     func one() async throws {
         try await withRefusals(of: "IN ('person7', 'person11')") { fixture, _, directory in
             await fixture.until { $0.log.count("PostgreSQL refuses notifications that wait in the spool") == 1 }
@@ -65,7 +65,7 @@ struct SpoolRefusalTests {
         }
     }
 
-    @Test("However many it refuses, the one that it takes is stored, and the connection serves what comes in.")
+    @Test("If the server accepts only one of many notifications, that one is stored and the connection stays in use.")
     func most() async throws {
         try await withRefusals(of: "LIKE 'person%' AND NEW.sub <> 'person7'") { fixture, _, directory in
             await fixture.until { $0.service.storage == .database }
@@ -78,7 +78,7 @@ struct SpoolRefusalTests {
         }
     }
 
-    @Test("A server that refuses everything has a fault of its own: nothing is set apart, all is stored later.")
+    @Test("If the server refuses everything, nothing is set apart, and everything is stored later.")
     func all() async throws {
         try await withRefusals(of: "IS NOT NULL") { fixture, _, directory in
             await fixture.until { $0.log.count("P0001") > 0 }
@@ -91,7 +91,7 @@ struct SpoolRefusalTests {
         }
     }
 
-    @Test("What one run set apart, the next one tries again.")
+    @Test("Notifications that one process set apart are tried again by the next one.")
     func restart() async throws {
         try await withRefusals(of: "= 'person7'") { fixture, role, directory in
             await fixture.until { $0.log.count("PostgreSQL refuses notifications that wait in the spool") == 1 }

@@ -10,7 +10,7 @@ import Testing
 
 @testable import Ingest
 
-@Suite("What is in the spool without siwad's having put it there", .timeLimit(.minutes(5)))
+@Suite("Spool files that siwad did not write", .timeLimit(.minutes(5)))
 struct SpoolTrustTests {
     /// Runs a test with a service whose database is away, and puts records into its spool as another process would.
     private func withSpool(
@@ -63,7 +63,7 @@ struct SpoolTrustTests {
     }
 
     @Test(
-        "A notification whose signature is not that of the key it names is never applied; those in its file are.",
+        "A notification with a bad signature is never applied; the others in its file are.",
         arguments: [true, false]
     )
     func forged(_ isCurrent: Bool) async throws {
@@ -93,7 +93,7 @@ struct SpoolTrustTests {
         }
     }
 
-    @Test("A notification whose key is not known any more, verified at receipt, is applied, but never silently.")
+    @Test("A notification that was verified at receipt, and whose key is no longer known, is applied with a warning.")
     func unknownKey() async throws {
         try await withSpool { fixture in
             [try record(id: "old key", signedBy: SimulatedApple.generate(), fixture)]
@@ -108,7 +108,7 @@ struct SpoolTrustTests {
     }
 
     @Test(
-        "A file of another user's, or one that others can write, is not read, and holds up no other.",
+        "A file that other users own or can write is not read, and delays no other.",
         arguments: [0o620, 0o602, 0o600]
     )
     func untrustedFile(_ mode: Int) async throws {

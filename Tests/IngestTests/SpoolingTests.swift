@@ -28,7 +28,7 @@ struct SpoolingTests {
     }
 
     @Test(
-        "Everything that comes in while PostgreSQL is away is acknowledged, and stored exactly once after its return."
+        "Notifications that arrive while PostgreSQL is away are acknowledged, and stored exactly once when it is back."
     )
     func away() async throws {
         try await withSpool { fixture, role, directory in
@@ -44,7 +44,7 @@ struct SpoolingTests {
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["20"])
             try await role.letIn()
             await fixture.until { $0.service.storage == .database }
-            // What comes in meanwhile doesn't wait for it.
+            // Notifications that arrive during this time do not wait for it.
             #expect(await fixture.client.answer(try fixture.body(id: "after")) == .acknowledged)
             await fixture.until { $0.service.spoolBytes == 0 }
             #expect(
@@ -56,7 +56,7 @@ struct SpoolingTests {
         }
     }
 
-    @Test("A notification keeps its time of receipt on the way through the spool.")
+    @Test("A spooled notification keeps its time of receipt.")
     func timeOfReceipt() async throws {
         try await withSpool { fixture, role, _ in
             try await role.shutOut()
@@ -72,7 +72,7 @@ struct SpoolingTests {
         }
     }
 
-    @Test("A daemon that is killed between a commit and the removal of its files stores nothing twice.")
+    @Test("If a daemon is killed between a commit and the removal of the spool files, nothing is stored twice.")
     func killedInDrain() async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
@@ -112,7 +112,9 @@ struct SpoolingTests {
         }
     }
 
-    @Test("A start while PostgreSQL is away takes notifications in, and what an earlier run left is stored too.")
+    @Test(
+        "A daemon that starts while PostgreSQL is away accepts notifications, and also stores an earlier run's spool."
+    )
     func start() async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
@@ -136,7 +138,7 @@ struct SpoolingTests {
     }
 
     @Test(
-        "A dead letter goes the same way, and so does one whose key can't be had, which is answered 503 all the same."
+        "Dead letters are spooled too; one without a verified signature is still answered 503."
     )
     func deadLetters() async throws {
         try await withSpool { fixture, role, _ in
@@ -163,7 +165,7 @@ struct SpoolingTests {
         }
     }
 
-    @Test("What can't be stored from the spool for its data's sake becomes a dead letter there too.")
+    @Test("A spooled notification whose data PostgreSQL refuses becomes a dead letter.")
     func poison() async throws {
         try await withSpool { fixture, role, _ in
             try await fixture.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_poison CHECK (sub <> 'person7')")
@@ -182,7 +184,7 @@ struct SpoolingTests {
     }
 
     @Test(
-        "A disk that has become read-only keeps nobody from a PostgreSQL that is back.",
+        "A read-only disk does not prevent the use of a PostgreSQL server that is back.",
         .enabled(if: TemporaryDirectory.canMount, "needs root, to mount a file system")
     )
     func readOnlyDisk() async throws {
@@ -212,7 +214,7 @@ struct SpoolingTests {
         }
     }
 
-    @Test("At its limit the spool takes nothing more: 503, until PostgreSQL is back.")
+    @Test("When the spool is full, requests are answered 503 until PostgreSQL is back.")
     func limit() async throws {
         try await withSpool(limit: 2_000) { fixture, role, _ in
             try await role.shutOut()
@@ -255,7 +257,7 @@ struct SpoolingTests {
     }
 
     @Test(
-        "On a full disk nothing is acknowledged; as soon as there is room, everything is, without a restart.",
+        "On a full disk nothing is acknowledged; when there is room, everything is, without a restart.",
         .enabled(if: TemporaryDirectory.canMount, "needs root, to mount a small file system")
     )
     func fullDisk() async throws {

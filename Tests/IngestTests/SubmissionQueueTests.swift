@@ -22,7 +22,7 @@ struct SubmissionQueueTests {
         return queue
     }
 
-    @Test("What was taken and is done with is let go of, also by a queue that is never empty.")
+    @Test("Finished submissions are released, even if the queue is never empty.")
     func letsGo() {
         let queue = openQueue(limit: 8)
         weak var first: ResponseSink?
@@ -42,7 +42,7 @@ struct SubmissionQueueTests {
         #expect(first == nil)
     }
 
-    @Test("Over the limit of bytes nothing is taken in, not before the writer is done with what it took.")
+    @Test("Above the limit of bytes nothing is accepted until the writer finishes a submission.")
     func bytes() {
         let size = submission().bytes
         let queue = openQueue(limit: 100, bytes: 3 * size)
@@ -58,7 +58,7 @@ struct SubmissionQueueTests {
         #expect(queue.bytes == 3 * size)
     }
 
-    @Test("Nothing waits in a queue that can't be stored: it comes back, and nothing is taken in.")
+    @Test("While nothing can be stored, waiting submissions are returned and no other is accepted.")
     func paused() {
         let queue = SubmissionQueue(limit: 100, hasSpool: false)
         #expect(queue.submit(submission()) == .paused)
@@ -72,7 +72,7 @@ struct SubmissionQueueTests {
         #expect(spooling.waiting(atMost: 9).count == 1)
     }
 
-    @Test("The writer gets what was submitted before the end, and then nil.", .timeLimit(.minutes(1)))
+    @Test("The writer gets all submissions from before the end, and then nil.", .timeLimit(.minutes(1)))
     func end() async {
         let queue = openQueue(limit: 100)
         async let first = queue.next(atMost: 10)
@@ -84,7 +84,7 @@ struct SubmissionQueueTests {
         #expect(await queue.next(atMost: 10) == nil)
     }
 
-    @Test("What the writer keeps for too long is answered once, whichever of the two is faster.")
+    @Test("A submission that the writer keeps for too long gets one response.")
     func early() {
         let queue = openQueue(limit: 100)
         for _ in 0..<3 { #expect(queue.submit(submission()) == .accepted) }

@@ -7,7 +7,9 @@ import Testing
 
 @Suite("The loss of a synchronous standby", .timeLimit(.minutes(5)))
 struct SynchronousReplicationTests {
-    @Test("What no standby confirms in time is acknowledged from the spool, and stays there until one does.")
+    @Test(
+        "A notification that no standby confirms in time is acknowledged from the spool, and stays there until one does."
+    )
     func withSpool() async throws {
         try await TestDatabase.withServer(.siwa) { database in
             let directory = try TemporaryDirectory()
@@ -19,7 +21,7 @@ struct SynchronousReplicationTests {
                 await fixture.until { $0.service.storage == .database }
                 #expect(await fixture.client.answer(try fixture.body(id: "late")) == .acknowledged)
                 #expect(fixture.service.spoolBytes ?? 0 > 0)
-                // Both are on this server, where whoever looks finds them, once the wait for the standby was given up.
+                // Both are visible on this server when the wait for the standby was given up.
                 let ids = "SELECT jti FROM siwa.notifications ORDER BY 1"
                 while try await fixture.texts(ids) != ["early", "late"] { await Task.yield() }
                 try await database.unblockCommits()

@@ -1,17 +1,17 @@
 import AppleSimulator
 import Ingest
 
-/// An event loop's place in the tests: sends bodies through a lane and waits for their answers.
+/// Takes the place of an event loop: sends bodies to a receiver and waits for the responses.
 actor TestClient {
     private let service: IngestService
-    private var madeLane: Receiver?
+    private var madeReceiver: Receiver?
     private var lastTicket: UInt64 = 0
-    /// How many requests went in.
+    /// The number of requests that were sent.
     var received: Int { Int(lastTicket) }
     private var waiting: [UInt64: CheckedContinuation<IngestResponse, Never>] = [:]
-    /// Answers that came before anybody waited.
+    /// Responses that were delivered before the test waited for them.
     private var early: [UInt64: IngestResponse] = [:]
-    /// How many requests went in and have no answer yet.
+    /// The number of requests without a response.
     private(set) var pending = 0
 
     init(_ service: IngestService) {
@@ -42,21 +42,21 @@ actor TestClient {
     private func submit(_ body: String) -> UInt64 {
         lastTicket += 1
         pending += 1
-        if let answer = lane().receive(Array(body.utf8).span, ticket: lastTicket) {
+        if let answer = receiver().receive(Array(body.utf8).span, ticket: lastTicket) {
             pending -= 1
             early[lastTicket] = answer
         }
         return lastTicket
     }
 
-    private func lane() -> Receiver {
-        if let madeLane { return madeLane }
-        let lane = Receiver(service: service) { [weak self] replies in
-            // Awaited by whoever waits for one of these answers.
+    private func receiver() -> Receiver {
+        if let madeReceiver { return madeReceiver }
+        let receiver = Receiver(service: service) { [weak self] replies in
+            // Awaited by the tests that wait for one of these responses.
             Task { await self?.take(replies) }
         }
-        madeLane = lane
-        return lane
+        madeReceiver = receiver
+        return receiver
     }
 
     private func take(_ replies: [Reply]) {

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("A wakeup event")
 struct WakeupEventTests {
-    @Test("Every wait lasts its time when nobody rings, the second like the first.")
+    @Test("Without a signal, each wait lasts its full time.")
     func lasts() async {
         let event = WakeupEvent()
         for _ in 0..<3 {
@@ -14,7 +14,7 @@ struct WakeupEventTests {
         }
     }
 
-    @Test("A ring ends a wait, also one that begins after it, and only one.")
+    @Test("A signal ends one wait, also one that begins after it.")
     func ring() async {
         let event = WakeupEvent()
         event.signal()
