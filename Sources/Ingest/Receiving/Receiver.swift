@@ -108,7 +108,8 @@ package final class Receiver {
         }
         let request = Request(service: service, sink: sink, ticket: ticket, receivedAt: service.now())
         switch verifier.verify(token: token, keys: service.keys.keys, now: request.receivedAt) {
-        case .verified(let notification): return request.store(notification)
+        case .verified(let notification):
+            return request.submit(.notification(ReceivedNotification(notification, receivedAt: request.receivedAt)))
         case .refused(let rejection): return .refused(rejection)
         case .deadLetter(let letter): return request.keep(letter, response: .acknowledged)
         case .needsKey(let kid, let token):
@@ -124,11 +125,6 @@ private struct Request: Sendable {
     let sink: ResponseSink
     let ticket: UInt64
     let receivedAt: WallTime
-
-    /// - Returns: nil, or the response if it is not accepted.
-    func store(_ notification: VerifiedNotification) -> IngestResponse? {
-        submit(.notification(ReceivedNotification(notification, receivedAt: receivedAt)))
-    }
 
     /// Submits a dead letter, unless its token is durable already.
     ///
@@ -163,7 +159,8 @@ private struct Request: Sendable {
     private func verify(_ token: [UInt8]) -> IngestResponse? {
         // At its time of receipt: it must not expire because it waited for a key.
         switch service.verify(token, receivedAt: receivedAt) {
-        case .verified(let notification): store(notification)
+        case .verified(let notification):
+            submit(.notification(ReceivedNotification(notification, receivedAt: receivedAt)))
         case .refused(let rejection): .refused(rejection)
         case .deadLetter(let letter): keep(letter, response: .acknowledged)
         // The key was removed by a rotation after it came.
@@ -175,7 +172,8 @@ private struct Request: Sendable {
         keep(.keysUnavailable(token: token), response: .unavailable(.keysUnavailable, retryAfterSeconds: seconds))
     }
 
-    private func submit(_ work: Submission.Work) -> IngestResponse? {
+    /// - Returns: nil, or the response if it is not accepted.
+    func submit(_ work: Submission.Work) -> IngestResponse? {
         switch service.queue.submit(Submission(work: work, sink: sink, ticket: ticket)) {
         case .accepted: nil
         case .full: .unavailable(.queueFull, retryAfterSeconds: 1)

@@ -215,7 +215,7 @@ extension NotificationWriter {
         for case .letterKept(let received, _) in settled.map(\.effect) {
             service.durable.insert(received.tokenDigest, as: received.share)
         }
-        answer(settled.map { ($0.submission, $0.response) })
+        service.queue.finished(settled.map { ($0.submission, $0.response) }).deliver()
         reports.rejected(settled)
         measure(settled, isLive: connection != nil, since: start)
     }
