@@ -197,12 +197,10 @@ extension NotificationWriter {
                 // A server that accepts nothing has a fault of its own.
                 let isAccepting = outcome.stored > 0 || isLiveTrafficStored(elsewhereThan: connection)
                 guard part == .refused || isAccepting else { throw refusal }
-                reports.drainRefused(outcome.refused.count, refusal)
-            }
-            if outcome.refused.isEmpty {
-                try await spool.remove(batch)
-            } else {
                 try await spool.setApart(outcome.refused, of: batch)
+                reports.drainRefused(outcome.refused.count, refusal)
+            } else {
+                try await spool.remove(batch)
             }
             return (torn.count + batch.files.count, outcome.stored)
         } catch {
