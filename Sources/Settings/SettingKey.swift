@@ -35,139 +35,100 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case logFormat = "log_format"
     case shutdownGrace = "shutdown_grace"
 
-    var declaration: Declaration {
+    /// The type, the value where no source sets one, as a user would write it, and the meaning in one line of Markdown, as
+    /// in the README.
+    var declaration: (type: SettingType, defaultText: String?, meaning: String) {
         switch self {
         case .databaseURL:
-            Declaration(
+            (
                 .conninfo,
-                "libpq URI or connection string; without it `DATABASE_URL`, then libpq's `PG*` variables are used",
-                isSecret: true
+                nil,
+                "libpq URI or connection string; without it `DATABASE_URL`, then libpq's `PG*` variables are used"
             )
         case .databaseConnections:
-            Declaration(
-                .count(2...100),
-                default: "4",
-                "maximum number of connections to PostgreSQL; at least 2, with a spool 3"
-            )
+            (.count(2...100), "4", "maximum number of connections to PostgreSQL; at least 2, with a spool 3")
         case .apps:
-            Declaration(
+            (
                 .apps,
-                "`TEAMID/primary.app.id`, further client ids of the group after `+`, groups separated by commas",
-                isRequired: true,
-                isReloadable: true
+                nil,
+                "`TEAMID/primary.app.id`, further client ids of the group after `+`, groups separated by commas"
             )
-        case .listen: Declaration(.address, default: "127.0.0.1:8080", "address of the notification endpoint")
-        case .notificationPath:
-            Declaration(.urlPath, default: "/apple/notifications", "path of the notification endpoint")
+        case .listen: (.address, "127.0.0.1:8080", "address of the notification endpoint")
+        case .notificationPath: (.urlPath, "/apple/notifications", "path of the notification endpoint")
         case .tlsCertificate:
-            Declaration(
+            (
                 .line,
+                nil,
                 "PEM file with the certificate chain of the notification endpoint, for TLS 1.2 or later; read again "
                     + "when it changes"
             )
-        case .tlsKey: Declaration(.line, "PEM file with the certificate's private key; read again when it changes")
-        case .operationsListen:
-            Declaration(.address, default: "127.0.0.1:9090", "address of `/livez`, `/readyz` and `/metrics`")
+        case .tlsKey: (.line, nil, "PEM file with the certificate's private key; read again when it changes")
+        case .operationsListen: (.address, "127.0.0.1:9090", "address of `/livez`, `/readyz` and `/metrics`")
         case .keysURL:
-            Declaration(
+            (
                 .url,
-                default: "https://appleid.apple.com/auth/keys",
+                "https://appleid.apple.com/auth/keys",
                 "Apple's key set: `https:`, `file:`, or `http:` to a loopback address"
             )
         case .keysRefresh:
-            Declaration(
-                .duration(.milliseconds(100)...day * 30),
-                default: "1h",
-                "time between two background fetches of the key set"
-            )
+            (.duration(.milliseconds(100)...day * 30), "1h", "time between two background fetches of the key set")
         case .keysRefreshFloor:
-            Declaration(
-                .duration(.zero...day),
-                default: "60s",
-                "unknown key ids may cause one more fetch after this time"
-            )
-        case .keysRefreshBurst:
-            Declaration(.count(1...1_000), default: "5", "fetches in a row that unknown key ids may cause")
+            (.duration(.zero...day), "60s", "unknown key ids may cause one more fetch after this time")
+        case .keysRefreshBurst: (.count(1...1_000), "5", "fetches in a row that unknown key ids may cause")
         case .keysMaximumAge:
-            Declaration(
+            (
                 .duration(.seconds(1)...century),
-                default: "30d",
+                "30d",
                 "keys that no fetch confirmed for this long are no longer trusted"
             )
-        case .issuer:
-            Declaration(
-                .url,
-                default: "https://appleid.apple.com",
-                "required value of a notification's `iss`",
-                isReloadable: true
-            )
-        case .clockLeeway:
-            Declaration(
-                .duration(.zero...day),
-                default: "5m",
-                "allowed difference between Apple's clock and yours",
-                isReloadable: true
-            )
+        case .issuer: (.url, "https://appleid.apple.com", "required value of a notification's `iss`")
+        case .clockLeeway: (.duration(.zero...day), "5m", "allowed difference between Apple's clock and yours")
         case .spoolDirectory:
-            Declaration(
+            (
                 .line,
+                nil,
                 "where notifications wait while PostgreSQL is unavailable or slow; one directory for each siwad. "
                     + "Without it: 503"
             )
         case .spoolLimit:
-            Declaration(
+            (
                 .size(1...Int64.max),
-                default: "1GiB",
+                "1GiB",
                 "maximum size of the spool; above it 503. Dead letters use a tenth of it at most"
             )
-        case .batchLimit: Declaration(.count(1...10_000), default: "256", "notifications in one transaction")
-        case .queueLimit:
-            Declaration(.count(1...1_000_000), default: "8192", "notifications waiting for a transaction; above it 503")
+        case .batchLimit: (.count(1...10_000), "256", "notifications in one transaction")
+        case .queueLimit: (.count(1...1_000_000), "8192", "notifications waiting for a transaction; above it 503")
         case .queueBytes:
             // The lower bound is the largest request body.
-            Declaration(
+            (
                 .size(128 << 10...1 << 40),
-                default: "64MiB",
+                "64MiB",
                 "bytes of waiting notifications, including those in a transaction; above it 503"
             )
         case .deadLetterLimit:
-            Declaration(
+            (
                 .count(0...1_000_000_000),
-                default: "100000",
+                "100000",
                 "open dead letters per reason; above it 503. For `keys-unavailable`, which any client can cause, "
                     + "never more than 1,000"
             )
         case .retention:
-            Declaration(
-                .duration(day...century),
-                default: "400d",
-                "notifications are deleted after this time, one month at a time"
-            )
+            (.duration(day...century), "400d", "notifications are deleted after this time, one month at a time")
         case .sessionRetention:
-            Declaration(
-                .duration(.zero...century),
-                default: "30d",
-                "ended and expired sessions are deleted after this time"
-            )
+            (.duration(.zero...century), "30d", "ended and expired sessions are deleted after this time")
         case .eraseAfter:
-            Declaration(
+            (
                 .duration(.zero...century),
-                default: "30d",
+                "30d",
                 "address and tokens are erased this long after the deletion of an Apple Account"
             )
         case .logLevel:
-            Declaration(
-                .word(LogLevel.self),
-                default: "info",
-                "`trace`, `debug`, `info`, `notice`, `warning`, `error` or `critical`",
-                isReloadable: true
-            )
-        case .logFormat:
-            Declaration(.word(LogFormat.self), "`text` or `json`; without it `text` on a terminal, else `json`")
+            (.word(LogLevel.self), "info", "`trace`, `debug`, `info`, `notice`, `warning`, `error` or `critical`")
+        case .logFormat: (.word(LogFormat.self), nil, "`text` or `json`; without it `text` on a terminal, else `json`")
         case .shutdownGrace:
-            Declaration(
+            (
                 .duration(.zero...day),
-                default: "30s",
+                "30s",
                 "maximum time of a shutdown; up to a third of it lets load balancers notice"
             )
         }
@@ -178,33 +139,6 @@ private let day = Duration.seconds(86_400)
 private let century = day * 36_500
 
 extension SettingKey {
-    struct Declaration: Sendable {
-        let type: SettingType
-        /// The value in force where no source sets one, as a user would write it.
-        let defaultText: String?
-        /// One line of Markdown, as in the README.
-        let meaning: String
-        let isSecret: Bool
-        let isRequired: Bool
-        let isReloadable: Bool
-
-        init(
-            _ type: SettingType,
-            default defaultText: String? = nil,
-            _ meaning: String,
-            isSecret: Bool = false,
-            isRequired: Bool = false,
-            isReloadable: Bool = false
-        ) {
-            self.type = type
-            self.defaultText = defaultText
-            self.meaning = meaning
-            self.isSecret = isSecret
-            self.isRequired = isRequired
-            self.isReloadable = isReloadable
-        }
-    }
-
     package static let environmentPrefix = "SIWAD_"
 
     /// `SIWAD_DATABASE_URL`
@@ -222,13 +156,13 @@ extension SettingKey {
     package var defaultText: String? { declaration.defaultText }
 
     /// True if the value is never printed and may come from a file.
-    package var isSecret: Bool { declaration.isSecret }
+    package var isSecret: Bool { self == .databaseURL }
 
     /// True if `siwad serve` needs a value. The database may be named in other variables, so it is not required.
-    package var isRequired: Bool { declaration.isRequired }
+    package var isRequired: Bool { self == .apps }
 
     /// True if SIGHUP applies a change; otherwise a restart does.
-    package var isReloadable: Bool { declaration.isReloadable }
+    package var isReloadable: Bool { [.apps, .issuer, .clockLeeway, .logLevel].contains(self) }
 
     /// The row of the README's table.
     var markdownRow: String {

@@ -58,8 +58,8 @@ struct SettingType: Sendable {
 struct MalformedValue: Error, Equatable {
     /// The next step: `write a duration such as 1h or 60s`.
     let advice: String
-    /// Where `advice` quotes the value: advice that does not, for a value that must not be printed.
-    let plainAdvice: String?
+    /// Advice for a value that must not be printed, if `advice` quotes the value.
+    var plainAdvice: String?
 
     init(_ advice: String, plainAdvice: String? = nil) {
         self.advice = advice

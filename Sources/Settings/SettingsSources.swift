@@ -161,25 +161,12 @@ private func quoted(_ text: String) -> String {
     return "“" + String(String.UnicodeScalarView(visible)) + (text.unicodeScalars.count > 80 ? "…”" : "”")
 }
 
-/// The next step after an unknown name: the known name that is a few typing errors away, if there is one.
+/// The next step after an unknown name: the known name that differs in a few characters, if there is one.
 private func advice(on name: String, known: [String]) -> String {
-    let distances = known.map { (known: $0, distance: editDistance(Array(name.utf8.prefix(64)), Array($0.utf8))) }
-    guard let best = distances.min(by: { $0.distance < $1.distance }),
-        best.distance <= max(1, best.known.utf8.count / 5)
+    // A replaced character counts twice: as removed and as inserted.
+    let differences = known.map { (known: $0, count: $0.difference(from: name.prefix(64)).count) }
+    guard let best = differences.min(by: { $0.count < $1.count }),
+        best.count <= max(2, best.known.utf8.count * 2 / 5)
     else { return "siwad config lists the known ones" }
     return "did you mean \(best.known)?"
-}
-
-/// The Levenshtein distance.
-private func editDistance(_ left: [UInt8], _ right: [UInt8]) -> Int {
-    var previous = Array(0...right.count)
-    for (row, byte) in left.enumerated() {
-        var current = [row + 1]
-        for (column, other) in right.enumerated() {
-            let replaced = previous[column] + (byte == other ? 0 : 1)
-            current.append(min(replaced, previous[column + 1] + 1, current[column] + 1))
-        }
-        previous = current
-    }
-    return previous[right.count]
 }
