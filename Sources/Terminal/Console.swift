@@ -37,8 +37,8 @@ package struct Console: Sendable {
     /// The console of this process.
     package static func standard(environment: [String: String]) -> Console {
         Console(
-            style: .ofStandardOutput(environment: environment),
-            errorStyle: .ofStandardError(environment: environment),
+            style: OutputStyle(of: STDOUT_FILENO, environment: environment),
+            errorStyle: OutputStyle(of: STDERR_FILENO, environment: environment),
             output: { text throws(OutputError) in try Self.write(text, to: STDOUT_FILENO) },
             // If standard error fails, there is no other place to report it.
             error: { try? Self.write($0, to: STDERR_FILENO) }

@@ -8,7 +8,6 @@ package struct OutputStyle: Sendable, Equatable {
     /// True if a line can be replaced in place.
     package var redrawsLines: Bool
 
-    /// For a pipe or a file.
     package static let plain = OutputStyle(width: nil, usesColor: false)
 
     /// - Parameter redrawsLines: has no effect without a width.
@@ -33,15 +32,7 @@ package struct OutputStyle: Sendable, Equatable {
         self.init(width: max(40, columns), usesColor: !refusesColor, redrawsLines: !isDumb)
     }
 
-    package static func ofStandardOutput(environment: [String: String]) -> OutputStyle {
-        OutputStyle(of: STDOUT_FILENO, environment: environment)
-    }
-
-    package static func ofStandardError(environment: [String: String]) -> OutputStyle {
-        OutputStyle(of: STDERR_FILENO, environment: environment)
-    }
-
-    private init(of descriptor: Int32, environment: [String: String]) {
+    init(of descriptor: Int32, environment: [String: String]) {
         var size = winsize()
         let hasSize = ioctl(descriptor, UInt(TIOCGWINSZ), &size) == 0 && size.ws_col > 0
         self.init(
@@ -51,7 +42,7 @@ package struct OutputStyle: Sendable, Equatable {
         )
     }
 
-    /// Adds the escape sequences of a colour if this style has colour.
+    /// The text in a colour, if this style has colour.
     package func painted(_ text: String, _ color: Color) -> String {
         usesColor && !text.isEmpty ? "\u{1b}[\(color.rawValue)m\(text)\u{1b}[0m" : text
     }

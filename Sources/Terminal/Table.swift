@@ -1,27 +1,43 @@
 /// Rows in aligned columns. On a terminal, values are cut so that each row fits on one line.
 package struct Table: Sendable {
-    package struct Column: Sendable {
-        /// The part that is removed from a value that is wider than its column.
-        package enum Cut: Sendable {
-            case never
-            case end
-            /// For ids, which differ at both ends.
-            case middle
-            /// For names in reverse domain notation, which differ at their end.
-            case start
+    /// How a column aligns its values, and which part it removes from those wider than the column. `minimum` is the
+    /// width that the column keeps on a narrow terminal.
+    package enum Layout: Sendable {
+        case left
+        /// For numbers.
+        case right
+        /// For sentences.
+        case cutEnd(minimum: Int)
+        /// For ids, which differ at both ends.
+        case cutMiddle(minimum: Int)
+        /// For names in reverse domain notation, which differ at their end.
+        case cutStart(minimum: Int)
+
+        /// nil: values are never cut.
+        fileprivate var minimum: Int? {
+            switch self {
+            case .left, .right: nil
+            case .cutEnd(let minimum), .cutMiddle(let minimum), .cutStart(let minimum): minimum
+            }
         }
 
-        let title: String
-        let isRightAligned: Bool
-        let cut: Cut
-        let minimumWidth: Int
+        fileprivate func cut(_ text: String, to width: Int) -> String {
+            switch self {
+            case .left, .right: text
+            case .cutEnd: VisibleText.cutAtEnd(text, to: width)
+            case .cutMiddle: VisibleText.cutInMiddle(text, to: width)
+            case .cutStart: VisibleText.cutAtStart(text, to: width)
+            }
+        }
+    }
 
-        /// - Parameter minimumWidth: the width on a narrow terminal.
-        package init(_ title: String, isRightAligned: Bool = false, cut: Cut = .never, minimumWidth: Int = 8) {
+    package struct Column: Sendable {
+        let title: String
+        let layout: Layout
+
+        package init(_ title: String, _ layout: Layout = .left) {
             self.title = title
-            self.isRightAligned = isRightAligned
-            self.cut = cut
-            self.minimumWidth = minimumWidth
+            self.layout = layout
         }
     }
 
@@ -41,8 +57,8 @@ package struct Table: Sendable {
         }
     }
 
-    /// Spaces between two columns.
-    private static let gap = 2
+    /// Between two columns.
+    private static let gap = "  "
 
     private let columns: [Column]
     private var rows: [[Cell]] = []
@@ -59,9 +75,7 @@ package struct Table: Sendable {
         rows.append(Array(cells.prefix(columns.count)) + Array(repeating: Cell(nil), count: missing))
     }
 
-    /// Returns the header and the rows, one line each.
-    ///
-    /// - Parameter indentation: spaces before each line.
+    /// The header and the rows, one line each, indented by spaces.
     package func lines(style: OutputStyle, indentation: Int = 0) -> [String] {
         let widths = widths(fitting: style.width.map { $0 - indentation })
         let margin = String(repeating: " ", count: indentation)
@@ -72,41 +86,27 @@ package struct Table: Sendable {
     private func line(_ cells: [Cell], widths: [Int], style: OutputStyle) -> String {
         var line = ""
         for (index, cell) in cells.enumerated() {
-            let column = columns[index]
-            let text = cut(cell.text, to: widths[index], column.cut)
+            let layout = columns[index].layout
+            let text = layout.cut(cell.text, to: widths[index])
             let padding = String(repeating: " ", count: max(0, widths[index] - VisibleText.width(text)))
             let shown = cell.color.map { style.painted(text, $0) } ?? text
             let isLast = index == cells.count - 1
-            line += column.isRightAligned ? padding + shown : shown + (isLast ? "" : padding)
-            if !isLast { line += String(repeating: " ", count: Self.gap) }
+            if case .right = layout { line += padding + shown } else { line += shown + (isLast ? "" : padding) }
+            if !isLast { line += Self.gap }
         }
         return line
     }
 
-    private func cut(_ text: String, to width: Int, _ cut: Column.Cut) -> String {
-        switch cut {
-        case .never: text
-        case .end: VisibleText.cutAtEnd(text, to: width)
-        case .middle: VisibleText.cutInMiddle(text, to: width)
-        case .start: VisibleText.cutAtStart(text, to: width)
-        }
-    }
-
-    /// Returns the natural widths. Above the limit, it reduces the widest column that may be cut until the row fits.
+    /// The natural widths. Above the limit, the widest column that may be cut is reduced until the row fits.
     private func widths(fitting limit: Int?) -> [Int] {
         var widths = columns.indices.map { index in
             rows.reduce(VisibleText.width(columns[index].title)) { max($0, VisibleText.width($1[index].text)) }
         }
         guard let limit else { return widths }
-        let gaps = Self.gap * max(0, columns.count - 1)
+        let gaps = Self.gap.count * max(0, columns.count - 1)
         var excess = widths.reduce(gaps, +) - limit
         while excess > 0 {
-            let candidates = columns.indices.filter { index in
-                switch columns[index].cut {
-                case .never: false
-                case .end, .middle, .start: widths[index] > columns[index].minimumWidth
-                }
-            }
+            let candidates = columns.indices.filter { widths[$0] > columns[$0].layout.minimum ?? .max }
             guard let widest = candidates.max(by: { widths[$0] < widths[$1] }) else { break }
             widths[widest] -= 1
             excess -= 1

@@ -43,7 +43,7 @@ struct Report {
             }
             return
         }
-        var table = Table(columns.enumerated().map { Table.Column($1, isRightAligned: $0 > 0) })
+        var table = Table(columns.enumerated().map { Table.Column($1, $0 > 0 ? .right : .left) })
         for row in rows { table.append(row.map { Table.Cell($0.shown) }) }
         console.print("\(Machine.description), \(isTuned ? "tuned" : "stock") PostgreSQL settings")
         console.print()

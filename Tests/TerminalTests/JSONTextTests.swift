@@ -6,8 +6,8 @@ struct JSONTextTests {
     @Test("An object keeps the order of its members and is one line.")
     func order() {
         let value = JSONText.object([
-            .init("sub", "a.b"), .init("count", 3), .init("live", true), .init("email", JSONText(nil as String?)),
-            .init("apps", .array(["x", .object([])])),
+            .init("sub", .string("a.b")), .init("count", .integer(3)), .init("live", .bool(true)),
+            .init("email", .null), .init("apps", .array([.string("x"), .object([])])),
         ])
         #expect(value.line == #"{"sub":"a.b","count":3,"live":true,"email":null,"apps":["x",{}]}"#)
     }
@@ -28,7 +28,7 @@ struct JSONTextTests {
             let digits = String(scalar.value, radix: 16)
             let escape = "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
             #expect(JSONText.string("a\(scalar)b").line == "\"a\(escape)b\"")
-            #expect(JSONText.object([.init("\(scalar)", 1)]).line == "{\"\(escape)\":1}")
+            #expect(JSONText.object([.init("\(scalar)", .integer(1))]).line == "{\"\(escape)\":1}")
         }
         // Beyond the basic plane an escape is a pair of surrogates: RFC 8259 §7.
         #expect(JSONText.string("\u{e0041}\u{1d173}").line == #""\udb40\udc41\ud834\udd73""#)

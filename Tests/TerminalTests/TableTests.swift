@@ -6,10 +6,10 @@ import Testing
 struct TableTests {
     private func accounts() -> Table {
         var table = Table([
-            .init("SUB", cut: .middle, minimumWidth: 20),
+            .init("SUB", .cutMiddle(minimum: 20)),
             .init("STATE"),
-            .init("APP", cut: .end, minimumWidth: 10),
-            .init("SESSIONS", isRightAligned: true),
+            .init("APP", .cutEnd(minimum: 10)),
+            .init("SESSIONS", .right),
         ])
         table.append(["000768.6166f031167141e695698239959f591a.1521", "authorized", "com.example.app", "2"])
         table.append([

@@ -161,7 +161,7 @@ struct AccountPageTests {
         ]
     )
     func summary(_ page: AccountPage, _ answer: String) {
-        let sentences = AccountSummary(of: page).sentences
+        let sentences = page.summary
         #expect(sentences.count == 1)
         #expect(sentences.first?.contains(answer) == true, "\(sentences)")
     }

@@ -124,7 +124,7 @@ struct FindingTests {
     func endpoint() {
         func judged(_ status: Int, _ allow: String?) -> Finding {
             let answer = LocalProbe.Response(status: status, allow: allow, body: "", latency: .milliseconds(3))
-            return .endpoint(answer, url: "http://127.0.0.1:8080/p")
+            return .endpoint(answer, at: "http://127.0.0.1:8080/p")
         }
         #expect(judged(405, "POST") == .pass(.endpoint, "http://127.0.0.1:8080/p answers, in 3 ms"))
         #expect([judged(405, nil), judged(200, nil), judged(404, nil)].map(\.status) == [.fail, .fail, .fail])
@@ -136,7 +136,7 @@ struct FindingTests {
         let body =
             "[+]accepting ok\n[-]database failed: PostgreSQL can't be written to\n[-]keys failed\nreadyz check failed\n"
         let answer = LocalProbe.Response(status: 503, allow: nil, body: body, latency: .zero)
-        let finding = Finding.readiness(answer, url: "u")
+        let finding = Finding.readiness(answer, at: "u")
         #expect(finding.detail == "u answers 503: [-]database failed: PostgreSQL can't be written to, [-]keys failed")
         #expect(finding.status == .fail)
     }

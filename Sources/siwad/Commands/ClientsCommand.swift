@@ -39,7 +39,7 @@ struct ClientsListCommand: ListingCommand {
     func output(_ rows: [RegisteredClient]) -> Listing<RegisteredClient> {
         Listing(
             rows: rows,
-            nouns: ("client id", "client ids"),
+            noun: "client id",
             columns: [
                 .init("client_id", \.client.rawValue, "CLIENT ID", .cutStart(minimum: 8)),
                 .init("app_id", \.app.rawValue, "APP", .cutStart(minimum: 8)),

@@ -23,9 +23,13 @@ struct Demonstration: Sendable {
         let apps = groups.map(\.app.rawValue).joined(separator: " and ")
         console.print("Four people sign in to \(apps), each with a private address:")
         for person in people { try await signIn(person, at: now - .seconds(120)) }
-        console.print(lines: table(of: people).lines(style: console.style, indentation: 2))
+        let columns: [Column<DemonstrationPerson>] = [
+            .init("name", \.name, "WHO"), .init("sub", \.subject.rawValue, "SUB", .cutMiddle(minimum: 20)),
+            .init("email", \.email, "ADDRESS", .cutEnd(minimum: 20)),
+        ]
+        console.print(lines: columns.table(of: people).lines(style: console.style, indentation: 2))
         var isAsExpected = true
-        for step in DemonstrationStep.all(people: people, groups: groups, now: now) {
+        for step in DemonstrationStep.all(people: people, app: groups[0].app, now: now) {
             let status = try await send(step, with: sender)
             let page = try await page(of: step.person)
             let isRight = status == step.expectedStatus && step.hasEffect(page)
@@ -40,9 +44,8 @@ struct Demonstration: Sendable {
         let groups = groups
         try await pool.transaction { session throws(PostgresError) in
             for (group, id) in zip(groups, person.sessions) {
-                let client = group.clients[0]
                 try Applications.recordSignIn(
-                    client: client,
+                    client: group.clients[0],
                     subject: person.subject,
                     email: person.email,
                     emailIsPrivate: true,
@@ -50,7 +53,7 @@ struct Demonstration: Sendable {
                     in: session
                 )
                 try Applications.openSession(
-                    client: client,
+                    client: group.clients[0],
                     subject: person.subject,
                     session: id,
                     createdAt: time,
@@ -60,28 +63,13 @@ struct Demonstration: Sendable {
         }
     }
 
-    private func table(of people: [DemonstrationPerson]) -> Table {
-        var table = Table([
-            .init("WHO"), .init("SUB", cut: .middle, minimumWidth: 20), .init("ADDRESS", cut: .end, minimumWidth: 20),
-        ])
-        for person in people {
-            table.append([
-                Table.Cell(person.name), Table.Cell(person.subject.rawValue), Table.Cell(person.email),
-            ])
-        }
-        return table
-    }
-
     private func send(_ step: DemonstrationStep, with sender: NotificationSender) async throws -> Int {
-        var token = try apple.token(for: step.event)
-        if step.isForged { token = Self.forged(token) }
-        let body = Array(SimulatedApple.body(token: token).utf8)
+        let token = try apple.token(for: step.event)
+        let body = Array(SimulatedApple.body(token: step.isForged ? Self.forged(token) : token).utf8)
         let summary = try await sender.send(count: 1, body: { _ in body })
         guard let status = summary.statuses.first?.key else {
-            throw CommandFailure(
-                .unavailable,
-                "the endpoint did not respond: \(summary.firstFailure ?? "unknown cause")"
-            )
+            let cause = summary.firstFailure ?? "unknown cause"
+            throw CommandFailure(.unavailable, "the endpoint did not respond: \(cause)")
         }
         return status
     }
@@ -108,8 +96,7 @@ struct Demonstration: Sendable {
     private func report(_ step: DemonstrationStep, status: Int, isRight: Bool, page: AccountPage) {
         let style = console.style
         let mark = isRight ? style.painted("✓", .green) : style.painted("✗", .red)
-        console.print()
-        console.print("\(mark) \(step.title)")
+        console.print("\n\(mark) \(step.title)")
         let answer = status == 200 ? "200 after the commit" : "\(status)"
         console.print("    POST \(step.event.type)\(step.isForged ? ", forged" : "") for \(step.event.app): \(answer)")
         if isRight {
@@ -128,12 +115,12 @@ struct Demonstration: Sendable {
             states += page.states
             sessions += page.sessions
         }
-        console.print()
-        console.print(console.style.painted("Accounts afterwards (siwa.account_states)", .bold))
-        console.print(lines: AccountListings.states(states).table.lines(style: console.style, indentation: 2))
-        console.print()
-        console.print(console.style.painted("Sessions afterwards (siwa.sessions)", .bold))
-        console.print(lines: AccountListings.sessions(sessions).table.lines(style: console.style, indentation: 2))
+        func show(_ title: String, _ table: Table) {
+            console.print(lines: ["", console.style.painted(title, .bold)])
+            console.print(lines: table.lines(style: console.style, indentation: 2))
+        }
+        show("Accounts afterwards (siwa.account_states)", AccountListings.states(states).table)
+        show("Sessions afterwards (siwa.sessions)", AccountListings.sessions(sessions).table)
         console.print()
     }
 }
@@ -161,126 +148,103 @@ struct DemonstrationPerson: Sendable {
 
 /// A notification of the demonstration and its expected effect.
 struct DemonstrationStep: Sendable {
-    let title: String
+    var title: String
     let person: DemonstrationPerson
     let event: SimulatedEvent
     var isForged = false
-    var expectedStatus = 200
-    let expectation: String
+    var expectation: String
     /// True if the database shows the effect.
     let hasEffect: @Sendable (AccountPage) -> Bool
 
-    static func all(
-        people: [DemonstrationPerson],
-        groups: [AudienceMap.Group],
-        now: WallTime
-    ) -> [DemonstrationStep] {
-        guard people.count == 4, let app = groups.first?.app.rawValue else { return [] }
-        let script = Script(app: app, now: now)
-        return script.mail(people[0], people[1]) + script.revocation(people[2]) + script.deletion(people[3])
+    var expectedStatus: Int { isForged ? 401 : 200 }
+
+    static func all(people: [DemonstrationPerson], app: AppID, now: WallTime) -> [DemonstrationStep] {
+        let (ada, ben, cleo, dan) = (people[0], people[1], people[2], people[3])
+        func step(
+            _ title: String,
+            _ person: DemonstrationPerson,
+            _ type: String,
+            secondsAgo: Int64,
+            _ expectation: String,
+            hasEffect: @escaping @Sendable (AccountPage) -> Bool
+        ) -> DemonstrationStep {
+            let isAboutMail = type.hasPrefix("email-")
+            let event = SimulatedEvent(
+                type: type,
+                sub: person.subject.rawValue,
+                app: app.rawValue,
+                email: isAboutMail ? person.email : nil,
+                isPrivateEmail: isAboutMail ? true : nil,
+                eventTime: (now - .seconds(secondsAgo)).wholeMilliseconds,
+                issuedAt: now.wholeSeconds
+            )
+            return DemonstrationStep(
+                title: title,
+                person: person,
+                event: event,
+                expectation: expectation,
+                hasEffect: hasEffect
+            )
+        }
+        let off = "Mail must not be sent there any more; consent and sessions are untouched"
+        let revocation = step(
+            "Cleo stops using Sign in with Apple in one app.",
+            cleo,
+            "consent-revoked",
+            secondsAgo: 15,
+            "Her session there is ended; other apps' sessions live on",
+            hasEffect: { $0.isRevokedOnce(in: app) }
+        )
+        var duplicate = revocation
+        duplicate.title = "Apple delivers the same notification once more."
+        duplicate.expectation = "Nothing changes: a duplicate is acknowledged, and has no effect"
+        var forgery = step(
+            "A sender without Apple's key claims that Dan's account is deleted.",
+            dan,
+            "account-deleted",
+            secondsAgo: 10,
+            "Refused, nothing changes",
+            hasEffect: { $0.isSignedIn(mail: true) }
+        )
+        forgery.isForged = true
+        return [
+            step("Ada switches the forwarding of her private address off.", ada, "email-disabled", secondsAgo: 30, off)
+            {
+                $0.isSignedIn(mail: false)
+            },
+            step("Ben switches the forwarding off …", ben, "email-disabled", secondsAgo: 30, off) {
+                $0.isSignedIn(mail: false)
+            },
+            step("… and on again.", ben, "email-enabled", secondsAgo: 20, "Mail may be sent again") {
+                $0.isSignedIn(mail: true)
+            },
+            revocation, duplicate, forgery,
+            step(
+                "Dan deletes his Apple Account.",
+                dan,
+                "account-deleted",
+                secondsAgo: 10,
+                "He is deleted in every app of the team, for good, and all his sessions are ended",
+                hasEffect: \.isDeleted
+            ),
+        ]
     }
 }
 
-private struct Script {
-    let app: String
-    let now: WallTime
-
-    func event(_ type: String, _ person: DemonstrationPerson, secondsAgo: Int64, mail: Bool = false) -> SimulatedEvent {
-        SimulatedEvent(
-            type: type,
-            sub: person.subject.rawValue,
-            app: app,
-            email: mail ? person.email : nil,
-            isPrivateEmail: mail ? true : nil,
-            eventTime: (now - .seconds(secondsAgo)).wholeMilliseconds,
-            issuedAt: now.wholeSeconds
-        )
+extension AccountPage {
+    fileprivate func isSignedIn(mail: Bool) -> Bool {
+        states.allSatisfy { $0.state == "authorized" && $0.emailIsDeliverable == mail }
+            && sessions.allSatisfy(\.isLive)
     }
 
-    func mail(_ ada: DemonstrationPerson, _ ben: DemonstrationPerson) -> [DemonstrationStep] {
-        let off = "Mail must not be sent there any more; consent and sessions are untouched"
-        let isOff: @Sendable (AccountPage) -> Bool = { page in
-            page.states.allSatisfy { $0.state == "authorized" && !$0.emailIsDeliverable }
-                && page.sessions.allSatisfy(\.isLive)
-        }
-        return [
-            DemonstrationStep(
-                title: "Ada switches the forwarding of her private address off.",
-                person: ada,
-                event: event("email-disabled", ada, secondsAgo: 30, mail: true),
-                expectation: off,
-                hasEffect: isOff
-            ),
-            DemonstrationStep(
-                title: "Ben switches the forwarding off …",
-                person: ben,
-                event: event("email-disabled", ben, secondsAgo: 30, mail: true),
-                expectation: off,
-                hasEffect: isOff
-            ),
-            DemonstrationStep(
-                title: "… and on again.",
-                person: ben,
-                event: event("email-enabled", ben, secondsAgo: 20, mail: true),
-                expectation: "Mail may be sent again",
-                hasEffect: { page in
-                    page.states.allSatisfy { $0.state == "authorized" && $0.emailIsDeliverable }
-                        && page.sessions.allSatisfy(\.isLive)
-                }
-            ),
-        ]
+    fileprivate func isRevokedOnce(in app: AppID) -> Bool {
+        states.allSatisfy { ($0.state == "revoked") == ($0.app == app) }
+            && sessions.allSatisfy { $0.isLive != ($0.app == app) }
+            && history.count { $0.toState == "revoked" } == 1
     }
 
-    func revocation(_ cleo: DemonstrationPerson) -> [DemonstrationStep] {
-        let app = app
-        let revocation = event("consent-revoked", cleo, secondsAgo: 15)
-        let isRevokedOnce: @Sendable (AccountPage) -> Bool = { page in
-            page.states.allSatisfy { ($0.state == "revoked") == ($0.app.rawValue == app) }
-                && page.sessions.allSatisfy { $0.isLive != ($0.app.rawValue == app) }
-                && page.history.count { $0.toState == "revoked" } == 1
-        }
-        return [
-            DemonstrationStep(
-                title: "Cleo stops using Sign in with Apple in one app.",
-                person: cleo,
-                event: revocation,
-                expectation: "Her session there is ended; other apps' sessions live on",
-                hasEffect: isRevokedOnce
-            ),
-            DemonstrationStep(
-                title: "Apple delivers the same notification once more.",
-                person: cleo,
-                event: revocation,
-                expectation: "Nothing changes: a duplicate is acknowledged, and has no effect",
-                hasEffect: isRevokedOnce
-            ),
-        ]
-    }
-
-    func deletion(_ dan: DemonstrationPerson) -> [DemonstrationStep] {
-        var forged = DemonstrationStep(
-            title: "A sender without Apple's key claims that Dan's account is deleted.",
-            person: dan,
-            event: event("account-deleted", dan, secondsAgo: 10),
-            expectation: "Refused, nothing changes",
-            hasEffect: { page in
-                page.states.allSatisfy { $0.state == "authorized" } && page.sessions.allSatisfy(\.isLive)
-            }
-        )
-        forged.isForged = true
-        forged.expectedStatus = 401
-        return [
-            forged,
-            DemonstrationStep(
-                title: "Dan deletes his Apple Account.",
-                person: dan,
-                event: event("account-deleted", dan, secondsAgo: 10),
-                expectation: "He is deleted in every app of the team, for good, and all his sessions are ended",
-                hasEffect: { page in
-                    page.registers.deletedAt != nil && page.states.allSatisfy { $0.state == "deleted" }
-                        && page.sessions.allSatisfy { $0.endReason == "account-deleted" }
-                }
-            ),
-        ]
+    fileprivate var isDeleted: Bool {
+        registers.deletedAt != nil && states.allSatisfy { $0.state == "deleted" }
+            && sessions.allSatisfy { $0.endReason == "account-deleted" }
     }
 }

@@ -20,116 +20,82 @@ struct Checkup: Sendable {
 
     func run() async -> Report {
         async let database = databaseFindings()
-        async let keys = keyFindings()
+        async let keys = attempt(.keys, keyFindings)
         async let endpoint = endpointFinding()
         async let readiness = readinessFinding()
         let files = [configuration.tls?.key, databaseURLFile].compactMap(\.self)
         let exposure = Finding.files(files) + [.operations(configuration.operationsListen)]
-        let local = [configurationFinding(), certificateFinding()] + exposure + spoolFindings()
+        let settings = await attempt(.configuration) { [try configurationFinding()] }
+        let spool = await attempt(.spool, spoolFindings)
+        let local = settings + [certificateFinding()] + exposure + spool
         return Report(local + (await keys) + [await endpoint, await readiness] + (await database))
     }
 
-    // MARK: - Private parts
-
-    private func configurationFinding() -> Finding {
+    /// Runs a check; an error is a finding too.
+    private func attempt(_ check: Finding.Check, _ body: () async throws -> [Finding]) async -> [Finding] {
         do {
-            let audiences = try configuration.audiences()
-            _ = try configuration.connectionSettings()
-            let teams = counted(Set(audiences.groups.map(\.team)).count, "team")
-            let clients = counted(audiences.groups.flatMap(\.clients).count, "client id")
-            return .pass(
-                .configuration,
-                "\(counted(audiences.groups.count, "app group")) of \(teams) with \(clients)"
-            )
+            return try await body()
         } catch {
-            return .fail(.configuration, Self.failure(error))
+            return [.fail(check, Self.failure(error))]
         }
     }
 
-    private func keyFindings() async -> [Finding] {
-        do {
-            let url = try configuration.keySetURL()
-            let fetcher = KeySetFetcher(
-                url: url,
-                version: Version.current,
-                eventLoopGroup: loops.group,
-                deadline: .seconds(5)
-            )
-            let before = now()
-            let (bytes, date) = try await fetcher.fetchDated()
-            let keys = Finding.keys(bytes, from: "\(url)")
-            guard let date, let time = WallTime(httpDate: date) else { return [keys] }
-            // The header is cut to the second, and was written between request and response.
-            let after = now()
-            let middle = before + after.duration(since: before) / 2
-            let ahead = middle.duration(since: time + .milliseconds(500))
-            return [keys, .appleClock(ahead: ahead, leeway: configuration.clockLeeway)]
-        } catch {
-            return [.fail(.keys, Self.failure(error))]
-        }
+    /// The error as a command would report it.
+    static func failure(_ error: any Error) -> CommandFailure {
+        CommandFailure(knownCause: error) ?? CommandFailure(.failed, "\(error)")
+    }
+
+    private func configurationFinding() throws -> Finding {
+        let audiences = try configuration.audiences()
+        _ = try configuration.connectionSettings()
+        let apps = counted(audiences.groups.count, "app group")
+        let teams = counted(Set(audiences.groups.map(\.team)).count, "team")
+        let clients = counted(audiences.groups.flatMap(\.clients).count, "client id")
+        return .pass(.configuration, "\(apps) of \(teams) with \(clients)")
+    }
+
+    private func keyFindings() async throws -> [Finding] {
+        let url = try configuration.keySetURL()
+        let fetcher = KeySetFetcher(
+            url: url,
+            version: Version.current,
+            eventLoopGroup: loops.group,
+            deadline: .seconds(5)
+        )
+        let before = now()
+        let (bytes, date) = try await fetcher.fetchDated()
+        let keys = Finding.keys(bytes, from: "\(url)")
+        guard let date, let time = WallTime(httpDate: date) else { return [keys] }
+        // The header is cut to the second, and was written between request and response.
+        let middle = before + now().duration(since: before) / 2
+        let ahead = middle.duration(since: time + .milliseconds(500))
+        return [keys, .appleClock(ahead: ahead, leeway: configuration.clockLeeway)]
     }
 
     private func endpointFinding() async -> Finding {
-        let url = Self.url(configuration.tls == nil ? "http" : "https", configuration.listen)
-        guard let url else {
+        guard let url = Self.url(configuration.tls == nil ? "http" : "https", configuration.listen) else {
             return .warn(.endpoint, "not asked: SIWAD_LISTEN leaves the port to the system", "name a port")
         }
-        let address = url + configuration.notificationPath
-        return await probe(.endpoint, address) { .endpoint($0, url: address) }
+        return await probe(.endpoint, url + configuration.notificationPath, Finding.endpoint)
     }
 
     private func readinessFinding() async -> Finding {
         guard let url = Self.url("http", configuration.operationsListen) else {
             return .warn(.readiness, "not asked: SIWAD_OPERATIONS_LISTEN leaves the port to the system", "name a port")
         }
-        let address = url + "/readyz?verbose"
-        return await probe(.readiness, address) { .readiness($0, url: address) }
+        return await probe(.readiness, url + "/readyz?verbose", Finding.readiness)
     }
 
     private func probe(
         _ check: Finding.Check,
         _ url: String,
-        _ judge: (LocalProbe.Response) -> Finding
+        _ judge: (LocalProbe.Response, String) -> Finding
     ) async -> Finding {
         do throws(AppleClientError) {
-            return judge(try await LocalProbe(version: Version.current, eventLoopGroup: loops.group).get(url))
+            return judge(try await LocalProbe(version: Version.current, eventLoopGroup: loops.group).get(url), url)
         } catch {
             return .fail(check, error.description, "start siwad serve with this configuration")
         }
-    }
-
-    private func certificateFinding() -> Finding {
-        guard let tls = configuration.tls else { return .noCertificate }
-        do throws(ServerError) {
-            let certificates = try ServerCertificates(certificateFile: tls.certificate, keyFile: tls.key)
-            return .certificate(validUntil: certificates.expiry, now: now())
-        } catch {
-            return .fail(.certificate, error.description, "give siwad a certificate with its chain, and its key")
-        }
-    }
-
-    private func spoolFindings() -> [Finding] {
-        guard let directory = configuration.spoolDirectory else { return [.noSpool] }
-        guard access(directory, R_OK | W_OK | X_OK) == 0, let contents = SpoolContents(directory: directory) else {
-            return [
-                .fail(
-                    .spool,
-                    "\(directory) can't be used (\(String(cString: strerror(errno))))",
-                    "make it a directory of the user that siwad serve runs as"
-                )
-            ]
-        }
-        do throws(SpoolError) {
-            // Root checks for the user that owns the directory: siwad serve runs as another user.
-            try Spool.check(directory: directory, for: geteuid() == 0 ? contents.owner : geteuid())
-        } catch {
-            return [.fail(.spool, Self.failure(error))]
-        }
-        let (limit, time) = (configuration.spoolLimit, now())
-        let refused = Finding.refused(contents, limit: limit, now: time).map { [$0] } ?? []
-        let spool = refused + [.spool(contents, limit: limit, now: time)]
-        guard let free = SpoolContents.free(at: directory) else { return spool }
-        return spool + [.disk(free: free, spoolLimit: limit, used: contents.bytes)]
     }
 
     /// The URL of a local server that listens on an address; nil if the system chooses its port.
@@ -144,26 +110,52 @@ struct Checkup: Sendable {
         return "\(scheme)://\(HostAndPort(host: host, port: address.port))"
     }
 
-    /// The error as a command would report it.
-    static func failure(_ error: any Error) -> CommandFailure {
-        CommandFailure(knownCause: error) ?? CommandFailure(.failed, "\(error)")
+    private func certificateFinding() -> Finding {
+        guard let tls = configuration.tls else {
+            return .pass(.certificate, "none: a proxy speaks https for siwad")
+        }
+        do throws(ServerError) {
+            let certificates = try ServerCertificates(certificateFile: tls.certificate, keyFile: tls.key)
+            return .certificate(validUntil: certificates.expiry, now: now())
+        } catch {
+            return .fail(.certificate, error.description, "give siwad a certificate with its chain, and its key")
+        }
+    }
+
+    private func spoolFindings() throws -> [Finding] {
+        guard let directory = configuration.spoolDirectory else {
+            return [.pass(.spool, "none: while PostgreSQL is away, Apple is answered 503")]
+        }
+        guard access(directory, R_OK | W_OK | X_OK) == 0, let contents = SpoolContents(directory: directory) else {
+            let text = "\(directory) can't be used (\(String(cString: strerror(errno))))"
+            return [.fail(.spool, text, "make it a directory of the user that siwad serve runs as")]
+        }
+        // Root checks for the user that owns the directory: siwad serve runs as another user.
+        try Spool.check(directory: directory, for: geteuid() == 0 ? contents.owner : geteuid())
+        let (limit, time) = (configuration.spoolLimit, now())
+        let disk = SpoolContents.free(at: directory).map {
+            Finding.disk(free: $0, spoolLimit: limit, used: contents.bytes)
+        }
+        let refused = Finding.refused(contents, limit: limit, now: time)
+        return [refused, .spool(contents, limit: limit, now: time), disk].compactMap(\.self)
     }
 }
+
+// MARK: - Database
 
 extension Checkup {
     /// All checks of the database. If it is unreachable, only that is reported.
     func databaseFindings() async -> [Finding] {
         // The check of the configuration reports a missing database.
-        guard let settings = try? configuration.connectionSettings() else { return [] }
-        var bounded = settings
-        bounded.deadline = .seconds(10)
-        let pool = ConnectionPool(bounded, maximum: 1)
-        let findings = await findings(pool, bounded)
+        guard var settings = try? configuration.connectionSettings() else { return [] }
+        settings.deadline = .seconds(10)
+        let pool = ConnectionPool(settings, maximum: 1)
+        let findings = await findings(pool)
         await pool.close()
         return findings
     }
 
-    private func findings(_ pool: ConnectionPool, _ settings: ConnectionSettings) async -> [Finding] {
+    private func findings(_ pool: ConnectionPool) async -> [Finding] {
         let now = now
         var findings: [Finding] = []
         do throws(PostgresError) {
@@ -181,23 +173,20 @@ extension Checkup {
             findings += await ask(pool, .publicSchema) { session throws(PostgresError) in
                 [.publicSchema(isOpen: try DatabaseHealth.isPublicSchemaOpen(in: session))]
             }
-            let state = try await SchemaState.read(settings)
+            let state = try await SchemaState.read(pool)
             findings.append(.schema(state))
-            if state.problem != nil { return findings }
+            if state.problem == nil { findings += await contents(pool) }
+            return findings
         } catch {
             return findings + [.fail(.database, Self.failure(error))]
         }
-        findings += await contents(pool)
-        return findings
     }
 
     /// The checks of what the schema contains.
     private func contents(_ pool: ConnectionPool) async -> [Finding] {
         let (configuration, time) = (configuration, now())
-        var findings: [Finding] = []
-        findings += await ask(pool, .objects) { session throws(PostgresError) in
-            let catalog = try SchemaCatalog(readFrom: session)
-            let drift = SchemaDrift(of: catalog, from: .expected)
+        var findings = await ask(pool, .objects) { session throws(PostgresError) in
+            let drift = SchemaDrift(of: try SchemaCatalog(readFrom: session), from: .expected)
             return [.objects(drift, count: SchemaCatalog.expected.definitions.count)]
         }
         findings += await ask(pool, .partitions) { session throws(PostgresError) in
@@ -218,24 +207,18 @@ extension Checkup {
             let letters = try DatabaseHealth.openLetters(in: session)
             return [.deadLetters(letters, limit: configuration.deadLetterLimit, now: time)]
         }
-        if let audiences = configuration.apps {
-            findings += await ask(pool, .notifications) { session throws(PostgresError) in
-                Finding.notifications(audiences, last: try DatabaseHealth.lastNotifications(in: session), now: time)
-            }
-        }
+        guard let audiences = configuration.apps else { return findings }
         return findings
+            + (await ask(pool, .notifications) { session throws(PostgresError) in
+                Finding.notifications(audiences, last: try DatabaseHealth.lastNotifications(in: session), now: time)
+            })
     }
 
-    /// Runs one check; its failure is a finding too.
     private func ask(
         _ pool: ConnectionPool,
         _ check: Finding.Check,
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> [Finding]
     ) async -> [Finding] {
-        do throws(PostgresError) {
-            return try await pool.transaction(.repeatableRead, body)
-        } catch {
-            return [.fail(check, Self.failure(error))]
-        }
+        await attempt(check) { try await pool.transaction(.repeatableRead, body) }
     }
 }

@@ -5,12 +5,9 @@ import Terminal
 /// Judges the database.
 extension Finding {
     static func database(_ server: DatabaseHealth.Server, latency: Duration) -> Finding {
-        let size = ByteCount(server.bytes)
-        return .pass(
-            .database,
-            "PostgreSQL \(server.version), database \(VisibleText.visible(server.database)), \(size), "
-                + "answers in \(latency.milliseconds) ms"
-        )
+        let name = VisibleText.visible(server.database)
+        let text = "PostgreSQL \(server.version), database \(name), \(ByteCount(server.bytes))"
+        return .pass(.database, "\(text), answers in \(latency.milliseconds) ms")
     }
 
     static func schema(_ state: SchemaState) -> Finding {
@@ -23,18 +20,12 @@ extension Finding {
     static func objects(_ drift: SchemaDrift, count: Int) -> Finding {
         let differences = drift.missing.map { "\($0) is missing" } + drift.changed.map { "\($0) is another one" }
         guard differences.isEmpty else {
-            return .fail(
-                .objects,
-                listing(differences, of: "differences"),
-                "restore what siwad migrate sql prints, or find out who changed it"
-            )
+            let remedy = "restore what siwad migrate sql prints, or find out who changed it"
+            return .fail(.objects, listing(differences, of: "differences"), remedy)
         }
         guard drift.foreign.isEmpty else {
-            return .warn(
-                .objects,
-                listing(drift.foreign.map { "\($0) is not siwad's" }, of: "objects"),
-                "keep what is yours in a schema of your own"
-            )
+            let objects = listing(drift.foreign.map { "\($0) is not siwad's" }, of: "objects")
+            return .warn(.objects, objects, "keep what is yours in a schema of your own")
         }
         return .pass(.objects, "all \(count) tables, columns, constraints, indexes, views and functions are as made")
     }
@@ -98,9 +89,10 @@ extension Finding {
         let counts = letters.counts.map { "\($0.count) \($0.reason)" }.joined(separator: ", ")
         let text = "\(counts) open, the oldest for \(now.duration(since: oldest).rounded)"
         if let full = letters.counts.first(where: { $0.count >= limit && $0.reason != "keys-unavailable" }) {
+            let limited = "\(full.reason) is at the limit of \(limit), so Apple is answered 503"
             return .fail(
                 .deadLetters,
-                "\(text); \(full.reason) is at the limit of \(limit), so Apple is answered 503",
+                "\(text); \(limited)",
                 "siwad dead-letters show explains one; replay or discard them"
             )
         }
@@ -108,15 +100,11 @@ extension Finding {
     }
 
     /// The age of each app's last notification. Apple does not report a wrong URL.
-    static func notifications(
-        _ audiences: AudienceMap,
-        last: [AppID: WallTime],
-        now: WallTime
-    ) -> [Finding] {
-        audiences.groups.map { group in
+    static func notifications(_ audiences: AudienceMap, last: [AppID: WallTime], now: WallTime) -> [Finding] {
+        let remedy =
+            "see that the URL is entered for this App ID at developer.apple.com; Apple never says when it is not"
+        return audiences.groups.map { group in
             let app = group.app.rawValue
-            let remedy =
-                "see that the URL is entered for this App ID at developer.apple.com; Apple never says when it is not"
             guard let time = last[group.app] else {
                 return .warn(.notifications, "none is among the latest", remedy, subject: app)
             }

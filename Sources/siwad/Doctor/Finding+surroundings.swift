@@ -15,18 +15,15 @@ extension Finding {
             let set = try JSONWebKeySet(parsing: bytes)
             let text = "\(counted(set.keys.count, "key")) at \(url)"
             guard let ignored = set.ignored.first else { return .pass(.keys, text) }
-            return .warn(
-                .keys,
-                "\(text), and \(set.ignored.count) that can't be used, the first because \(ignored.reason)",
-                "nothing, as long as notifications are accepted"
-            )
+            let unusable = "\(set.ignored.count) that can't be used, the first because \(ignored.reason)"
+            return .warn(.keys, "\(text), and \(unusable)", "nothing, as long as notifications are accepted")
         } catch {
             return .fail(.keys, "the response of \(url) is not a key set (\(error))", "check SIWAD_KEYS_URL")
         }
     }
 
     /// The response of the notification endpoint to GET, which it must refuse.
-    static func endpoint(_ answer: LocalProbe.Response, url: String) -> Finding {
+    static func endpoint(_ answer: LocalProbe.Response, at url: String) -> Finding {
         let remedy =
             "check what listens there, and that SIWAD_LISTEN and SIWAD_NOTIFICATION_PATH are the same as for siwad serve"
         switch (answer.status, answer.allow) {
@@ -40,7 +37,7 @@ extension Finding {
     }
 
     /// The response to `/readyz?verbose`.
-    static func readiness(_ answer: LocalProbe.Response, url: String) -> Finding {
+    static func readiness(_ answer: LocalProbe.Response, at url: String) -> Finding {
         if answer.status == 200 { return .pass(.readiness, "siwad serve accepts notifications durably") }
         let remedy = "the log of siwad serve names the cause"
         let failed = answer.body.split(separator: "\n").filter { $0.hasPrefix("[-]") }.joined(separator: ", ")
@@ -57,32 +54,22 @@ extension Finding {
         return .pass(.certificate, "valid until \(day)")
     }
 
-    static let noCertificate = Finding.pass(.certificate, "none: a proxy speaks https for siwad")
-
-    static let noSpool = Finding.pass(.spool, "none: while PostgreSQL is away, Apple is answered 503")
-
     static func spool(_ contents: SpoolContents, limit: Int64, now: WallTime) -> Finding {
         let waiting = "\(counted(contents.waiting.files, "file")) waiting, \(ByteCount(contents.waiting.bytes))"
         if contents.forged > 0 {
-            return .fail(
-                .spool,
-                "\(counted(contents.forged, "notification")) with a bad signature (….forged), none applied; \(waiting)",
-                "find out who else writes to the directory, keep them out, then remove the files"
-            )
+            let forged = "\(counted(contents.forged, "notification")) with a bad signature (….forged), none applied"
+            let remedy = "find out who else writes to the directory, keep them out, then remove the files"
+            return .fail(.spool, "\(forged); \(waiting)", remedy)
         }
         if contents.untrusted > 0 {
-            return .fail(
-                .spool,
-                "\(counted(contents.untrusted, "file")) not read because others could have written them; \(waiting)",
-                "if siwad wrote them, give them to its user alone (chown, chmod 600); else remove them"
-            )
+            let untrusted = "\(counted(contents.untrusted, "file")) not read because others could have written them"
+            let remedy = "if siwad wrote them, give them to its user alone (chown, chmod 600); else remove them"
+            return .fail(.spool, "\(untrusted); \(waiting)", remedy)
         }
         if contents.setAside > 0 {
-            return .warn(
-                .spool,
-                "\(counted(contents.setAside, "file")) set aside, torn or nothing of siwad's; \(waiting)",
-                "look at them; a torn one may hold tokens that can be sent again"
-            )
+            let setAside = "\(counted(contents.setAside, "file")) set aside, torn or nothing of siwad's"
+            let remedy = "look at them; a torn one may hold tokens that can be sent again"
+            return .warn(.spool, "\(setAside); \(waiting)", remedy)
         }
         guard contents.waiting.files > 0 else {
             return .pass(.spool, contents.refused.files == 0 ? "empty" : "nothing else waits")
@@ -127,16 +114,11 @@ extension Finding {
             var status = stat()
             return stat(path, &status) == 0 && status.st_mode & (S_IROTH | S_IWOTH) != 0
         }
-        guard !open.isEmpty else { return [.pass(.files, "no file with a secret is open to other users")] }
-        return open.map { path in
-            let remedy = "run chmod o-rw on it; siwad's own user has to own it, or be in its group"
-            return .warn(
-                .files,
-                "it holds a secret, and every user of this machine can read or change it",
-                remedy,
-                subject: path
-            )
-        }
+        let text = "it holds a secret, and every user of this machine can read or change it"
+        let remedy = "run chmod o-rw on it; siwad's own user has to own it, or be in its group"
+        return open.isEmpty
+            ? [.pass(.files, "no file with a secret is open to other users")]
+            : open.map { .warn(.files, text, remedy, subject: $0) }
     }
 
     static func databaseTLS(_ route: ServerEndpoint) -> Finding {
@@ -144,22 +126,20 @@ extension Finding {
         if route.sslMode == "verify-full" {
             return .pass(.databaseTLS, "sslmode=verify-full: another server can't pass for PostgreSQL")
         }
-        return .warn(
-            .databaseTLS,
-            "PostgreSQL is at \(VisibleText.visible(route.address ?? "")) with sslmode=\(VisibleText.visible(route.sslMode)), so "
-                + "another server on the way could pass for it",
+        let server = VisibleText.visible("\(route.address ?? "") with sslmode=\(route.sslMode)")
+        let text = "PostgreSQL is at \(server), so another server on the way could pass for it"
+        let remedy =
             "set sslmode=verify-full in SIWAD_DATABASE_URL, and sslrootcert= to the file of the server's authority"
-        )
+        return .warn(.databaseTLS, text, remedy)
     }
 
     /// Objects in the schema public can take precedence over the objects that the SQL of other programs means.
     static func publicSchema(isOpen: Bool) -> Finding {
         guard isOpen else { return .pass(.publicSchema, "only chosen roles may create objects in the schema public") }
-        return .warn(
-            .publicSchema,
-            "every role may create objects in the schema public, also functions that other programs call by mistake",
-            "run REVOKE CREATE ON SCHEMA public FROM PUBLIC as the owner of the database"
-        )
+        let text =
+            "every role may create objects in the schema public, also functions that other programs call by mistake"
+        let remedy = "run REVOKE CREATE ON SCHEMA public FROM PUBLIC as the owner of the database"
+        return .warn(.publicSchema, text, remedy)
     }
 
     static func operations(_ address: HostAndPort) -> Finding {
@@ -168,11 +148,9 @@ extension Finding {
             ["localhost", "::1"].contains(address.host)
             || digits.count == 4 && digits[0] == "127" && digits.allSatisfy { UInt8($0) != nil }
         if isLoopback { return .pass(.operations, "\(address) is for this machine only") }
-        return .warn(
-            .operations,
-            "other machines reach metrics and readiness at \(address), without TLS and without a password",
-            "set SIWAD_OPERATIONS_LISTEN to a loopback address, or let a firewall pass only those who need it"
-        )
+        let text = "other machines reach metrics and readiness at \(address), without TLS and without a password"
+        let remedy = "set SIWAD_OPERATIONS_LISTEN to a loopback address, or let a firewall pass only those who need it"
+        return .warn(.operations, text, remedy)
     }
 }
 
@@ -183,6 +161,12 @@ struct SpoolContents: Sendable, Equatable {
         var bytes: Int64 = 0
         /// The time of the oldest file.
         var oldest: WallTime?
+
+        fileprivate mutating func add(bytes size: Int64, writtenAt time: WallTime) {
+            files += 1
+            bytes += size
+            oldest = min(oldest ?? time, time)
+        }
     }
 
     /// Files that wait for the database.
@@ -212,21 +196,18 @@ struct SpoolContents: Sendable, Equatable {
         for name in names where !name.hasPrefix(".") {
             var status = stat()
             if lstat("\(directory)/\(name)", &status) == 0, status.st_mode & S_IFMT == S_IFREG,
-                status.st_uid != place.st_uid || status.st_mode & 0o022 != 0
+                status.st_uid != owner || status.st_mode & 0o022 != 0
             {
                 untrusted += 1
                 continue
             }
             // A file is named after the microsecond at which it was written.
-            let stamp = name.prefix { $0 != "." }
-            switch Int64(stamp) {
-            case let stamp? where name.hasSuffix(".refused.spool"):
-                refused.add("\(directory)/\(name)", writtenAt: stamp)
-            case let stamp? where name.hasSuffix(".spool"): waiting.add("\(directory)/\(name)", writtenAt: stamp)
-            default:
-                if name.hasSuffix(".corrupt") || name.hasSuffix(".foreign") { setAside += 1 }
-                if name.hasSuffix(".forged") { forged += 1 }
+            if let stamp = Int64(name.prefix { $0 != "." }), name.hasSuffix(".spool") {
+                let path = name.hasSuffix(".refused.spool") ? \Self.refused : \Self.waiting
+                self[keyPath: path].add(bytes: Int64(status.st_size), writtenAt: WallTime(microseconds: stamp))
             }
+            if name.hasSuffix(".corrupt") || name.hasSuffix(".foreign") { setAside += 1 }
+            if name.hasSuffix(".forged") { forged += 1 }
         }
     }
 
@@ -236,15 +217,5 @@ struct SpoolContents: Sendable, Equatable {
         guard statvfs(directory, &status) == 0 else { return nil }
         let (bytes, overflow) = Int64(clamping: status.f_bavail).multipliedReportingOverflow(by: Int64(status.f_frsize))
         return overflow ? .max : bytes
-    }
-}
-
-extension SpoolContents.Part {
-    fileprivate mutating func add(_ path: String, writtenAt stamp: Int64) {
-        files += 1
-        var status = stat()
-        if stat(path, &status) == 0 { bytes += Int64(status.st_size) }
-        let written = WallTime(microseconds: stamp)
-        oldest = min(oldest ?? written, written)
     }
 }

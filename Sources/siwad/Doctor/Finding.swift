@@ -78,17 +78,17 @@ struct Report: Sendable, Equatable, CommandOutput {
     }
 
     func lines(style: OutputStyle) -> [String] {
-        let marked = MarkedLines(style: style, nameWidth: Finding.Check.allCases.map(\.rawValue.count).max() ?? 0)
+        let width = Finding.Check.allCases.map(\.rawValue.count).max() ?? 0
         return findings.flatMap { finding in
-            let mark: MarkedLines.Mark =
+            let mark =
                 switch finding.status {
-                case .pass: .passed
-                case .warn: .warning
-                case .fail: .failed
+                case .pass: style.painted("✓", .green)
+                case .warn: style.painted("⚠", .yellow)
+                case .fail: style.painted("✗", .red)
                 }
             let subject = finding.subject.map { "\($0): " } ?? ""
             let remedy = finding.remedy.map { ": \($0)" } ?? ""
-            return marked.lines(mark, finding.check.rawValue, subject + finding.detail + remedy)
+            return style.check(mark, finding.check.rawValue, nameWidth: width, subject + finding.detail + remedy)
         }
     }
 

@@ -99,7 +99,7 @@ enum AccountListings {
         let team = Set(rows.map(\.team)).count > 1 ? ["TEAM"] : []
         return Listing(
             rows: rows,
-            nouns: ("account", "accounts"),
+            noun: "account",
             columns: stateColumns,
             titles: ["SUB"] + team + ["APP", "STATE", "SINCE (UTC)", "MAIL"]
         )
@@ -108,7 +108,7 @@ enum AccountListings {
     static func history(_ rows: [AccountChange]) -> Listing<AccountChange> {
         Listing(
             rows: rows,
-            nouns: ("change", "changes"),
+            noun: "change",
             part: "latest",
             columns: changeColumns,
             titles: ["TIME (UTC)", "SUB", "APP", "WHAT", "BECAUSE OF", "ENDED"]
@@ -118,7 +118,7 @@ enum AccountListings {
     static func sessions(_ rows: [AccountSession]) -> Listing<AccountSession> {
         Listing(
             rows: rows,
-            nouns: ("session", "sessions"),
+            noun: "session",
             columns: sessionColumns,
             titles: ["SESSION", "SUB", "APP", "OPENED (UTC)", "STATE"]
         )

@@ -28,18 +28,19 @@ struct AccountPage: Sendable, CommandOutput {
         var pages: [AccountPage] = []
         for registers in try Accounts.registers(subject: subject, team: team, in: session) {
             let (person, team) = (registers.subject, registers.team)
-            let filter = AccountFilter(subject: subject, team: team.rawValue, limit: limit)
             // The configuration bounds the number of app groups, so the page shows all of them.
-            let states = AccountFilter(subject: subject, team: team.rawValue, limit: .max)
+            var accounts = AccountFilter(subject: subject, team: team.rawValue, limit: .max)
+            let states = try Accounts.states(accounts, in: session)
+            accounts.limit = limit
             let sessions = SessionFilter(subject: subject, team: team.rawValue, limit: limit)
             pages.append(
                 AccountPage(
                     registers: registers,
                     registersWithSources: try Accounts.sources(subject: person, team: team, in: session),
-                    states: try Accounts.states(states, in: session),
+                    states: states,
                     sessionCounts: try Sessions.count(subject: person, team: team, in: session),
                     sessions: try Sessions.list(sessions, in: session),
-                    history: try Accounts.history(filter, in: session),
+                    history: try Accounts.history(accounts, in: session),
                     letters: try DeadLetters.open(about: person, of: team, limit: limit, in: session)
                 )
             )
@@ -51,7 +52,7 @@ struct AccountPage: Sendable, CommandOutput {
         var lines = [
             style.painted("\(VisibleText.visible(registers.subject.rawValue)) in team \(registers.team)", .bold)
         ]
-        lines += AccountSummary(of: self).sentences.flatMap { style.hanging("  ", indentation: 2, $0) }
+        lines += summary.flatMap { style.hanging("  ", indentation: 2, $0) }
         lines += [""] + style.facts(facts, nameWidth: 10)
         func add<Row>(_ title: String, _ columns: [Column<Row>], _ rows: [Row], _ titles: [String]?, none: String) {
             let table = columns.table(of: rows, titles: titles)
@@ -76,7 +77,7 @@ struct AccountPage: Sendable, CommandOutput {
     var json: [JSONText] {
         let columns: [Column<AccountPage>] = [
             .init("email_deliverable", \.isDeliverable),
-            .init("summary") { page in AccountSummary(of: page).sentences.map(\.json) },
+            .init("summary") { page in page.summary.map(\.json) },
             .init("apps") { page in page.states.map { AccountListings.stateColumns.object(of: $0) } },
             .init("registers") { page in
                 page.registersWithSources.map { AccountListings.registerColumns.object(of: $0) }
@@ -102,10 +103,7 @@ struct AccountPage: Sendable, CommandOutput {
     }
 
     private var facts: [(name: String, text: String)] {
-        [
-            ("heard of", "first on \(registers.firstHeardAt.secondText) UTC"), ("address", address),
-            ("mail", mail),
-        ]
+        [("heard of", "first on \(registers.firstHeardAt.secondText) UTC"), ("address", address), ("mail", mail)]
     }
 
     private var address: String {
@@ -133,79 +131,56 @@ struct AccountPage: Sendable, CommandOutput {
     }
 }
 
-/// The first lines of an account's page, in sentences: is the person signed in, and if not, why.
-struct AccountSummary {
-    private let page: AccountPage
+// MARK: - Summary
 
-    init(of page: AccountPage) {
-        self.page = page
-    }
-
-    /// One sentence for all app groups if the account is deleted, else one for each app group.
-    var sentences: [String] {
-        guard let deletedAt = page.registers.deletedAt else {
-            return page.states.isEmpty ? ["No app group knows this person."] : page.states.map(sentence)
+extension AccountPage {
+    /// The first lines: is the person signed in, and if not, why. One sentence for all app groups if the account is deleted,
+    /// else one for each app group.
+    var summary: [String] {
+        guard let deletedAt = registers.deletedAt else {
+            return states.isEmpty ? ["No app group knows this person."] : states.map(sentence)
         }
-        var sentences = [
-            "Signed out everywhere and for good: the Apple Account was deleted on \(deletedAt.secondText) UTC"
-                + reported(.deleted, app: nil) + "."
-        ]
-        if let erasedAt = page.registers.erasedAt {
-            sentences.append(
-                "The address and the tokens were erased on \(erasedAt.secondText) UTC; the times and states are kept."
-            )
+        let deletion = "the Apple Account was deleted on \(deletedAt.secondText) UTC\(reported(.deleted, app: nil))"
+        let erasure = registers.erasedAt.map {
+            "The address and the tokens were erased on \($0.secondText) UTC; the times and states are kept."
         }
-        return sentences
+        return ["Signed out everywhere and for good: \(deletion)."] + [erasure].compactMap(\.self)
     }
 
     private func sentence(_ state: AccountState) -> String {
-        let count = page.sessionCounts[state.app] ?? SessionCount(all: 0, live: 0)
-        let summary =
+        let count = sessionCounts[state.app] ?? SessionCount(all: 0, live: 0)
+        let isLive = count.live > 0
+        let sentence =
             switch state.state {
-            case "revoked": revoked(state, count)
-            case "authorized": count.live > 0 ? signedIn(state, count) : signedOut(state, count)
-            default: neverSignedIn(count)
+            case "revoked" where isLive:
+                "still signed in: consent \(revocation(state)), and \(counted(count.live, "session")) opened since then "
+                    + "\(count.live == 1 ? "is" : "are") live, though the application reported no sign-in."
+            case "revoked": "signed out, because consent \(revocation(state))."
+            case "authorized" where isLive: "signed in, \(counted(count.live, "live session")). \(consent(state))"
+            case "authorized" where count.all == 0: "no session was ever opened. \(consent(state))"
+            case "authorized": "no session is live\(lastEnd(in: state.app)). \(consent(state))"
+            case _ where isLive:
+                "\(counted(count.live, "live session")), though the application reported no sign-in."
+            default: "never signed in; known from mail settings or a session only."
             }
-        return "\(state.app): \(summary)"
+        return "\(state.app): \(sentence)"
     }
 
-    private func revoked(_ state: AccountState, _ count: SessionCount) -> String {
+    private func revocation(_ state: AccountState) -> String {
         let time = state.revokedAt.map { " on \($0.secondText) UTC" } ?? ""
-        let cause = "consent was revoked\(time)\(reported(.revoked, app: state.app))"
-        if count.live > 0 {
-            return "still signed in: \(cause), and \(counted(count.live, "session")) opened since then "
-                + "\(count.live == 1 ? "is" : "are") live, though the application reported no sign-in."
-        }
-        return "signed out, because \(cause)."
-    }
-
-    private func signedIn(_ state: AccountState, _ count: SessionCount) -> String {
-        "signed in, \(counted(count.live, "live session")). \(consent(state))"
-    }
-
-    private func signedOut(_ state: AccountState, _ count: SessionCount) -> String {
-        guard count.all > 0 else { return "no session was ever opened. \(consent(state))" }
-        return "no session is live\(lastEnd(in: state.app)). \(consent(state))"
-    }
-
-    private func neverSignedIn(_ count: SessionCount) -> String {
-        count.live > 0
-            ? "\(counted(count.live, "live session")), though the application reported no sign-in."
-            : "never signed in; known from mail settings or a session only."
+        return "was revoked\(time)\(reported(.revoked, app: state.app))"
     }
 
     /// The consent in force, and the revocation before it if there was one.
     private func consent(_ state: AccountState) -> String {
         let since = state.authorizedAt.map { " since \($0.secondText) UTC" } ?? ""
-        guard let revokedAt = state.revokedAt else { return "Consent is in force\(since)." }
-        return
-            "Consent was revoked on \(revokedAt.secondText) UTC\(reported(.revoked, app: state.app)), which ended older "
-            + "sessions; it is in force again\(since)."
+        guard state.revokedAt != nil else { return "Consent is in force\(since)." }
+        return "Consent \(revocation(state)), which ended older sessions; it is in force again\(since)."
     }
 
     /// How the last session ended, among the sessions on the page.
     private func lastEnd(in app: AppID) -> String {
-        let ends = page.sessions.filter { $0.app == app && !$0.isLive }.compactMap { session in
+        let ends = sessions.filter { $0.app == app && !$0.isLive }.compactMap { session in
             (session.endedAt ?? session.expiresAt).map { (session, $0) }
         }
         guard let (session, time) = ends.max(by: { $0.1.microseconds < $1.1.microseconds }) else { return "" }
@@ -222,7 +197,7 @@ struct AccountSummary {
 
     /// Names the sign-in or notification that set a register, as a clause.
     private func reported(_ name: AccountRegister.Name, app: AppID?) -> String {
-        guard let register = page.registersWithSources.first(where: { $0.name == name && $0.app == app }) else {
+        guard let register = registersWithSources.first(where: { $0.name == name && $0.app == app }) else {
             return ""
         }
         switch register.source {

@@ -1,31 +1,6 @@
 import AppleTokens
 import Terminal
 
-/// How a column aligns its values and cuts wide ones.
-struct Layout {
-    private var isRightAligned = false
-    private var cut = Table.Column.Cut.never
-    /// The width that the column keeps on a narrow terminal.
-    private var minimum = 8
-
-    static let left = Layout()
-    /// For numbers.
-    static let right = Layout(isRightAligned: true)
-
-    /// Keeps the start of a value: for sentences.
-    static func cutEnd(minimum: Int) -> Layout { Layout(cut: .end, minimum: minimum) }
-
-    /// Keeps both ends of a value: for ids.
-    static func cutMiddle(minimum: Int) -> Layout { Layout(cut: .middle, minimum: minimum) }
-
-    /// Keeps the end of a value: for names in reverse domain notation, which differ there.
-    static func cutStart(minimum: Int) -> Layout { Layout(cut: .start, minimum: minimum) }
-
-    func column(titled title: String) -> Table.Column {
-        Table.Column(title, isRightAligned: isRightAligned, cut: cut, minimumWidth: minimum)
-    }
-}
-
 /// A field of a row: a member of its JSON object, a column of its table, or both.
 ///
 /// One array of columns describes a kind of row. It is in the order of the JSON object; a table selects columns by title.
@@ -34,7 +9,7 @@ struct Column<Row> {
     let name: String?
     /// The header; nil: only JSON has the field.
     let title: String?
-    let layout: Layout
+    let layout: Table.Layout
     let cell: (Row) -> Table.Cell
     let json: (Row) -> JSONText
 
@@ -43,7 +18,7 @@ struct Column<Row> {
         _ name: String,
         _ value: @escaping (Row) -> Value,
         _ title: String? = nil,
-        _ layout: Layout = .left,
+        _ layout: Table.Layout = .left,
         cell: ((Row) -> Table.Cell)? = nil
     ) {
         self.name = name
@@ -54,7 +29,7 @@ struct Column<Row> {
     }
 
     /// A field that only tables have.
-    init(title: String, _ layout: Layout = .left, cell: @escaping (Row) -> Table.Cell) {
+    init(title: String, _ layout: Table.Layout = .left, cell: @escaping (Row) -> Table.Cell) {
         name = nil
         self.title = title
         self.layout = layout
@@ -74,18 +49,17 @@ extension Array {
 
     /// A table of the columns with these titles, in this order; of all columns that have a title if `titles` is nil.
     func table<Row>(of rows: [Row], titles: [String]? = nil) -> Table where Element == Column<Row> {
-        let shown = titles.map { titles in
-            titles.map { title in
-                guard let column = first(where: { $0.title == title }) else {
-                    preconditionFailure("no column has the title \(title)")
-                }
-                return column
-            }
-        }
-        let columns = shown ?? filter { $0.title != nil }
-        var table = Table(columns.map { $0.layout.column(titled: $0.title ?? "") })
+        let columns = titles.map { $0.map(column(titled:)) } ?? filter { $0.title != nil }
+        var table = Table(columns.map { Table.Column($0.title ?? "", $0.layout) })
         for row in rows { table.append(columns.map { $0.cell(row) }) }
         return table
+    }
+
+    private func column<Row>(titled title: String) -> Element where Element == Column<Row> {
+        guard let column = first(where: { $0.title == title }) else {
+            preconditionFailure("no column has the title \(title)")
+        }
+        return column
     }
 }
 

@@ -44,7 +44,7 @@ enum DeadLetterListing {
         let status = rows.contains { $0.status != .open } ? ["STATUS"] : []
         return Listing(
             rows: rows,
-            nouns: ("dead letter", "dead letters"),
+            noun: "dead letter",
             columns: columns,
             titles: ["ID", "RECEIVED (UTC)", "REASON", "TRIED", "APP", "TYPE"] + status
         )
@@ -52,10 +52,10 @@ enum DeadLetterListing {
 
     static func counts(_ rows: [DeadLetterCount], by grouping: DeadLetterGrouping) -> Listing<DeadLetterCount> {
         let title = grouping.rawValue.uppercased()
-        let layout: Layout = grouping == .app ? .cutStart(minimum: 12) : .cutEnd(minimum: 12)
+        let layout: Table.Layout = grouping == .app ? .cutStart(minimum: 12) : .cutEnd(minimum: 12)
         return Listing(
             rows: rows,
-            nouns: ("dead letter", "dead letters"),
+            noun: "dead letter",
             columns: [
                 // An empty name is shown as "", a missing one as -.
                 .init(grouping.rawValue, \.group, title, layout) { Table.Cell($0.group == "" ? "\"\"" : $0.group) },

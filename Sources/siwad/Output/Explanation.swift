@@ -8,8 +8,8 @@ struct Explanation: CommandOutput {
     struct CheckResult {
         let name: String
         /// nil: not checked.
-        let passed: Bool?
-        let detail: String
+        var passed: Bool?
+        var detail: String
     }
 
     /// The checks up to the first that failed.
@@ -27,17 +27,14 @@ struct Explanation: CommandOutput {
             audiences: audiences,
             leeway: configuration.clockLeeway
         )
-        let isAnyAudience = configuration.apps == nil
         checks = explain(NotificationVerifier(policy: policy)).map { check in
-            guard check.name == .audience, check.passed, isAnyAudience else {
-                return CheckResult(name: check.name.rawValue, passed: check.passed, detail: check.detail)
+            var result = CheckResult(name: check.name.rawValue, passed: check.passed, detail: check.detail)
+            if check.name == .audience, check.passed, configuration.apps == nil {
+                let app = audiences.groups.first?.app.rawValue ?? ""
+                result.passed = nil
+                result.detail = "\(app), any will do: SIWAD_APPS is not set"
             }
-            let app = audiences.groups.first?.app.rawValue ?? ""
-            return CheckResult(
-                name: check.name.rawValue,
-                passed: nil,
-                detail: "\(app), any will do: SIWAD_APPS is not set"
-            )
+            return result
         }
     }
 
@@ -45,9 +42,15 @@ struct Explanation: CommandOutput {
     var isPassed: Bool { checks.allSatisfy { $0.passed != false } }
 
     func lines(style: OutputStyle) -> [String] {
-        let marked = MarkedLines(style: style, nameWidth: Check.Name.allCases.map(\.rawValue.count).max() ?? 0)
+        let width = Check.Name.allCases.map(\.rawValue.count).max() ?? 0
         return checks.flatMap { check in
-            marked.lines(check.passed.map { $0 ? .passed : .failed } ?? .skipped, check.name, check.detail)
+            let mark =
+                switch check.passed {
+                case true?: style.painted("✓", .green)
+                case false?: style.painted("✗", .red)
+                case nil: style.painted("–", .yellow)
+                }
+            return style.check(mark, check.name, nameWidth: width, check.detail)
         }
     }
 
@@ -58,15 +61,12 @@ struct Explanation: CommandOutput {
         return checks.map { columns.object(of: $0) }
     }
 
-    private static func anyAudience(of token: [UInt8]) throws(AudienceMapError) -> AudienceMap {
+    private static func anyAudience(of token: [UInt8]) throws -> AudienceMap {
         // A token that can't be parsed fails before the audience is checked.
         let claims = (try? CompactJWS(parsing: token)).flatMap { try? JSONValue(parsing: $0.payload) }
         let audience = claims?["aud"]?.string ?? "none"
-        do {
-            return try AudienceMap(parsing: "XXXXXXXXXX/" + audience)
-        } catch {
-            return try AudienceMap(parsing: "XXXXXXXXXX/none")
-        }
+        // The checks explain what is wrong with an audience that is no client id.
+        return try (try? AudienceMap(parsing: "XXXXXXXXXX/" + audience)) ?? AudienceMap(parsing: "XXXXXXXXXX/none")
     }
 }
 
@@ -76,21 +76,20 @@ struct DecodedToken {
 
     /// Claims that are not strict JSON are shown as one text.
     init(_ jws: CompactJWS) {
-        let header = [("alg", CompactJWS.algorithm), ("kid", jws.keyID ?? "")]
-        let claims: [(String, String)]
+        var members = [("alg", CompactJWS.algorithm), ("kid", jws.keyID ?? "")]
         if let payload = try? JSONValue(parsing: jws.payload), payload.members != nil {
-            claims = Self.members(of: payload, within: "")
+            members += Self.members(of: payload, within: "")
         } else {
-            claims = [("payload", String(decoding: jws.payload, as: UTF8.self))]
+            members.append(("payload", String(decoding: jws.payload, as: UTF8.self)))
         }
-        members = (header + claims).map { (name: $0.0, value: $0.1) }
+        self.members = members
     }
 
     /// A line for each member; values wider than the terminal continue on further lines.
     func lines(style: OutputStyle) -> [String] {
         let width = members.map { VisibleText.width(VisibleText.visible($0.name)) }.max() ?? 0
         return members.flatMap { name, value in
-            Self.pieces(VisibleText.visible(value), of: style.width.map { max(20, $0 - width - 4) })
+            VisibleText.split(VisibleText.visible(value), every: style.width.map { max(20, $0 - width - 4) })
                 .enumerated()
                 .map { ($0 == 0 ? VisibleText.visible(name) : "").padding(to: width) + "  " + $1 }
         }
@@ -110,22 +109,5 @@ struct DecodedToken {
         let text = value.string ?? value.compactText
         guard ["iat", "exp", "event_time"].contains(name), let number = value.integer else { return text }
         return "\(text) (\(WallTime(secondsOrMilliseconds: number).secondText) UTC)"
-    }
-
-    /// Splits a text into pieces of at most `width` columns.
-    private static func pieces(_ text: String, of width: Int?) -> [String] {
-        guard let width, VisibleText.width(text) > width else { return [text] }
-        var pieces: [String] = []
-        var (piece, columns) = ("", 0)
-        for character in text {
-            let more = VisibleText.width(String(character))
-            if columns + more > width {
-                pieces.append(piece)
-                (piece, columns) = ("", 0)
-            }
-            piece.append(character)
-            columns += more
-        }
-        return pieces + [piece]
     }
 }

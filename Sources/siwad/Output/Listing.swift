@@ -17,8 +17,8 @@ extension Console {
 struct Listing<Row>: CommandOutput {
     /// The rows, at most as many as `--limit` allows.
     let rows: [Row]
-    /// The words for one row and for several rows.
-    let nouns: (one: String, many: String)
+    /// The word for one row.
+    let noun: String
     /// The part of all rows that a limit leaves: the first, or the latest.
     var part = "first"
     let columns: [Column<Row>]
@@ -35,42 +35,20 @@ struct Listing<Row>: CommandOutput {
     ///
     /// - Throws: `CommandFailure` with `.nothingMatched` if there are no rows.
     func print(_ options: ListingOptions, to console: Console) throws {
-        guard !rows.isEmpty else { throw CommandFailure(.nothingMatched, "no \(nouns.many) match") }
+        guard !rows.isEmpty else { throw CommandFailure(.nothingMatched, "no \(noun)s match") }
         console.print(self, asJSON: options.json)
         if !options.json, rows.count == options.limit, console.style.width != nil {
-            console.note(
-                "the \(part) \(options.limit) \(options.limit == 1 ? nouns.one : nouns.many); --limit shows more"
-            )
+            console.note("the \(part) \(counted(options.limit, noun)); --limit shows more")
         }
     }
 }
 
-/// Lines with a mark, a name and a text each, such as the checks of `verify` and `doctor`.
-struct MarkedLines {
-    enum Mark {
-        case passed
-        case warning
-        case failed
-        case skipped
-    }
-
-    let style: OutputStyle
-    let nameWidth: Int
-
-    /// The lines of one item: on a terminal, its text is wrapped to the width.
-    func lines(_ mark: Mark, _ name: String, _ text: String) -> [String] {
-        let mark =
-            switch mark {
-            case .passed: style.painted("✓", .green)
-            case .warning: style.painted("⚠", .yellow)
-            case .failed: style.painted("✗", .red)
-            case .skipped: style.painted("–", .yellow)
-            }
-        return style.hanging("\(mark) \(name.padding(to: nameWidth))  ", indentation: nameWidth + 4, text)
-    }
-}
-
 extension OutputStyle {
+    /// The lines of a check of `verify` or `doctor`.
+    func check(_ mark: String, _ name: String, nameWidth: Int, _ text: String) -> [String] {
+        hanging("\(mark) \(name.padding(to: nameWidth))  ", indentation: nameWidth + 4, text)
+    }
+
     /// A text after `start`, wrapped to the width: further lines begin with spaces.
     ///
     /// - Parameter indentation: the visible width of `start`.

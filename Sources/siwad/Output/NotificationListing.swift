@@ -29,7 +29,7 @@ enum NotificationListing {
     static func list(_ rows: [LoggedNotification]) -> Listing<LoggedNotification> {
         Listing(
             rows: rows,
-            nouns: ("notification", "notifications"),
+            noun: "notification",
             columns: columns,
             titles: ["RECEIVED (UTC)", "TYPE", "SUB", "OUTCOME", "ENDED", "JTI"]
         )
