@@ -116,10 +116,3 @@ extension ListenAddress {
         return result == 0
     }
 }
-
-extension Configuration {
-    /// The failure to report if the daemon ended with an error.
-    func failure(_ error: any Error) -> any Error {
-        ListenAddress.failure(error, of: [notificationAddress, operationsAddress])
-    }
-}

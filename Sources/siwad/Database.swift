@@ -5,40 +5,30 @@ import Schema
 import Settings
 import Terminal
 
-/// The database as the operator's commands use it, with the schema of this binary and one connection.
-struct Database: Sendable {
-    let pool: ConnectionPool
-
-    /// Runs `body` with the configured database.
+/// The database as the operator's commands use it.
+extension Invocation {
+    /// Lends the configured database, with the schema of this binary and one connection, to `body`.
     /// - Throws: `SettingsError`, `PostgresError`, `CommandFailure` for another schema, and the errors of `body`.
-    static func with<Result>(
-        _ configuration: Configuration,
-        _ body: (Database) async throws -> Result
-    ) async throws -> Result {
+    func withDatabase<Value>(_ body: (ConnectionPool) async throws -> Value) async throws -> Value {
         let pool = ConnectionPool(try configuration.connectionSettings(), maximum: 1)
-        do {
+        return try await withCleanup(pool.close) {
             try await SchemaState.read(pool).check()
-            let result = try await body(Database(pool: pool))
-            await pool.close()
-            return result
-        } catch {
-            await pool.close()
-            throw error
+            return try await body(pool)
         }
     }
 
     /// Reads in one snapshot.
     func read<Value: Sendable>(
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> Value
-    ) async throws(PostgresError) -> Value {
-        try await pool.transaction(.repeatableRead, body)
+    ) async throws -> Value {
+        try await withDatabase { try await $0.transaction(.repeatableRead, body) }
     }
 
     /// Writes in one transaction.
     func write<Value: Sendable>(
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> Value
-    ) async throws(PostgresError) -> Value {
-        try await pool.transaction(.readCommitted, body)
+    ) async throws -> Value {
+        try await withDatabase { try await $0.transaction(.readCommitted, body) }
     }
 }
 
@@ -50,20 +40,17 @@ struct SchemaState: Sendable, CommandOutput {
     /// Reads the state over a new connection.
     static func read(_ settings: ConnectionSettings) async throws(PostgresError) -> SchemaState {
         let connection = try await PostgresConnection.connect(settings)
-        let migrator = try Migrator(Schema.migrations, schema: Schema.name)
-        let state = SchemaState(migrations: try await migrator.status(on: connection))
+        let state = SchemaState(migrations: try await migrator().status(on: connection))
         await connection.close()
         return state
     }
 
     /// Reads the state over a connection of the pool.
     static func read(_ pool: ConnectionPool) async throws(PostgresError) -> SchemaState {
-        let migrator = try Migrator(Schema.migrations, schema: Schema.name)
-        return SchemaState(
-            migrations: try await pool.transaction(.repeatableRead) { session throws(PostgresError) in
-                try migrator.status(in: session)
-            }
-        )
+        let migrations = try await pool.transaction(.repeatableRead) { session throws(PostgresError) in
+            try migrator().status(in: session)
+        }
+        return SchemaState(migrations: migrations)
     }
 
     /// Applies the missing migrations over a new connection.
@@ -74,15 +61,18 @@ struct SchemaState: Sendable, CommandOutput {
         onLockWait: (Migrator.LockWait) -> Void = { _ in }
     ) async throws(PostgresError) -> [Migration] {
         let connection = try await PostgresConnection.connect(settings)
-        let migrator = try Migrator(Schema.migrations, schema: Schema.name)
-        let applied = try await migrator.up(on: connection, onLockWait: onLockWait)
+        let applied = try await migrator().up(on: connection, onLockWait: onLockWait)
         await connection.close()
         return applied
     }
 
     /// The SQL of the migrations after number `done`, for a database administrator to run.
     static func script(after done: Int) throws(PostgresError) -> String {
-        try Migrator(Schema.migrations, schema: Schema.name).script(after: done, checksum: SchemaVersion.checksum)
+        try migrator().script(after: done, checksum: SchemaVersion.checksum)
+    }
+
+    private static func migrator() throws(PostgresError) -> Migrator {
+        try Migrator(Schema.migrations, schema: Schema.name)
     }
 
     /// Refuses a schema of another version, in which reads and writes of this binary may be wrong.
@@ -95,13 +85,13 @@ struct SchemaState: Sendable, CommandOutput {
     /// The reason why siwad can't use this schema, with the next step; nil if it can.
     var problem: String? {
         let pending = migrations.filter { $0.state == .pending }
+        let install = "install the siwad that migrated it"
         if let unknown = migrations.first(where: { $0.state == .unknown }) {
-            return "the database is newer than this siwad (migration \(unknown.number) \(unknown.name)): install the "
-                + "siwad that migrated it"
+            return "the database is newer than this siwad (migration \(unknown.number) \(unknown.name)): \(install)"
         }
         if let changed = migrations.first(where: { $0.state == .changed }) {
-            return "migration \(changed.number) \(changed.name) in the database is not the one of this siwad: install "
-                + "the siwad that migrated it"
+            let migration = "migration \(changed.number) \(changed.name)"
+            return "\(migration) in the database is not the one of this siwad: \(install)"
         }
         if pending.isEmpty { return nil }
         if pending.count == migrations.count { return "the database is not migrated: \(Self.nextStep)" }
@@ -163,11 +153,9 @@ enum SchemaVersion: Sendable, Equatable {
     }
 
     /// The checksums of this binary's migrations by number.
-    static let checksums: [Int: String] = {
-        var checksums: [Int: String] = [:]
-        for migration in Schema.migrations { checksums[migration.number] = checksum(migration.sql) }
-        return checksums
-    }()
+    static let checksums = Dictionary(
+        uniqueKeysWithValues: Schema.migrations.map { ($0.number, checksum($0.sql)) }
+    )
 
     /// SHA-256 in hexadecimal, as the migrator records it.
     static func checksum(_ text: String) -> String {

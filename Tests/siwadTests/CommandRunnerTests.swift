@@ -56,7 +56,8 @@ struct CommandRunnerTests {
             ),
             (
                 ["accounts", "list", "--state", "happy"],
-                "siwad: --state is one of authorized, revoked, deleted, unknown: see 'siwad accounts list --help'\n"
+                "siwad: The value 'happy' is invalid for '--state <state>'. Please provide one of 'authorized', "
+                    + "'revoked', 'deleted' or 'unknown': see 'siwad accounts list --help'\n"
             ),
         ]
         for (arguments, errors) in cases {

@@ -31,18 +31,16 @@ struct AccountsShowCommand: DatabaseCommand {
 
     @Argument(help: "Apple's identifier of the person.")
     var sub: String
-    @Option(name: .long, help: ArgumentHelp("Only in this developer team.", valueName: "team-id"))
+    @Option(help: ArgumentHelp("Only in this developer team.", valueName: "team-id"))
     var team: String?
-    @Flag(name: .long, help: "Print one JSON object per team.")
+    @Flag(help: "Print one JSON object per team.")
     var json = false
     @Option(
-        name: .long,
         parsing: .unconditional,
         help: ArgumentHelp("At most this many sessions, changes and letters each.", valueName: "count")
     )
     var limit = 10
     @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
 
     func validate() throws {
         guard limit > 0 else { throw ValidationError("--limit must be at least 1") }
@@ -64,6 +62,10 @@ struct AccountsShowCommand: DatabaseCommand {
 }
 
 struct AccountsListCommand: ListingCommand {
+    enum State: String, CaseIterable, ExpressibleByArgument {
+        case authorized, revoked, deleted, unknown
+    }
+
     static let configuration = CommandConfiguration(
         commandName: "list",
         abstract: "List people and their state in each app group, the latest first.",
@@ -72,22 +74,16 @@ struct AccountsListCommand: ListingCommand {
     )
 
     @OptionGroup var filter: AccountFilterOptions
-    @Option(name: .long, help: "authorized, revoked, deleted or unknown.")
-    var state: String?
+    @Option(help: "State of the account.")
+    var state: State?
     @OptionGroup var listing: ListingOptions
-    @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
-
-    func validate() throws {
-        try AccountFilterOptions.check(state, "--state", ["authorized", "revoked", "deleted", "unknown"])
-    }
 
     func rows(in session: borrowing Session) throws(PostgresError) -> [AccountState] {
         let filter = AccountFilter(
             subject: filter.sub,
             team: filter.team,
             app: filter.app,
-            state: state,
+            state: state?.rawValue,
             limit: listing.limit
         )
         return try Accounts.states(filter, in: session)
@@ -108,8 +104,6 @@ struct AccountsHistoryCommand: ListingCommand {
     var person: String?
     @OptionGroup var filter: AccountFilterOptions
     @OptionGroup var listing: ListingOptions
-    @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
 
     func validate() throws {
         guard person == nil || filter.sub == nil else {

@@ -29,8 +29,6 @@ struct ClientsListCommand: ListingCommand {
     )
 
     @OptionGroup var listing: ListingOptions
-    @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
 
     func rows(in session: borrowing Session) throws(PostgresError) -> [RegisteredClient] {
         try Clients.list(limit: listing.limit, in: session)
@@ -66,10 +64,9 @@ struct ClientsRemoveCommand: DatabaseCommand {
     @Argument(help: ArgumentHelp("Client ids to remove.", valueName: "client-id"))
     var clients: [String]
     @OptionGroup var rehearsal: RehearsalOptions
-    @Flag(name: .long, help: "Print one JSON object per client id.")
+    @Flag(help: "Print one JSON object per client id.")
     var json = false
     @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
 
     func run(_ invocation: Invocation) async throws {
         let wanted = clients.map { ClientID($0) }

@@ -3,12 +3,22 @@ import NotificationServer
 import Postgres
 import Settings
 
+/// A command that takes every setting as an option.
+protocol DaemonCommand: Command {
+    var options: DaemonOptions { get }
+}
+
+extension DaemonCommand {
+    var flags: [SettingKey: String] { options.flags }
+}
+
 /// A command that reads or writes the database.
 protocol DatabaseCommand: Command {
     var database: DatabaseOptions { get }
 }
 
 extension DatabaseCommand {
+    var common: CommonOptions { database.common }
     var flags: [SettingKey: String] { database.flags }
 }
 
@@ -25,26 +35,12 @@ protocol ListingCommand: DatabaseCommand, Sendable {
 }
 
 extension ListingCommand {
+    var database: DatabaseOptions { listing.database }
+
     func run(_ invocation: Invocation) async throws {
         let command = self
         let rows = try await invocation.read { session throws(PostgresError) in try command.rows(in: session) }
         try output(rows).print(listing, to: invocation.console)
-    }
-}
-
-extension Invocation {
-    /// Reads one consistent state of the configured database.
-    func read<Value: Sendable>(
-        _ body: @Sendable (borrowing Session) throws(PostgresError) -> Value
-    ) async throws -> Value {
-        try await Database.with(configuration) { try await $0.read(body) }
-    }
-
-    /// Runs one transaction on the configured database.
-    func write<Value: Sendable>(
-        _ body: @Sendable (borrowing Session) throws(PostgresError) -> Value
-    ) async throws -> Value {
-        try await Database.with(configuration) { try await $0.write(body) }
     }
 }
 

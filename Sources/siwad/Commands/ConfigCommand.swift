@@ -3,7 +3,7 @@ import Settings
 import Telemetry
 import Terminal
 
-struct ConfigCommand: Command {
+struct ConfigCommand: DaemonCommand {
     static let configuration = CommandConfiguration(
         commandName: "config",
         abstract: "Print every setting: the value in force, its source and its meaning.",
@@ -15,12 +15,10 @@ struct ConfigCommand: Command {
             """
     )
 
-    @Flag(name: .long, help: "Print one JSON object per setting.")
+    @Flag(help: "Print one JSON object per setting.")
     var json = false
     @OptionGroup var options: DaemonOptions
     @OptionGroup var common: CommonOptions
-
-    var flags: [SettingKey: String] { options.flags }
 
     func report(_ error: SettingsError, to console: Console) -> CommandStatus? {
         print(error.entries, to: console)

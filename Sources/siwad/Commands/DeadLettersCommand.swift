@@ -44,8 +44,6 @@ struct DeadLettersListCommand: ListingCommand {
     @OptionGroup var filter: DeadLetterFilterOptions
     @OptionGroup var status: DeadLetterStatusOptions
     @OptionGroup var listing: ListingOptions
-    @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
 
     func rows(in session: borrowing Session) throws(PostgresError) -> [KeptDeadLetter] {
         let filter = filter.filter
@@ -65,26 +63,16 @@ struct DeadLettersStatsCommand: ListingCommand {
 
     @OptionGroup var filter: DeadLetterFilterOptions
     @OptionGroup var status: DeadLetterStatusOptions
-    @Option(name: .long, help: "reason, app or type.")
-    var by = DeadLetterGrouping.reason.rawValue
+    @Option(help: "What to count by.")
+    var by = DeadLetterGrouping.reason
     @OptionGroup var listing: ListingOptions
-    @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
-
-    private var grouping: DeadLetterGrouping { DeadLetterGrouping(rawValue: by) ?? .reason }
-
-    func validate() throws {
-        try AccountFilterOptions.check(by, "--by", DeadLetterGrouping.allCases.map(\.rawValue))
-    }
 
     func rows(in session: borrowing Session) throws(PostgresError) -> [DeadLetterCount] {
         let status = status.value(default: nil)
-        return try DeadLetters.count(filter.filter, status: status, by: grouping, limit: listing.limit, in: session)
+        return try DeadLetters.count(filter.filter, status: status, by: by, limit: listing.limit, in: session)
     }
 
-    func output(_ rows: [DeadLetterCount]) -> Listing<DeadLetterCount> {
-        DeadLetterListing.counts(rows, by: grouping)
-    }
+    func output(_ rows: [DeadLetterCount]) -> Listing<DeadLetterCount> { DeadLetterListing.counts(rows, by: by) }
 }
 
 struct DeadLettersShowCommand: DatabaseCommand {
@@ -97,13 +85,12 @@ struct DeadLettersShowCommand: DatabaseCommand {
 
     @Argument(help: ArgumentHelp("The letter's number.", valueName: "number"))
     var id: Int64
-    @Flag(name: .long, help: "Print one JSON object.")
+    @Flag(help: "Print one JSON object.")
     var json = false
     @OptionGroup var acceptance: AcceptanceOptions
-    @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
 
-    var flags: [SettingKey: String] { database.flags.merging(acceptance.flags) { first, _ in first } }
+    var database: DatabaseOptions { acceptance.database }
+    var flags: [SettingKey: String] { acceptance.flags }
 
     func run(_ invocation: Invocation) async throws {
         let id = id
@@ -145,23 +132,21 @@ struct DeadLettersReplayCommand: DatabaseCommand {
 
     @OptionGroup var filter: DeadLetterFilterOptions
     @OptionGroup var rehearsal: RehearsalOptions
-    @Option(name: .long, parsing: .unconditional, help: "Letters per second; no limit if omitted.")
+    @Option(parsing: .unconditional, help: "Letters per second; no limit if omitted.")
     var rate: Double?
-    @Flag(name: .customLong("accept-expired"), help: "Accept letters that were received after their exp.")
+    @Flag(help: "Accept letters that were received after their exp.")
     var acceptExpired = false
-    @Flag(name: .long, help: "Print one JSON object; for a dry run, one per letter.")
+    @Flag(help: "Print one JSON object; for a dry run, one per letter.")
     var json = false
     @Option(
-        name: .long,
         parsing: .unconditional,
         help: ArgumentHelp("At most this many letters, the oldest first; all if omitted.", valueName: "count")
     )
     var limit: Int?
     @OptionGroup var acceptance: AcceptanceOptions
-    @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
 
-    var flags: [SettingKey: String] { database.flags.merging(acceptance.flags) { first, _ in first } }
+    var database: DatabaseOptions { acceptance.database }
+    var flags: [SettingKey: String] { acceptance.flags }
 
     func validate() throws {
         try filter.validateIsGiven()
@@ -173,7 +158,7 @@ struct DeadLettersReplayCommand: DatabaseCommand {
         let configuration = invocation.configuration
         let name = try rehearsal.name(environment: invocation.environment)
         // Checks the schema first: a replay uses its own connection.
-        try await Database.with(configuration) { _ in }
+        try await invocation.withDatabase { _ in }
         let url = try configuration.keySetURL()
         let replay = DeadLetterReplay(
             policy: try configuration.policy(),
@@ -228,15 +213,7 @@ struct DeadLettersDiscardCommand: DecisionCommand {
         discussion: "Example:\n  siwad dead-letters discard --app com.example.sold --note 'app sold in 2025'"
     )
     static let verb = DeadLetterDecision.Verb.discard
-
-    @OptionGroup var filter: DeadLetterFilterOptions
-    @OptionGroup var rehearsal: RehearsalOptions
-    @Flag(name: .long, help: "Print one JSON object.")
-    var json = false
-    @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
-
-    func validate() throws { try filter.validateIsGiven() }
+    @OptionGroup var options: DecisionOptions
 }
 
 struct DeadLettersReopenCommand: DecisionCommand {
@@ -246,46 +223,47 @@ struct DeadLettersReopenCommand: DecisionCommand {
         discussion: "Example:\n  siwad dead-letters reopen --id 17 --note 'discarded by mistake'"
     )
     static let verb = DeadLetterDecision.Verb.reopen
-
-    @OptionGroup var filter: DeadLetterFilterOptions
-    @OptionGroup var rehearsal: RehearsalOptions
-    @Flag(name: .long, help: "Print one JSON object.")
-    var json = false
-    @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
-
-    func validate() throws { try filter.validateIsGiven() }
+    @OptionGroup var options: DecisionOptions
 }
 
 /// A command that changes the status of dead letters without processing them.
 protocol DecisionCommand: DatabaseCommand {
     static var verb: DeadLetterDecision.Verb { get }
-    var filter: DeadLetterFilterOptions { get }
-    var rehearsal: RehearsalOptions { get }
-    var json: Bool { get }
+    var options: DecisionOptions { get }
+}
+
+struct DecisionOptions: ParsableArguments {
+    @OptionGroup var filter: DeadLetterFilterOptions
+    @OptionGroup var rehearsal: RehearsalOptions
+    @Flag(help: "Print one JSON object.")
+    var json = false
+    @OptionGroup var database: DatabaseOptions
+
+    func validate() throws { try filter.validateIsGiven() }
 }
 
 extension DecisionCommand {
+    var database: DatabaseOptions { options.database }
     /// `discarded` or `reopened`.
     private var participle: String { "\(Self.verb.rawValue)ed" }
 
     func run(_ invocation: Invocation) async throws {
         let decision = DeadLetterDecision(
             Self.verb,
-            filter.filter,
-            by: try rehearsal.name(environment: invocation.environment),
-            note: rehearsal.note ?? ""
+            options.filter.filter,
+            by: try options.rehearsal.name(environment: invocation.environment),
+            note: options.rehearsal.note ?? ""
         )
-        try await Database.with(invocation.configuration) { database in
+        try await invocation.withDatabase { pool in
             let matched =
-                rehearsal.dryRun
-                ? try preview(try await decision.selection(on: database.pool), invocation.console)
-                : try await perform(decision, on: database.pool, invocation.console)
+                options.rehearsal.dryRun
+                ? try preview(try await decision.selection(on: pool), invocation.console)
+                : try await perform(decision, on: pool, invocation.console)
             guard let matched else {
                 let status = Self.verb.status.rawValue
                 throw CommandFailure(.nothingMatched, "no \(status) dead letter matches: nothing was \(participle)")
             }
-            if let failure = filter.failure(matched: matched, status: Self.verb.status) { throw failure }
+            if let failure = options.filter.failure(matched: matched, status: Self.verb.status) { throw failure }
         }
     }
 
@@ -304,7 +282,7 @@ extension DecisionCommand {
             }
         }
         guard let report else { return nil }
-        if json {
+        if options.json {
             console.print(
                 JSONText.object([
                     .init(participle, report.changed.json), .init("refused", report.refused.json),
@@ -330,7 +308,7 @@ extension DecisionCommand {
             .init("count", \.value, "LETTERS", .right),
             .init("would_become", { _ in newStatus.rawValue }, "WOULD BECOME"),
         ]
-        if json {
+        if options.json {
             console.print(lines: counts.map { columns.object(of: $0).line })
         } else {
             console.print(lines: columns.table(of: counts).lines(style: console.style))

@@ -8,7 +8,7 @@ import Settings
 import Telemetry
 import Terminal
 
-struct DevCommand: Command {
+struct DevCommand: DaemonCommand {
     static let configuration = CommandConfiguration(
         commandName: "dev",
         abstract: "Try siwad on this machine, with its own PostgreSQL and a simulated Apple.",
@@ -23,12 +23,10 @@ struct DevCommand: Command {
             """
     )
 
-    @Flag(name: .long, help: "Exit after the demonstration, with 0 only if every event had its effect.")
+    @Flag(help: "Exit after the demonstration, with 0 only if every event had its effect.")
     var once = false
     @OptionGroup var options: DaemonOptions
     @OptionGroup var common: CommonOptions
-
-    var flags: [SettingKey: String] { options.flags }
 
     func validate() throws {
         guard options.flags[.databaseURL] == nil, options.flags[.keysURL] == nil else {
@@ -54,15 +52,7 @@ struct DevCommand: Command {
         let schema = applied.isEmpty ? "schema up to date" : "\(applied.count) migrations applied"
         console.print("  PostgreSQL     \(place.clusterDirectory), \(schema)")
         console.print("  Apple          simulated, key \(place.apple.keyID) in .siwad/apple")
-        let daemon = try Daemon(configuration)
-        try await withCleanup(daemon.close) {
-            do {
-                try await daemon.prepare()
-                try await serve(daemon, in: place, console)
-            } catch {
-                throw configuration.failure(error)
-            }
-        }
+        try await Daemon.with(configuration) { try await serve($0, in: place, console) }
     }
 
     private func migrate(_ configuration: Configuration, in place: DevelopmentPlace) async throws -> [Migration] {

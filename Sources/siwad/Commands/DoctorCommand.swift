@@ -5,7 +5,7 @@ import Settings
 import Telemetry
 import Terminal
 
-struct DoctorCommand: Command {
+struct DoctorCommand: DaemonCommand {
     static let configuration = CommandConfiguration(
         commandName: "doctor",
         abstract: "Check everything that siwad serve needs, and say how to fix it.",
@@ -18,12 +18,11 @@ struct DoctorCommand: Command {
             """
     )
 
-    @Flag(name: .long, help: "Print one JSON object per check.")
+    @Flag(help: "Print one JSON object per check.")
     var json = false
     @OptionGroup var options: DaemonOptions
     @OptionGroup var common: CommonOptions
 
-    var flags: [SettingKey: String] { options.flags }
     var defaultLogLevel: LogLevel? { .error }
 
     func report(_ error: SettingsError, to console: Console) -> CommandStatus? {

@@ -29,7 +29,6 @@ struct MigrateUpCommand: DatabaseCommand {
     )
 
     @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
 
     func run(_ invocation: Invocation) async throws {
         let settings = try invocation.configuration.connectionSettings()
@@ -70,10 +69,9 @@ struct MigrateStatusCommand: DatabaseCommand {
             """
     )
 
-    @Flag(name: .long, help: "Print one JSON object per migration.")
+    @Flag(help: "Print one JSON object per migration.")
     var json = false
     @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
 
     func run(_ invocation: Invocation) async throws {
         let state = try await SchemaState.read(try invocation.configuration.connectionSettings())
@@ -97,11 +95,7 @@ struct MigrateSQLCommand: Command {
             """
     )
 
-    @Option(
-        name: .long,
-        parsing: .unconditional,
-        help: ArgumentHelp("Only the migrations after this one.", valueName: "number")
-    )
+    @Option(parsing: .unconditional, help: ArgumentHelp("Only the migrations after this one.", valueName: "number"))
     var after = 0
     @OptionGroup var common: CommonOptions
 

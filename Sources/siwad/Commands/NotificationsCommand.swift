@@ -1,4 +1,5 @@
 import AccountStore
+import AppleTokens
 import ArgumentParser
 import Postgres
 import Settings
@@ -14,6 +15,14 @@ struct NotificationsCommand: ParsableCommand {
 }
 
 struct NotificationsListCommand: ListingCommand {
+    enum Outcome: String, CaseIterable, ExpressibleByArgument {
+        case applied, superseded, unchanged
+    }
+
+    enum Source: String, CaseIterable, ExpressibleByArgument {
+        case endpoint, spool, replay
+    }
+
     static let configuration = CommandConfiguration(
         commandName: "list",
         abstract: "List notifications, the last received first.",
@@ -27,26 +36,19 @@ struct NotificationsListCommand: ListingCommand {
     )
 
     @OptionGroup var filter: AccountFilterOptions
-    @Option(name: .long, help: "Event type; either spelling finds a deletion.")
+    @Option(help: "Event type; either spelling finds a deletion.")
     var type: String?
-    @Option(name: .long, help: "applied, superseded or unchanged.")
-    var outcome: String?
-    @Option(name: .long, help: "endpoint, spool or replay.")
-    var source: String?
-    @Option(name: .long, parsing: .unconditional, help: "Its identifier.")
+    @Option(help: "What became of it.")
+    var outcome: Outcome?
+    @Option(help: "Where it came from.")
+    var source: Source?
+    @Option(parsing: .unconditional, help: "Its identifier.")
     var jti: String?
-    @Option(name: .long, help: TimeArgument.help("Received at or after"), transform: TimeArgument.init(parsing:))
-    var since: TimeArgument?
-    @Option(name: .long, help: TimeArgument.help("Received before"), transform: TimeArgument.init(parsing:))
-    var until: TimeArgument?
+    @Option(help: WallTime.help("Received at or after"), transform: WallTime.init(argument:))
+    var since: WallTime?
+    @Option(help: WallTime.help("Received before"), transform: WallTime.init(argument:))
+    var until: WallTime?
     @OptionGroup var listing: ListingOptions
-    @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
-
-    func validate() throws {
-        try AccountFilterOptions.check(source, "--source", ["endpoint", "spool", "replay"])
-        try AccountFilterOptions.check(outcome, "--outcome", ["applied", "superseded", "unchanged"])
-    }
 
     func rows(in session: borrowing Session) throws(PostgresError) -> [LoggedNotification] {
         let filter = NotificationFilter(
@@ -55,10 +57,10 @@ struct NotificationsListCommand: ListingCommand {
             team: filter.team,
             app: filter.app,
             eventType: type,
-            outcome: outcome,
-            source: source,
-            since: since?.time,
-            until: until?.time,
+            outcome: outcome?.rawValue,
+            source: source?.rawValue,
+            since: since,
+            until: until,
             limit: listing.limit
         )
         return try NotificationLog.list(filter, in: session)
@@ -83,10 +85,9 @@ struct NotificationsShowCommand: DatabaseCommand {
 
     @Argument(help: "The jti.")
     var id: String
-    @Flag(name: .long, help: "Print one JSON object.")
+    @Flag(help: "Print one JSON object.")
     var json = false
     @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
 
     func run(_ invocation: Invocation) async throws {
         let id = id

@@ -2,7 +2,7 @@ import ArgumentParser
 import Settings
 import Telemetry
 
-struct ServeCommand: Command {
+struct ServeCommand: DaemonCommand {
     static let configuration = CommandConfiguration(
         commandName: "serve",
         abstract: "Run the daemon: the notification endpoint and the operations endpoint.",
@@ -20,20 +20,13 @@ struct ServeCommand: Command {
     @OptionGroup var options: DaemonOptions
     @OptionGroup var common: CommonOptions
 
-    var flags: [SettingKey: String] { options.flags }
-
     func run(_ invocation: Invocation) async throws {
         let reloading = await Reloading(from: common.sources(flags: flags, environment: invocation.environment))
-        let daemon = try Daemon(invocation.configuration)
-        try await withCleanup(daemon.close) {
-            do {
-                try await daemon.prepare()
-                let services = daemon.services(reloading: reloading, onReady: { _ in })
-                try await Services.run(services, grace: invocation.configuration.shutdownGrace, log: daemon.log)
-            } catch {
-                throw invocation.configuration.failure(error)
-            }
+        let configuration = invocation.configuration
+        try await Daemon.with(configuration) { daemon in
+            let services = daemon.services(reloading: reloading, onReady: { _ in })
+            try await Services.run(services, grace: configuration.shutdownGrace, log: daemon.log)
         }
-        daemon.log.notice("stopped")
+        Log(label: "siwad").notice("stopped")
     }
 }

@@ -1,4 +1,5 @@
 import AccountStore
+import AppleTokens
 import ArgumentParser
 import Postgres
 import Settings
@@ -28,28 +29,27 @@ struct SessionsListCommand: ListingCommand {
     )
 
     @OptionGroup var filter: AccountFilterOptions
-    @Flag(name: .long, help: "Only live sessions.")
+    @Flag(help: "Only live sessions.")
     var live = false
-    @Flag(name: .long, help: "Only sessions that ended or expired.")
+    @Flag(help: "Only sessions that ended or expired.")
     var ended = false
     @Option(
-        name: .long,
         help: ArgumentHelp(
             "consent-revoked, account-deleted, signed-out, rotated, operator or expired.",
             valueName: "reason"
         )
     )
     var reason: String?
-    @Option(name: .long, help: TimeArgument.help("Opened at or after"), transform: TimeArgument.init(parsing:))
-    var since: TimeArgument?
-    @Option(name: .long, help: TimeArgument.help("Opened before"), transform: TimeArgument.init(parsing:))
-    var until: TimeArgument?
+    @Option(help: WallTime.help("Opened at or after"), transform: WallTime.init(argument:))
+    var since: WallTime?
+    @Option(help: WallTime.help("Opened before"), transform: WallTime.init(argument:))
+    var until: WallTime?
     @OptionGroup var listing: ListingOptions
-    @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
 
     func validate() throws {
-        try AccountFilterOptions.check(reason, "--reason", SessionFilter.endReasons)
+        guard reason.map(SessionFilter.endReasons.contains) ?? true else {
+            throw ValidationError("--reason is one of \(SessionFilter.endReasons.joined(separator: ", "))")
+        }
         guard !live || !ended else { throw ValidationError("--live and --ended exclude each other") }
         guard !live || reason == nil else { throw ValidationError("a --live session has no --reason") }
     }
@@ -61,8 +61,8 @@ struct SessionsListCommand: ListingCommand {
             app: filter.app,
             liveness: live ? .live : ended ? .ended : nil,
             endReason: reason,
-            since: since?.time,
-            until: until?.time,
+            since: since,
+            until: until,
             limit: listing.limit
         )
         return try Sessions.list(filter, in: session)
@@ -93,10 +93,9 @@ struct SessionsEndCommand: DatabaseCommand {
     var sessions: [String] = []
     @OptionGroup var filter: AccountFilterOptions
     @OptionGroup var rehearsal: RehearsalOptions
-    @Flag(name: .long, help: "Print one JSON object per session.")
+    @Flag(help: "Print one JSON object per session.")
     var json = false
     @OptionGroup var database: DatabaseOptions
-    @OptionGroup var common: CommonOptions
 
     /// Prevents ending the sessions of all people by mistake.
     func validate() throws {

@@ -39,9 +39,9 @@ struct SimulateKeysCommand: Command {
             """
     )
 
-    @Option(name: .long, help: ArgumentHelp("Directory; created if it does not exist.", valueName: "dir"))
+    @Option(help: ArgumentHelp("Directory; created if it does not exist.", valueName: "dir"))
     var out: String
-    @Flag(name: .long, help: "Print one JSON object.")
+    @Flag(help: "Print one JSON object.")
     var json = false
     @OptionGroup var common: CommonOptions
 
@@ -75,9 +75,9 @@ struct SimulateServeCommand: Command {
             """
     )
 
-    @Option(name: .long, help: ArgumentHelp("Private key, as simulate keys writes it.", valueName: "file"))
+    @Option(help: ArgumentHelp("Private key, as simulate keys writes it.", valueName: "file"))
     var key: String
-    @Option(name: .long, help: ArgumentHelp("Address to listen on.", valueName: "host:port"))
+    @Option(help: ArgumentHelp("Address to listen on.", valueName: "host:port"))
     var listen = "127.0.0.1:8081"
     @OptionGroup var common: CommonOptions
 
@@ -119,7 +119,7 @@ struct SimulateTokenCommand: Command {
     )
 
     @OptionGroup var event: EventOptions
-    @Flag(name: .long, help: "Print the whole body of the request: {\"payload\":…}.")
+    @Flag(help: "Print the whole body of the request: {\"payload\":…}.")
     var body = false
     @OptionGroup var common: CommonOptions
 
@@ -148,11 +148,11 @@ struct SimulateSendCommand: Command {
     )
 
     @OptionGroup var event: EventOptions
-    @Option(name: .long, parsing: .unconditional, help: "Number of notifications.")
+    @Option(parsing: .unconditional, help: "Number of notifications.")
     var count = 1
-    @Option(name: .long, parsing: .unconditional, help: "Notifications per second; no limit if omitted.")
+    @Option(parsing: .unconditional, help: "Notifications per second; no limit if omitted.")
     var rate: Double?
-    @Flag(name: .long, help: "Print one JSON object about all of them.")
+    @Flag(help: "Print one JSON object about all of them.")
     var json = false
     @Argument(help: "The endpoint.")
     var url: String

@@ -23,17 +23,13 @@ struct VerifyCommand: Command {
 
     @Argument(help: ArgumentHelp("File with the JWS; - for standard input.", valueName: "file"))
     var file = "-"
-    @Option(name: .long, help: ArgumentHelp("Key set, as Apple publishes it.", valueName: "file"))
+    @Option(help: ArgumentHelp("Key set, as Apple publishes it.", valueName: "file"))
     var keys: String?
-    @Option(
-        name: .long,
-        help: TimeArgument.help("Verify as of this time"),
-        transform: TimeArgument.init(parsing:)
-    )
-    var at: TimeArgument?
-    @Option(name: .long, help: ArgumentHelp("Apps accepted, as in SIWAD_APPS.", valueName: "apps"))
+    @Option(help: WallTime.help("Verify as of this time"), transform: WallTime.init(argument:))
+    var at: WallTime?
+    @Option(help: ArgumentHelp("Apps accepted, as in SIWAD_APPS.", valueName: "apps"))
     var apps: String?
-    @Flag(name: .long, help: "Print one JSON object per check.")
+    @Flag(help: "Print one JSON object per check.")
     var json = false
     @OptionGroup var common: CommonOptions
 
@@ -50,7 +46,7 @@ struct VerifyCommand: Command {
         let token = try token()
         let keySet = try await keySet(invocation.configuration)
         let explanation = try Explanation(of: token, invocation.configuration) {
-            $0.explain(token: token, keys: keySet, now: at?.time ?? .now())
+            $0.explain(token: token, keys: keySet, now: at ?? .now())
         }
         invocation.console.print(explanation, asJSON: json)
         if !explanation.isPassed { throw CommandFailure(silent: .failed) }

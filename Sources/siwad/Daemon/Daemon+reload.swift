@@ -41,22 +41,18 @@ extension Daemon {
         if policy != intake.policy {
             metrics.lastNotification.admit(policy.audiences.groups.map(\.app.rawValue))
             intake.replace(policy: policy)
-            await updateClients()
+            do {
+                try await pool.addClients(of: policy.audiences)
+            } catch {
+                log.warning("the changed apps are written to the database when it is reachable", ["error": "\(error)"])
+                prepareWithNextConnection()
+            }
         }
         let ignored = changes(in: new).map(\.rawValue).joined(separator: ", ")
         if ignored.isEmpty {
             log.notice("configuration re-read")
         } else {
             log.warning("configuration re-read; these settings take effect with a restart", ["settings": ignored])
-        }
-    }
-
-    private func updateClients() async {
-        do {
-            try await synchronizeClients()
-        } catch {
-            log.warning("the changed apps are written to the database when it is reachable", ["error": "\(error)"])
-            prepareWithNextConnection()
         }
     }
 

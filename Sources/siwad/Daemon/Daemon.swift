@@ -32,6 +32,20 @@ struct Daemon: Sendable {
     private let maintenance: MaintenanceService
     let state = DaemonState()
 
+    /// Prepares a daemon, runs `body` with it and closes it.
+    static func with(_ configuration: Configuration, _ body: (Daemon) async throws -> Void) async throws {
+        let daemon = try Daemon(configuration)
+        try await withCleanup(daemon.close) {
+            do {
+                try await daemon.prepare()
+                try await body(daemon)
+            } catch {
+                let addresses = [configuration.notificationAddress, configuration.operationsAddress]
+                throw ListenAddress.failure(error, of: addresses)
+            }
+        }
+    }
+
     /// Reads the TLS files, opens and locks the spool; makes no connection.
     /// - Throws: `SettingsError`, `ServerError`, `SpoolError`.
     init(_ configuration: Configuration) throws {
@@ -99,7 +113,7 @@ struct Daemon: Sendable {
     /// database is checked on the first connection instead.
     /// - Throws: `PostgresError`; `CommandFailure` for another schema.
     func prepare() async throws {
-        try await unlessAway { try await Self.checkSchema(settings) }
+        try await unlessAway { try await SchemaState.read(settings).check() }
     }
 
     /// Writes the apps in force to the database. Called only once the endpoints are open: a daemon that ends because another
@@ -107,7 +121,7 @@ struct Daemon: Sendable {
     /// - Throws: `PostgresError`.
     func announceApps() async throws {
         guard !state.waitsForDatabase else { return }
-        try await unlessAway { try await synchronizeClients() }
+        try await unlessAway { try await pool.addClients(of: intake.policy.audiences) }
     }
 
     /// Runs `work` now. With a spool and an unreachable database, the writer prepares the database on its first connection.
@@ -128,32 +142,8 @@ struct Daemon: Sendable {
     func prepareWithNextConnection() {
         // Captures no more than needed: capturing the daemon, which holds the writer, would make a retain cycle.
         writer.prepareAgain { [settings, pool, intake] in
-            try await Self.prepareDatabase(settings, pool, intake)
-        }
-    }
-
-    private static func prepareDatabase(
-        _ settings: ConnectionSettings,
-        _ pool: ConnectionPool,
-        _ intake: IngestService
-    ) async throws {
-        try await checkSchema(settings)
-        try await synchronizeClients(pool, intake)
-    }
-
-    private static func checkSchema(_ settings: ConnectionSettings) async throws {
-        try await SchemaState.read(settings).check()
-    }
-
-    func synchronizeClients() async throws(PostgresError) {
-        try await Self.synchronizeClients(pool, intake)
-    }
-
-    private static func synchronizeClients(_ pool: ConnectionPool, _ intake: IngestService) async throws(PostgresError)
-    {
-        let audiences = intake.policy.audiences
-        try await pool.transaction { session throws(PostgresError) in
-            try Clients.add(audiences, in: session)
+            try await SchemaState.read(settings).check()
+            try await pool.addClients(of: intake.policy.audiences)
         }
     }
 
@@ -190,13 +180,13 @@ struct Daemon: Sendable {
         }
         return [reload].compactMap(\.self) + [
             NamedService("keys", endedBy: { keys.stop() }) {
-                await state.afterEndpointsOpened { await keys.run() }
+                await state.endpointsOpen.whenOpen { await keys.run() }
             },
             NamedService("maintenance") {
-                await state.afterEndpointsOpened { await cancelWhenGracefulShutdown { await maintenance.run() } }
+                await state.endpointsOpen.whenOpen { await cancelWhenGracefulShutdown { await maintenance.run() } }
             },
             NamedService("writer", endedBy: { writer.finish() }) {
-                try await state.afterEndpointsOpened {
+                try await state.endpointsOpen.whenOpen {
                     do {
                         // A lock of another session may block this for longer than a shutdown may take.
                         try await cancelWhenGracefulShutdown { try await announceApps() }
@@ -233,7 +223,7 @@ struct Daemon: Sendable {
                 return await checks()
             }
         )
-        return NamedService("operations") { try await state.afterNotificationsOpened(server.run) }
+        return NamedService("operations") { try await state.notificationsOpen.whenOpen(server.run) }
     }
 
     private var notificationServer: NotificationServer {
@@ -250,6 +240,13 @@ struct Daemon: Sendable {
             let lane = Receiver(service: intake, deliver: deliver)
             return { body, ticket in lane.receive(body, ticket: ticket) }
         }
+    }
+}
+
+extension ConnectionPool {
+    /// Writes apps to the database.
+    func addClients(of audiences: AudienceMap) async throws(PostgresError) {
+        try await transaction { session throws(PostgresError) in try Clients.add(audiences, in: session) }
     }
 }
 

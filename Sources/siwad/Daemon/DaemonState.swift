@@ -22,11 +22,14 @@ final class DaemonState: Sendable {
         var readinessAskedAt: ContinuousClock.Instant?
     }
 
+    /// Opens when the notification endpoint accepts connections, so that a port in use ends the start before anything else
+    /// has begun.
+    let notificationsOpen = Gate()
+    /// Opens when both endpoints accept connections.
+    let endpointsOpen = Gate()
     private let progress = Mutex(Progress())
-    private let notificationsOpen = Gate()
     /// Opens when a readiness probe was answered that the shutdown has begun.
     private let drainingReported = Gate()
-    private let endpointsOpen = Gate()
 
     func notificationsOpened(port: Int) {
         progress.withLock { $0.notificationPort = port }
@@ -86,19 +89,6 @@ final class DaemonState: Sendable {
     /// The time that a load balancer needs to stop sending requests.
     private static let reroutingTime = Duration.seconds(1)
 
-    /// Runs `work` once the notification endpoint accepts connections, so that a port in use ends the start before anything
-    /// else has begun. Does not run it if the shutdown comes first.
-    func afterNotificationsOpened(_ work: @Sendable () async throws -> Void) async throws {
-        let gate = notificationsOpen
-        if await cancelWhenGracefulShutdown({ await gate.wait() }) { try await work() }
-    }
-
-    /// Runs `work` once both endpoints accept connections, unless the shutdown comes first.
-    func afterEndpointsOpened(_ work: @Sendable () async throws -> Void) async rethrows {
-        let gate = endpointsOpen
-        if await cancelWhenGracefulShutdown({ await gate.wait() }) { try await work() }
-    }
-
     /// nil until both endpoints accept connections.
     func addresses(_ configuration: Configuration) -> DaemonAddresses? {
         let ports = progress.withLock { ($0.notificationPort, $0.operationsPort) }
@@ -144,5 +134,10 @@ final class Gate: Sendable {
         if isOpen { return true }
         for await _ in stream {}
         return state.withLock { $0.isOpen }
+    }
+
+    /// Runs `work` once the gate is open, unless the shutdown comes first.
+    func whenOpen(_ work: @Sendable () async throws -> Void) async rethrows {
+        if await cancelWhenGracefulShutdown({ await self.wait() }) { try await work() }
     }
 }

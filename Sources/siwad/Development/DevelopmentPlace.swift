@@ -147,19 +147,14 @@ struct KeyFiles {
     /// The simulated Apple with the private key of a PEM file.
     /// - Throws: `CommandFailure` that names the file.
     static func apple(keyFile: String, issuer: String) throws -> SimulatedApple {
-        let bytes: [UInt8]
-        do throws(FileReadingError) {
-            bytes = try readFile(atPath: keyFile)
+        let option = "--key \(Redaction.redacted(keyFile))"
+        do {
+            let pem = String(decoding: try readFile(atPath: keyFile), as: UTF8.self)
+            return try SimulatedApple(key: RSAPrivateKey(pem: pem), issuer: issuer)
+        } catch let error as FileReadingError {
+            throw CommandFailure(.failed, "\(option): \(error.cause): write one with siwad simulate keys --out DIR")
         } catch {
-            throw CommandFailure(
-                .failed,
-                "--key \(Redaction.redacted(keyFile)): \(error.cause): write one with siwad simulate keys --out DIR"
-            )
-        }
-        do throws(JOSEError) {
-            return try SimulatedApple(key: RSAPrivateKey(pem: String(decoding: bytes, as: UTF8.self)), issuer: issuer)
-        } catch {
-            throw CommandFailure(.failed, "--key \(Redaction.redacted(keyFile)): \(error)")
+            throw CommandFailure(.failed, "\(option): \(error)")
         }
     }
 }
@@ -171,10 +166,8 @@ enum NewFile {
         do {
             try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
         } catch {
-            throw CommandFailure(
-                .failed,
-                "\(path): can't be created as a directory: choose another, or check the permissions"
-            )
+            let step = "choose another, or check the permissions"
+            throw CommandFailure(.failed, cause: "\(path): can't be created as a directory", nextStep: step)
         }
     }
 
@@ -183,15 +176,10 @@ enum NewFile {
         let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)
         guard descriptor >= 0 else {
             if errno == EEXIST { return false }
-            throw CommandFailure(.failed, "\(path): \(String(cString: strerror(errno)))")
+            throw failure(path)
         }
-        defer { close(descriptor) }
-        var start = 0
-        while start < bytes.count {
-            let written = bytes[start...].withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
-            guard written > 0 else { throw CommandFailure(.failed, "\(path): \(String(cString: strerror(errno)))") }
-            start += written
-        }
+        let file = fdopen(descriptor, "w")
+        guard fwrite(bytes, 1, bytes.count, file) == bytes.count, fclose(file) == 0 else { throw failure(path) }
         return true
     }
 
@@ -200,7 +188,11 @@ enum NewFile {
         let temporary = "\(path).\(getpid()).tmp"
         unlink(temporary)
         guard try create(temporary, mode: mode, bytes), rename(temporary, path) == 0 else {
-            throw CommandFailure(.failed, "\(path): \(String(cString: strerror(errno)))")
+            throw failure(path)
         }
+    }
+
+    private static func failure(_ path: String) -> CommandFailure {
+        CommandFailure(.failed, "\(path): \(String(cString: strerror(errno)))")
     }
 }

@@ -7,12 +7,9 @@ struct RehearsalOptions: ParsableArguments {
     /// The name by which the daemon records its own actions.
     private static let reservedName = "siwad"
 
-    @Flag(name: .customLong("dry-run"), help: "Print what would happen, and change nothing.")
+    @Flag(help: "Print what would happen, and change nothing.")
     var dryRun = false
-    @Option(
-        name: .long,
-        help: ArgumentHelp("Why, for the audit. Required without --dry-run.", valueName: "text")
-    )
+    @Option(help: ArgumentHelp("Why, for the audit. Required without --dry-run.", valueName: "text"))
     var note: String?
     @Option(
         name: .customLong("operator"),

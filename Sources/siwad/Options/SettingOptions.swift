@@ -3,10 +3,10 @@ import Settings
 
 /// The options of every command.
 struct CommonOptions: ParsableArguments {
-    @Option(name: .long, help: ArgumentHelp("Configuration file, YAML or JSON.", valueName: "file"))
+    @Option(help: ArgumentHelp("Configuration file, YAML or JSON.", valueName: "file"))
     var config: String?
 
-    @Option(name: .long, help: ArgumentHelp("\(SettingKey.logLevel.meaning).", valueName: "level"))
+    @Option(help: ArgumentHelp("\(SettingKey.logLevel.meaning).", valueName: "level"))
     var logLevel: String?
 
     /// The sources of the settings, with the flags of a command.
@@ -58,29 +58,27 @@ struct DaemonOptions: ParsableArguments, CustomReflectable {
     }
 }
 
-/// The option of the commands that use the database.
+/// The options of the commands that use the database.
 struct DatabaseOptions: ParsableArguments {
     @Option(
-        name: .customLong("database-url"),
         help: ArgumentHelp("libpq URI or connection string; a password is safer in the environment.", valueName: "url")
     )
     var databaseURL: String?
+    @OptionGroup var common: CommonOptions
 
     var flags: [SettingKey: String] { databaseURL.map { [.databaseURL: $0] } ?? [:] }
 }
 
-/// The settings that decide which notifications are accepted.
+/// The options of the commands that use the database and the settings that decide which notifications are accepted.
 struct AcceptanceOptions: ParsableArguments {
-    @Option(name: .long, help: ArgumentHelp("Accepted apps, as in SIWAD_APPS.", valueName: "apps"))
+    @Option(help: ArgumentHelp("Accepted apps, as in SIWAD_APPS.", valueName: "apps"))
     var apps: String?
-    @Option(
-        name: .customLong("keys-url"),
-        help: ArgumentHelp("Apple's key set, as in SIWAD_KEYS_URL.", valueName: "url")
-    )
+    @Option(help: ArgumentHelp("Apple's key set, as in SIWAD_KEYS_URL.", valueName: "url"))
     var keysURL: String?
+    @OptionGroup var database: DatabaseOptions
 
     var flags: [SettingKey: String] {
-        var flags: [SettingKey: String] = [:]
+        var flags = database.flags
         flags[.apps] = apps
         flags[.keysURL] = keysURL
         return flags
