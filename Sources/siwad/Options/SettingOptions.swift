@@ -1,7 +1,6 @@
 import ArgumentParser
 import Settings
 
-/// The options of every command.
 struct CommonOptions: ParsableArguments {
     @Option(help: ArgumentHelp("Configuration file, YAML or JSON.", valueName: "file"))
     var config: String?
@@ -46,7 +45,6 @@ struct DaemonOptions: ParsableArguments, CustomReflectable {
         Mirror(self, children: Self.keys.map { (label: "_" + $0.rawValue, value: options[$0] as Any) })
     }
 
-    /// The settings that are given.
     var flags: [SettingKey: String] { options.compactMapValues(\.wrappedValue) }
 
     private struct Name: CodingKey {

@@ -3,39 +3,6 @@ import AppleTokens
 import JOSE
 import Terminal
 
-/// The columns of `siwa.notifications` and the list of notifications.
-enum NotificationListing {
-    static var columns: [Column<LoggedNotification>] {
-        [
-            .init("jti", \.id, "JTI", .cutMiddle(minimum: 9)),
-            .init("issued_at", \.issuedAt),
-            .init("received_at", \.receivedAt, "RECEIVED (UTC)"),
-            .init("recorded_at", \.recordedAt),
-            .init("team_id", \.team.rawValue),
-            .init("app_id", \.app.rawValue),
-            .init("sub", \.subject.rawValue, "SUB", .cutMiddle(minimum: 13)),
-            .init("event_type", \.eventType, "TYPE"),
-            .init("event_time", \.eventTime),
-            .init("outcome", \.outcome, "OUTCOME") {
-                Table.Cell($0.outcome, color: $0.outcome == "applied" ? .green : .faint)
-            },
-            .init("source", \.source),
-            .init("sessions_ended", \.sessionsEnded, "ENDED", .right),
-            .init("verified_kid", \.verifiedKeyID),
-        ]
-    }
-
-    /// The query of a list does not read tokens.
-    static func list(_ rows: [LoggedNotification]) -> Listing<LoggedNotification> {
-        Listing(
-            rows: rows,
-            noun: "notification",
-            columns: columns,
-            titles: ["RECEIVED (UTC)", "TYPE", "SUB", "OUTCOME", "ENDED", "JTI"]
-        )
-    }
-}
-
 /// Everything about one notification.
 struct NotificationPage: CommandOutput {
     let notification: LoggedNotification
