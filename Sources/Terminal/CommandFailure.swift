@@ -50,14 +50,10 @@ package struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertib
 package enum CommandStatus: Int32, Sendable {
     case done = 0
     case failed = 1
-    /// Some of the items failed.
     case partlyFailed = 2
-    /// No item matched.
     case nothingMatched = 4
-    /// The command line is wrong.
     case usage = 64
     /// The database or Apple is unreachable.
     case unavailable = 69
-    /// The configuration is wrong.
     case configuration = 78
 }

@@ -3,7 +3,6 @@ import Synchronization
 
 /// A failed write to standard output.
 package struct OutputError: Error, Sendable, Equatable {
-    /// For example `No space left on device`.
     package let cause: String
 
     package init(_ cause: String) {
@@ -11,11 +10,8 @@ package struct OutputError: Error, Sendable, Equatable {
     }
 }
 
-/// The standard streams of a command.
 package struct Console: Sendable {
-    /// The style of standard output.
     package let style: OutputStyle
-    /// The style of standard error.
     package let errorStyle: OutputStyle
     private let writeOutput: @Sendable (String) throws(OutputError) -> Void
     private let writeError: @Sendable (String) -> Void
@@ -59,7 +55,6 @@ package struct Console: Sendable {
         write(lines.joined(separator: "\n") + "\n")
     }
 
-    /// Prints a line to standard error.
     package func note(_ line: String) {
         writeError(line + "\n")
     }
@@ -73,7 +68,6 @@ package struct Console: Sendable {
     /// The maximum width of a progress bar on standard error; `nil` if none can be drawn.
     package var barWidth: Int? { errorStyle.redrawsLines ? errorStyle.width : nil }
 
-    /// Replaces the current line of standard error.
     package func redraw(_ line: String) {
         writeError("\r\u{1b}[2K" + line)
     }
@@ -113,7 +107,6 @@ package struct Console: Sendable {
     }
 }
 
-/// The first error of standard output.
 private final class LostOutput: Sendable {
     private let first = Mutex<OutputError?>(nil)
 

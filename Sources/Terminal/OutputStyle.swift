@@ -50,14 +50,9 @@ package struct OutputStyle: Sendable, Equatable {
 
 /// The colours in use. The raw values are SGR parameters.
 package enum Color: Int, Sendable {
-    /// Headings.
     case bold = 1
-    /// Less important text.
     case faint = 2
-    /// Failures and dead letters.
     case red = 31
-    /// Successful results.
     case green = 32
-    /// Warnings.
     case yellow = 33
 }

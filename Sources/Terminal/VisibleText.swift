@@ -16,7 +16,7 @@ package enum VisibleText {
         return result
     }
 
-    /// Returns the number of columns that the text occupies.
+    /// The number of columns that the text occupies.
     package static func width(_ text: String) -> Int {
         if text.utf8.allSatisfy({ $0 < 0x80 }) { return text.utf8.count }
         return text.reduce(0) { $0 + width($1) }

@@ -77,25 +77,16 @@ struct ClientsRemoveCommand: DatabaseCommand {
                 ? try Clients.list(limit: .max, in: session).map(\.client).filter(wanted.contains)
                 : try Clients.remove(wanted, by: name, note: note, in: session)
         }
-        let console = invocation.console
         guard !removed.isEmpty else {
             throw CommandFailure(.nothingMatched, "no client id matches: nothing was removed")
         }
-        for id in removed.map(\.rawValue) {
-            console.print(json ? JSONText.object([.init("client_id", .string(id))]).line : VisibleText.visible(id))
-        }
-        if isDryRun {
-            console.note("dry run: \(counted(removed.count, "client id")) would go, nothing was changed")
-        } else if !json {
-            console.note("\(removed.count) removed")
-        }
+        let wouldHappen = isDryRun ? "\(counted(removed.count, "client id")) would go" : nil
+        let ids = removed.map(\.rawValue)
+        invocation.console.print(ids, as: "client_id", asJSON: json, "removed", wouldHappen: wouldHappen)
         let missing = Set(wanted).subtracting(removed).count
         guard missing == 0 else {
-            throw CommandFailure(
-                .partlyFailed,
-                "\(missing) of \(Set(wanted).count) named \(missing == 1 ? "is" : "are") not registered: "
-                    + "siwad clients list shows the registered ones"
-            )
+            let what = "\(missing) of \(Set(wanted).count) named \(missing == 1 ? "is" : "are") not registered"
+            throw CommandFailure(.partlyFailed, "\(what): siwad clients list shows the registered ones")
         }
     }
 }

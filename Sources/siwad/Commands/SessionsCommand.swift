@@ -106,41 +106,23 @@ struct SessionsEndCommand: DatabaseCommand {
 
     func run(_ invocation: Invocation) async throws {
         let ended = rehearsal.dryRun ? try await matching(invocation) : try await end(invocation)
-        let console = invocation.console
         guard !ended.isEmpty else {
             throw CommandFailure(.nothingMatched, "no live session matches: nothing was ended")
         }
-        for id in ended {
-            console.print(json ? JSONText.object([.init("session_id", .string(id))]).line : VisibleText.visible(id))
-        }
-        if rehearsal.dryRun {
-            console.note("dry run: \(counted(ended.count, "session")) would end, nothing was changed")
-        } else if !json {
-            console.note("\(ended.count) ended")
-        }
+        let wouldHappen = rehearsal.dryRun ? "\(counted(ended.count, "session")) would end" : nil
+        invocation.console.print(ended, as: "session_id", asJSON: json, "ended", wouldHappen: wouldHappen)
         let missing = Set(sessions).subtracting(ended).count
         guard missing == 0 else {
-            throw CommandFailure(
-                .partlyFailed,
-                "\(missing) of \(Set(sessions).count) named "
-                    + (missing == 1 ? "is not a live session" : "are not live sessions")
-                    + ": siwad sessions list shows the live ones"
-            )
+            let what = missing == 1 ? "is not a live session" : "are not live sessions"
+            let count = "\(missing) of \(Set(sessions).count) named \(what)"
+            throw CommandFailure(.partlyFailed, "\(count): siwad sessions list shows the live ones")
         }
     }
 
     private var filters: [SessionFilter] {
         let ids: [String?] = sessions.isEmpty ? [nil] : sessions
-        return ids.map {
-            SessionFilter(
-                id: $0,
-                subject: filter.sub,
-                team: filter.team,
-                app: filter.app,
-                liveness: .live,
-                limit: nil
-            )
-        }
+        let (sub, team, app) = (filter.sub, filter.team, filter.app)
+        return ids.map { SessionFilter(id: $0, subject: sub, team: team, app: app, liveness: .live, limit: nil) }
     }
 
     private func end(_ invocation: Invocation) async throws -> [String] {

@@ -220,7 +220,6 @@ struct SimulateSendCommand: Command {
     }
 }
 
-/// The responses to the notifications that were sent.
 struct SendReport: CommandOutput {
     let summary: SendSummary
 
@@ -261,7 +260,6 @@ struct SendReport: CommandOutput {
         ]
     }
 
-    /// nil if all notifications were accepted.
     var failure: CommandFailure? {
         if accepted == sent { return nil }
         if summary.statuses.isEmpty {

@@ -19,10 +19,7 @@ struct DevelopmentPlace {
     let apple: SimulatedApple
     private let cluster: LocalCluster
 
-    /// Opens or creates `.siwad` in the working directory and starts its PostgreSQL.
-    ///
-    /// - Parameter issuer: the `iss` of the simulated Apple.
-    /// - Throws: `CommandFailure` if another `siwad dev` uses the directory.
+    /// Opens or creates `.siwad` in the working directory, which no other `siwad dev` may use, and starts its PostgreSQL.
     static func open(issuer: String) async throws -> DevelopmentPlace {
         let directory = FileManager.default.currentDirectoryPath + "/.siwad"
         try NewFile.makeDirectory(directory)
@@ -41,7 +38,6 @@ struct DevelopmentPlace {
         return place
     }
 
-    /// Stops PostgreSQL.
     func close() async {
         await cluster.stop()
     }
@@ -59,15 +55,12 @@ struct DevelopmentPlace {
     /// Connects as the owner of the database. A later keyword wins (libpq, "Connection Strings").
     var conninfo: String { cluster.conninfo(database: Self.name) + " user=\(Self.name)" }
 
-    /// The settings that `siwad dev` decides.
     var flags: [SettingKey: String] {
         [.databaseURL: conninfo, .keysURL: "file://\(directory)/apple/keys.json"]
     }
 
     /// Writes `siwad.yaml`, so that the operator's commands use the same database, keys and endpoints and simulate the same
     /// Apple.
-    ///
-    /// - Parameter listening: the addresses of the endpoints.
     func writeConfiguration(_ configuration: Configuration, listening: [SettingKey: String]) throws {
         var ours = flags.merging(listening) { _, bound in bound }
         ours[.issuer] = apple.issuer
@@ -129,11 +122,9 @@ struct DevelopmentPlace {
 struct KeyFiles {
     let directory: String
 
-    /// PKCS #8 in PEM.
     var key: String { directory + "/key.pem" }
     var keySet: String { directory + "/keys.json" }
 
-    /// Creates both files.
     /// - Returns: nil if there is a key already. Nothing is changed then.
     func create() throws -> SimulatedApple? {
         try NewFile.makeDirectory(directory)
@@ -145,7 +136,6 @@ struct KeyFiles {
     }
 
     /// The simulated Apple with the private key of a PEM file.
-    /// - Throws: `CommandFailure` that names the file.
     static func apple(keyFile: String, issuer: String) throws -> SimulatedApple {
         let option = "--key \(Redaction.redacted(keyFile))"
         do {
@@ -161,7 +151,6 @@ struct KeyFiles {
 
 /// Writes files atomically.
 enum NewFile {
-    /// Creates a directory and its parents.
     static func makeDirectory(_ path: String) throws {
         do {
             try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)

@@ -15,7 +15,6 @@ struct Checkup: Sendable {
     let configuration: Configuration
     let loops: EventLoops
     let now: @Sendable () -> WallTime
-    /// The file with the database URL, if there is one.
     let databaseURLFile: String?
 
     func run() async -> Report {

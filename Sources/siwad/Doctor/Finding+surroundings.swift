@@ -9,7 +9,6 @@ import Terminal
 
 /// Judges keys, endpoints, certificate and spool.
 extension Finding {
-    /// - Parameter bytes: the response of the URL.
     static func keys(_ bytes: [UInt8], from url: String) -> Finding {
         do throws(JOSEError) {
             let set = try JSONWebKeySet(parsing: bytes)
@@ -159,7 +158,6 @@ struct SpoolContents: Sendable, Equatable {
     struct Part: Sendable, Equatable {
         var files = 0
         var bytes: Int64 = 0
-        /// The time of the oldest file.
         var oldest: WallTime?
 
         fileprivate mutating func add(bytes size: Int64, writtenAt time: WallTime) {
@@ -169,17 +167,14 @@ struct SpoolContents: Sendable, Equatable {
         }
     }
 
-    /// Files that wait for the database.
     var waiting = Part()
     /// Files with one notification each that the database refuses although it stores others.
     var refused = Part()
     /// Files that were renamed because they are torn or not siwad's.
     var setAside = 0
-    /// Files with a notification with a bad signature.
     var forged = 0
     /// Files that are not read because other users could have written them.
     var untrusted = 0
-    /// The user id of the directory's owner.
     var owner: uid_t = 0
 
     /// The bytes that count towards the limit.

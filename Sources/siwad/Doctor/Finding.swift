@@ -63,11 +63,9 @@ struct Finding: Sendable, Equatable {
     }
 }
 
-/// All findings, in the order of the checks.
 struct Report: Sendable, Equatable, CommandOutput {
     let findings: [Finding]
 
-    /// True if no check failed.
     var isPassed: Bool { findings.allSatisfy { $0.status != .fail } }
 
     init(_ findings: [Finding]) {

@@ -11,6 +11,18 @@ extension Console {
     func print(_ output: some CommandOutput, asJSON: Bool) {
         print(lines: asJSON ? output.json.map(\.line) : output.lines(style: style))
     }
+
+    /// Prints the ids of what a command ended or removed, and a note that says so.
+    ///
+    /// - Parameter wouldHappen: the note of a dry run.
+    func print(_ ids: [String], as member: String, asJSON: Bool, _ participle: String, wouldHappen: String?) {
+        print(lines: ids.map { asJSON ? JSONText.object([.init(member, .string($0))]).line : VisibleText.visible($0) })
+        if let wouldHappen {
+            note("dry run: \(wouldHappen), nothing was changed")
+        } else if !asJSON {
+            note("\(ids.count) \(participle)")
+        }
+    }
 }
 
 /// Rows that a command lists.
