@@ -17,26 +17,28 @@ package enum Clients {
         in session: borrowing Session
     ) throws(PostgresError) {
         let clients = audiences.groups.flatMap { group in group.clients.map { (client: $0, group: group) } }
-        _ = try session.execute(
-            add,
-            Binds { binds in
-                binds.appendTexts(clients.count) { clients[$0].client.rawValue }
-                binds.appendTexts(clients.count) { clients[$0].group.app.rawValue }
-                binds.appendTexts(clients.count) { clients[$0].group.team.rawValue }
-            }
+        let statement = Statement(
+            once: """
+                INSERT INTO siwa.clients AS k (client_id, app_id, team_id)
+                SELECT client_id, app_id, team_id
+                FROM unnest($1::text[], $2::text[], $3::text[]) AS c (client_id, app_id, team_id)
+                ORDER BY client_id
+                ON CONFLICT (client_id) DO UPDATE SET app_id = excluded.app_id, team_id = excluded.team_id
+                WHERE (k.app_id, k.team_id) IS DISTINCT FROM (excluded.app_id, excluded.team_id)
+                """
         )
+        let binds = Binds {
+            $0.append(array: clients.map(\.client))
+            $0.append(array: clients.map(\.group.app))
+            $0.append(array: clients.map(\.group.team))
+        }
+        _ = try session.execute(statement, binds)
     }
 
     /// Client ids, ordered by app group.
     package static func list(limit: Int, in session: borrowing Session) throws(PostgresError) -> [RegisteredClient] {
-        try session.execute(list, Binds { $0.append(Int64(clamping: limit)) }).map {
-            (rows, row) throws(PostgresError) in
-            RegisteredClient(
-                client: ClientID(try rows.string(row, 0)),
-                app: AppID(try rows.string(row, 1)),
-                team: TeamID(try rows.string(row, 2))
-            )
-        }
+        let sql = "SELECT client_id, app_id, team_id FROM siwa.clients ORDER BY app_id, client_id LIMIT $1"
+        return try session.execute(once: sql, limit).decode(RegisteredClient.init)
     }
 
     /// Removes client ids as an operator, and records that. Call it in a transaction, so that both happen or neither.
@@ -50,11 +52,11 @@ package enum Clients {
         note: String,
         in transaction: borrowing Session
     ) throws(PostgresError) -> [ClientID] {
-        let rows = try transaction.execute(
-            remove,
-            Binds { binds in binds.appendTexts(clients.count) { clients[$0].rawValue } }
+        let statement = Statement(
+            once: "DELETE FROM siwa.clients WHERE client_id = ANY ($1::text[]) RETURNING client_id"
         )
-        let removed = try rows.map { (rows, row) throws(PostgresError) in ClientID(try rows.string(row, 0)) }
+        let rows = try transaction.execute(statement, Binds { $0.append(array: clients) })
+        let removed = try rows.decode { (client: ClientID) in client }
         if !removed.isEmpty {
             try OperatorActions.record(
                 OperatorAction(
@@ -69,25 +71,6 @@ package enum Clients {
         }
         return removed
     }
-
-    private static let list = Statement(
-        once: "SELECT client_id, app_id, team_id FROM siwa.clients ORDER BY app_id, client_id LIMIT $1"
-    )
-
-    private static let remove = Statement(
-        once: "DELETE FROM siwa.clients WHERE client_id = ANY ($1::text[]) RETURNING client_id"
-    )
-
-    private static let add = Statement(
-        once: """
-            INSERT INTO siwa.clients AS k (client_id, app_id, team_id)
-            SELECT client_id, app_id, team_id
-            FROM unnest($1::text[], $2::text[], $3::text[]) AS c (client_id, app_id, team_id)
-            ORDER BY client_id
-            ON CONFLICT (client_id) DO UPDATE SET app_id = excluded.app_id, team_id = excluded.team_id
-            WHERE (k.app_id, k.team_id) IS DISTINCT FROM (excluded.app_id, excluded.team_id)
-            """
-    )
 }
 
 /// Calls the SQL functions for applications. Used by the demonstration and by tests.
@@ -105,17 +88,7 @@ package enum Applications {
         signedInAt: WallTime,
         in session: borrowing Session
     ) throws(PostgresError) -> Int64 {
-        let rows = try session.execute(
-            recordSignIn,
-            Binds {
-                $0.append(client.rawValue)
-                $0.append(subject.rawValue)
-                $0.append(email)
-                $0.append(emailIsPrivate)
-                $0.append(Timestamp(signedInAt))
-            }
-        )
-        return try rows.int64(0, 0)
+        try session.execute(recordSignIn, client, subject, email, emailIsPrivate, signedInAt).int64(0, 0)
     }
 
     /// Calls `siwa.open_session`.
@@ -132,22 +105,12 @@ package enum Applications {
         expiresAt: WallTime? = nil,
         in session: borrowing Session
     ) throws(PostgresError) -> Bool {
-        let rows = try session.execute(
-            openSession,
-            Binds {
-                $0.append(client.rawValue)
-                $0.append(subject.rawValue)
-                $0.append(id)
-                $0.append(Timestamp(createdAt))
-                $0.append(expiresAt.map { Timestamp($0) })
-            }
-        )
-        return try rows.bool(0, 0)
+        try session.execute(openSession, client, subject, id, createdAt, expiresAt).bool(0, 0)
     }
 
     /// Calls `siwa.session_is_live`.
     package static func sessionIsLive(_ id: String, in session: borrowing Session) throws(PostgresError) -> Bool {
-        try session.execute(sessionIsLive, Binds { $0.append(id) }).bool(0, 0)
+        try session.execute(sessionIsLive, id).bool(0, 0)
     }
 
     private static let recordSignIn = Statement("SELECT siwa.record_sign_in($1, $2, $3, $4, $5)")

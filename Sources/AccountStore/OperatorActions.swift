@@ -26,18 +26,15 @@ package enum OperatorActions {
     /// Records an action. Call it in the transaction that performs the action.
     package static func record(_ action: OperatorAction, in transaction: borrowing Session) throws(PostgresError) {
         _ = try transaction.execute(
-            record,
-            Binds {
-                $0.append(action.operatorName)
-                $0.append(action.action)
-                $0.append(action.target)
-                $0.append(action.note)
-                $0.append(Int64(action.affected))
-            }
+            once: """
+                INSERT INTO siwa.operator_actions (operator, action, target, note, affected)
+                VALUES ($1, $2, $3, $4, $5)
+                """,
+            action.operatorName,
+            action.action,
+            action.target,
+            action.note,
+            action.affected
         )
     }
-
-    private static let record = Statement(
-        once: "INSERT INTO siwa.operator_actions (operator, action, target, note, affected) VALUES ($1, $2, $3, $4, $5)"
-    )
 }

@@ -1,5 +1,5 @@
-import AppleTokens
-import Postgres
+package import AppleTokens
+package import Postgres
 
 extension Timestamp {
     /// Both count microseconds since 1970-01-01T00:00:00Z.
@@ -8,22 +8,26 @@ extension Timestamp {
     }
 }
 
-extension WallTime {
-    /// PostgreSQL's infinities become the ends of the range.
-    init(_ timestamp: Timestamp) {
+/// PostgreSQL's infinities become the ends of the range.
+extension WallTime: PostgresValue {
+    package static var type: (id: UInt32, array: UInt32) { Timestamp.type }
+
+    package init?(_ type: UInt32, _ bytes: UnsafeRawBufferPointer) {
+        guard let timestamp = Timestamp(type, bytes) else { return nil }
         self.init(microseconds: timestamp.microseconds)
     }
+
+    package func write(to binds: inout Binds) { Timestamp(self).write(to: &binds) }
 }
 
-extension Rows {
-    func time(_ row: Int, _ column: Int) throws(PostgresError) -> WallTime {
-        WallTime(try timestamp(row, column))
-    }
+extension AppID: PostgresValue {}
+extension ClientID: PostgresValue {}
+extension DeadLetterReason: PostgresValue {}
+extension Subject: PostgresValue {}
+extension TeamID: PostgresValue {}
 
-    /// nil for NULL.
-    func optionalTime(_ row: Int, _ column: Int) throws(PostgresError) -> WallTime? {
-        try optionalTimestamp(row, column).map { WallTime($0) }
-    }
+extension Rows {
+    func time(_ row: Int, _ column: Int) throws(PostgresError) -> WallTime { try value(row, column) }
 
     /// The values that `read` makes of the rows.
     func map<Value>(_ read: (borrowing Rows, Int) throws(PostgresError) -> Value) throws(PostgresError) -> [Value] {

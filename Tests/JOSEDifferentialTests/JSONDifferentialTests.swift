@@ -56,7 +56,7 @@ struct JSONDifferentialTests {
                 try session.execute(script: "SET max_stack_depth = '2MB'; " + Self.functions)
                 let rows = try session.execute(
                     Statement(once: "SELECT pg_temp.takes(t.b) FROM unnest($1) WITH ORDINALITY AS t (b, n) ORDER BY n"),
-                    Binds { $0.append(byteArrays: texts) }
+                    Binds { $0.append(array: texts) }
                 )
                 var taken: [Bool] = []
                 for row in 0..<rows.count { taken.append(try rows.bool(row, 0)) }
@@ -80,8 +80,8 @@ struct JSONDifferentialTests {
                             """
                     ),
                     Binds {
-                        $0.append(byteArrays: pairs.map(\.one))
-                        $0.append(byteArrays: pairs.map(\.other))
+                        $0.append(array: pairs.map(\.one))
+                        $0.append(array: pairs.map(\.other))
                     }
                 )
                 var equal: [Bool] = []

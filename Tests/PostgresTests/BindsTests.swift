@@ -26,8 +26,8 @@ struct BindsTests {
                         $0.append(Self.smallIntegers[index % 4])
                         $0.append(Self.times[index % 6])
                         $0.append([true, false, nil][index % 3])
-                        $0.append(bytes: [[], [0, 255, 7], nil][index % 3])
-                        $0.append(textBytes: Self.texts[index].map { Array($0.utf8) })
+                        $0.append([[], [0, 255, 7], nil][index % 3] as [UInt8]?)
+                        $0.append(Self.texts[index].map { UTF8Text(Array($0.utf8)) })
                     }
                     let rows = try session.execute(statement, binds)
                     #expect(try rows.optionalString(0, 0) == Self.texts[index])
@@ -60,7 +60,7 @@ struct BindsTests {
                     $0.append(array: Self.smallIntegers)
                     $0.appendBools(bools.count) { bools[$0] }
                     $0.appendTimestamps(Self.times.count) { Self.times[$0] }
-                    $0.append(byteArrays: bytes)
+                    $0.append(array: bytes)
                 }
                 let rows = try session.execute(statement, binds)
                 let count = rows.count
@@ -100,7 +100,7 @@ struct BindsTests {
         let binds = Binds {
             $0.append(place == 0 ? "a\0b" : "fine")
             $0.append(array: ["fine", place == 1 ? "\0" : ""])
-            $0.append(textBytes: place == 2 ? [0] : [])
+            $0.append(UTF8Text(place == 2 ? [0] : []))
         }
         try await withConnection { connection async throws in
             let error = await postgresError {
@@ -120,7 +120,7 @@ struct BindsTests {
         try await withConnection { connection in
             let error = await postgresError {
                 try await connection.withSession { session throws(PostgresError) in
-                    _ = try session.execute(Statement("SELECT $1"), Binds { $0.append(textBytes: [0xC3, 0x28]) })
+                    _ = try session.execute(Statement("SELECT $1"), Binds(UTF8Text([0xC3, 0x28])))
                 }
             }
             #expect(error?.sqlState == .characterNotInRepertoire)

@@ -46,6 +46,14 @@ extension PostgresConnection {
     }
 }
 
+extension Rows {
+    func optionalInt64(_ row: Int, _ column: Int) throws(PostgresError) -> Int64? { try value(row, column) }
+    func optionalInt32(_ row: Int, _ column: Int) throws(PostgresError) -> Int32? { try value(row, column) }
+    func optionalBool(_ row: Int, _ column: Int) throws(PostgresError) -> Bool? { try value(row, column) }
+    func optionalTimestamp(_ row: Int, _ column: Int) throws(PostgresError) -> Timestamp? { try value(row, column) }
+    func optionalBytes(_ row: Int, _ column: Int) throws(PostgresError) -> [UInt8]? { try value(row, column) }
+}
+
 extension Session {
     /// Executes the same statement with several sets of values, pipelined.
     func executePipelined(

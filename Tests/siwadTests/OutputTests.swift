@@ -66,7 +66,6 @@ private func letter(_ reason: DeadLetterReason, _ status: DeadLetterStatus) -> K
         receivedAt: time("2026-02-03T04:05:06Z"),
         lastReceivedAt: time("2026-02-03T04:05:06Z"),
         deliveries: 1,
-        reason: reason,
         rawReason: reason.rawValue,
         detail: "The type is unknown.",
         status: status,

@@ -2,7 +2,7 @@ package import AppleTokens
 import Postgres
 
 /// `siwa.dead_letters.status`.
-package enum DeadLetterStatus: String, Sendable, Hashable, CaseIterable {
+package enum DeadLetterStatus: String, PostgresValue, Sendable, Hashable, CaseIterable {
     case open
     /// Its notification was processed.
     case replayed
@@ -66,12 +66,7 @@ package struct DeadLetterFilter: Sendable, Equatable {
     }
 }
 
-/// The WHERE clause for a filter. It contains only the conditions that are set, so that PostgreSQL plans each statement for its
-/// actual conditions.
-struct DeadLetterConditions {
-    private(set) var conditions: [String] = []
-    private(set) var binds = Binds()
-
+extension Conditions {
     /// - Parameters:
     ///   - status: nil matches every status.
     ///   - isFurtherNarrowed: true if the caller will add conditions on columns that no index of open letters contains.
@@ -85,30 +80,14 @@ struct DeadLetterConditions {
                 isFurtherNarrowed || filter.app != nil || filter.eventType != nil || filter.subject != nil
                 || filter.since != nil || filter.until != nil
             let word = "'\(status.rawValue)'"
-            conditions.append(isNarrowed ? "status BETWEEN \(word) AND \(word)" : "status = \(word)")
+            add(isNarrowed ? "status BETWEEN \(word) AND \(word)" : "status = \(word)")
         }
-        if let reason = filter.reason { conditions.append("reason = '\(reason.rawValue)'") }
-        if !filter.ids.isEmpty { add("id = ANY (?)") { $0.append(array: filter.ids) } }
-        if let since = filter.since { add("received_at >= ?") { $0.append(Timestamp(since)) } }
-        if let until = filter.until { add("received_at < ?") { $0.append(Timestamp(until)) } }
-        if let app = filter.app { add("aud = ?") { $0.append(app) } }
-        if let type = filter.eventType {
-            let deletion = ["account-delete", "account-deleted"]
-            add("event_type = ANY (?)") { $0.append(array: deletion.contains(type) ? deletion : [type]) }
-        }
-        if let subject = filter.subject { add("sub = ?") { $0.append(subject) } }
+        if let reason = filter.reason { add("reason = '\(reason.rawValue)'") }
+        if !filter.ids.isEmpty { add("id", anyOf: filter.ids) }
+        add("received_at >= ?", filter.since)
+        add("received_at < ?", filter.until)
+        add("aud = ?", filter.app)
+        add(eventType: filter.eventType)
+        add("sub = ?", filter.subject)
     }
-
-    /// Adds a condition with `?` for its one value.
-    mutating func add(_ condition: String, _ append: (inout Binds) -> Void) {
-        conditions.append(condition.replacing("?", with: bind(append)))
-    }
-
-    /// Appends a value and returns the SQL of its parameter.
-    mutating func bind(_ append: (inout Binds) -> Void) -> String {
-        append(&binds)
-        return "$\(binds.count)"
-    }
-
-    var sql: String { conditions.isEmpty ? "true" : conditions.joined(separator: " AND ") }
 }

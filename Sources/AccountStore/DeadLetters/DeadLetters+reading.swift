@@ -10,11 +10,9 @@ package struct KeptDeadLetter: Sendable, Equatable {
     package let lastReceivedAt: WallTime
     /// How often it was received while open.
     package let deliveries: Int
-    /// The finding of the last failed attempt; nil if this siwad does not know the reason.
-    package let reason: DeadLetterReason?
-    /// ``reason`` as stored.
+    /// The finding of the last failed attempt, as stored.
     package let rawReason: String
-    /// ``reason`` as a sentence.
+    /// The finding as a sentence.
     package let detail: String
     package let status: DeadLetterStatus
     /// How often siwad tried to process it, at receipt and at each replay.
@@ -43,6 +41,17 @@ package struct KeptDeadLetter: Sendable, Equatable {
     package let note: String?
     /// The effect of the replay: `applied`, `superseded`, `unchanged` or `duplicate`.
     package let outcome: String?
+
+    /// nil if this siwad does not know the reason.
+    package var reason: DeadLetterReason? { DeadLetterReason(rawValue: rawReason) }
+
+    /// The columns of the properties, in their order.
+    fileprivate static let columns = """
+        id, received_at, last_received_at, deliveries, reason, detail, status, attempts, jti, aud, sub, event_type,
+        verified_kid, verified_at, last_failed_at, last_failed_by, last_failed_by_role, resolved_at, resolved_by,
+        resolved_by_role, note, outcome
+        """
+    fileprivate static let columnCount = 22
 }
 
 /// An earlier failed attempt to process a dead letter.
@@ -120,7 +129,7 @@ extension DeadLetters {
         limit: Int,
         in session: borrowing Session
     ) throws(PostgresError) -> [KeptDeadLetter] {
-        try list(DeadLetterConditions(filter, status: status), limit: limit, in: session)
+        try list(Conditions(filter, status: status), limit: limit, in: session)
     }
 
     /// The open letters about a person, latest first. A letter for an app of another team is about a different person with
@@ -131,20 +140,18 @@ extension DeadLetters {
         limit: Int,
         in session: borrowing Session
     ) throws(PostgresError) -> [KeptDeadLetter] {
-        var conditions = DeadLetterConditions(DeadLetterFilter(subject: subject.rawValue), status: .open)
-        conditions.add("NOT EXISTS (SELECT FROM siwa.clients AS k WHERE k.client_id = aud AND k.team_id <> ?)") {
-            $0.append(team.rawValue)
-        }
+        var conditions = Conditions(DeadLetterFilter(subject: subject.rawValue), status: .open)
+        conditions.add("NOT EXISTS (SELECT FROM siwa.clients AS k WHERE k.client_id = aud AND k.team_id <> ?)", team)
         return try list(conditions, limit: limit, in: session)
     }
 
     private static func list(
-        _ conditions: DeadLetterConditions,
+        _ conditions: Conditions,
         limit: Int,
         in session: borrowing Session
     ) throws(PostgresError) -> [KeptDeadLetter] {
         var conditions = conditions
-        let limit = conditions.bind { $0.append(Int64(clamping: limit)) }
+        let limit = conditions.bind(limit)
         // Selects the ids first, because an index-only scan may find them, and then the rows.
         let statement = Statement(
             once: """
@@ -155,32 +162,33 @@ extension DeadLetters {
                 ORDER BY id DESC
                 """
         )
-        return try session.execute(statement, conditions.binds).map { (rows, row) throws(PostgresError) in
-            try KeptDeadLetter(rows, row)
-        }
+        return try session.execute(statement, conditions.binds).decode(KeptDeadLetter.init)
     }
 
     /// One letter with its body and attempts; nil if there is no letter with this id.
     package static func find(id: Int64, in session: borrowing Session) throws(PostgresError) -> DeadLetterRecord? {
-        let isBodyHidden = try !session.execute(mayReadBodies).bool(0, 0)
-        let rows = try session.execute(isBodyHidden ? findHidden : find, Binds { $0.append(id) })
-        guard !rows.isEmpty else { return nil }
-        let attempts = try session.execute(attempts, Binds { $0.append(id) })
-            .map { (rows, row) throws(PostgresError) in
-                DeadLetterAttempt(
-                    number: Int(try rows.int32(row, 0)),
-                    attemptedAt: try rows.time(row, 1),
-                    operatorName: try rows.optionalString(row, 2),
-                    databaseRole: try rows.optionalString(row, 3),
-                    reason: try rows.string(row, 4),
-                    detail: try rows.string(row, 5)
-                )
-            }
+        let isBodyHidden = try !session.execute(
+            once: "SELECT has_column_privilege('siwa.dead_letters', 'body', 'SELECT')"
+        ).bool(0, 0)
+        let body = isBodyHidden ? "''::bytea" : "body"
+        let rows = try session.execute(
+            once: "SELECT \(KeptDeadLetter.columns), \(body) FROM siwa.dead_letters WHERE id = $1",
+            id
+        )
+        guard let letter = try rows.decode(KeptDeadLetter.init).first else { return nil }
+        let attempts = try session.execute(
+            once: """
+                SELECT attempt, attempted_at, operator, database_role, reason, detail FROM siwa.dead_letter_attempts
+                WHERE letter_id = $1
+                ORDER BY attempt
+                """,
+            id
+        )
         return DeadLetterRecord(
-            letter: try KeptDeadLetter(rows, 0),
-            body: try rows.bytes(0, bodyColumn),
+            letter: letter,
+            body: try rows.bytes(0, KeptDeadLetter.columnCount),
             isBodyHidden: isBodyHidden,
-            earlierAttempts: attempts
+            earlierAttempts: try attempts.decode(DeadLetterAttempt.init)
         )
     }
 
@@ -192,8 +200,8 @@ extension DeadLetters {
         limit: Int,
         in session: borrowing Session
     ) throws(PostgresError) -> [DeadLetterCount] {
-        var conditions = DeadLetterConditions(filter, status: status)
-        let limit = conditions.bind { $0.append(Int64(clamping: limit)) }
+        var conditions = Conditions(filter, status: status)
+        let limit = conditions.bind(limit)
         let statement = Statement(
             once: """
                 SELECT
@@ -210,16 +218,7 @@ extension DeadLetters {
                 LIMIT \(limit)
                 """
         )
-        return try session.execute(statement, conditions.binds).map { (rows, row) throws(PostgresError) in
-            DeadLetterCount(
-                group: try rows.optionalString(row, 0),
-                open: Int(try rows.int64(row, 1)),
-                replayed: Int(try rows.int64(row, 2)),
-                discarded: Int(try rows.int64(row, 3)),
-                oldestOpenAt: try rows.optionalTime(row, 4),
-                newestAt: try rows.time(row, 5)
-            )
-        }
+        return try session.execute(statement, conditions.binds).decode(DeadLetterCount.init)
     }
 
     /// The letters that match now; nil if there are none.
@@ -228,7 +227,7 @@ extension DeadLetters {
         status: DeadLetterStatus,
         in session: borrowing Session
     ) throws(PostgresError) -> DeadLetterSelection? {
-        let conditions = DeadLetterConditions(filter, status: status)
+        let conditions = Conditions(filter, status: status)
         let matching = "SELECT reason, id FROM siwa.dead_letters WHERE \(conditions.sql)"
         let first = filter.limit.map { " ORDER BY id LIMIT \($0)" } ?? ""
         let statement = Statement(
@@ -239,72 +238,10 @@ extension DeadLetters {
         var (firstID, lastID) = (Int64.max, Int64.min)
         for row in 0..<rows.count {
             guard let reason = DeadLetterReason(rawValue: try rows.string(row, 0)) else { continue }
-            counts[reason] = Int(try rows.int64(row, 1))
+            counts[reason] = try rows.value(row, 1)
             firstID = min(firstID, try rows.int64(row, 2))
             lastID = max(lastID, try rows.int64(row, 3))
         }
         return counts.isEmpty ? nil : DeadLetterSelection(counts: counts, firstID: firstID, lastID: lastID)
-    }
-
-    private static let bodyColumn = 22
-
-    private static let mayReadBodies = Statement(
-        once: "SELECT has_column_privilege('siwa.dead_letters', 'body', 'SELECT')"
-    )
-    private static let find = Statement(
-        once: "SELECT \(KeptDeadLetter.columns), body FROM siwa.dead_letters WHERE id = $1"
-    )
-    private static let findHidden = Statement(
-        once: "SELECT \(KeptDeadLetter.columns), ''::bytea FROM siwa.dead_letters WHERE id = $1"
-    )
-
-    private static let attempts = Statement(
-        once: """
-            SELECT attempt, attempted_at, operator, database_role, reason, detail FROM siwa.dead_letter_attempts
-            WHERE letter_id = $1
-            ORDER BY attempt
-            """
-    )
-}
-
-extension KeptDeadLetter {
-    /// The columns that ``init(_:_:)`` reads.
-    static let columns = """
-        id, received_at, last_received_at, deliveries, reason, detail, status, attempts, jti, aud, sub, event_type,
-        verified_kid, verified_at, last_failed_at, last_failed_by, resolved_at, resolved_by, note, outcome,
-        last_failed_by_role, resolved_by_role
-        """
-
-    init(_ rows: borrowing Rows, _ row: Int) throws(PostgresError) {
-        rawReason = try rows.string(row, 4)
-        let status = try rows.string(row, 6)
-        guard let status = DeadLetterStatus(rawValue: status) else {
-            throw PostgresError(
-                .decoding,
-                "a dead letter has an unknown status; use the siwad that migrated the database"
-            )
-        }
-        self.status = status
-        id = try rows.int64(row, 0)
-        receivedAt = try rows.time(row, 1)
-        lastReceivedAt = try rows.time(row, 2)
-        deliveries = Int(try rows.int32(row, 3))
-        reason = DeadLetterReason(rawValue: rawReason)
-        detail = try rows.string(row, 5)
-        attempts = Int(try rows.int32(row, 7))
-        notificationID = try rows.optionalString(row, 8)
-        audience = try rows.optionalString(row, 9)
-        subject = try rows.optionalString(row, 10)
-        eventType = try rows.optionalString(row, 11)
-        verifiedKeyID = try rows.optionalString(row, 12)
-        verifiedAt = try rows.optionalTime(row, 13)
-        lastFailedAt = try rows.optionalTime(row, 14)
-        lastFailedBy = try rows.optionalString(row, 15)
-        resolvedAt = try rows.optionalTime(row, 16)
-        resolvedBy = try rows.optionalString(row, 17)
-        note = try rows.optionalString(row, 18)
-        outcome = try rows.optionalString(row, 19)
-        lastFailedByRole = try rows.optionalString(row, 20)
-        resolvedByRole = try rows.optionalString(row, 21)
     }
 }

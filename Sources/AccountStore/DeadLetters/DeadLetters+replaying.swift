@@ -41,12 +41,21 @@ package struct FailedDeadLetter: Sendable, Equatable {
 extension DeadLetters {
     /// The ids of all open letters without a verified signature.
     package static func unverified(in session: borrowing Session) throws(PostgresError) -> [Int64] {
-        try session.execute(unverified).map { (rows, row) throws(PostgresError) in try rows.int64(row, 0) }
+        try session.execute(
+            once: "SELECT id FROM siwa.dead_letters WHERE status = 'open' AND reason = 'keys-unavailable' ORDER BY id"
+        ).decode { (id: Int64) in id }
     }
 
     /// The letters among `ids` that are open, without locking them.
     package static func open(ids: [Int64], in session: borrowing Session) throws(PostgresError) -> [ClaimedDeadLetter] {
-        try claimed(try session.execute(openOnes, Binds { $0.append(array: ids) }))
+        let statement = Statement(
+            once: """
+                SELECT \(columnsOfClaim) FROM siwa.dead_letters
+                WHERE id = ANY ($1) AND status = 'open'
+                ORDER BY id
+                """
+        )
+        return try session.execute(statement, Binds { $0.append(array: ids) }).decode(ClaimedDeadLetter.init)
     }
 
     /// Locks the next open letters that match, in the order of their ids, and skips letters that another transaction has
@@ -62,18 +71,18 @@ extension DeadLetters {
         limit: Int,
         in transaction: borrowing Session
     ) throws(PostgresError) -> [ClaimedDeadLetter] {
-        let conditions = DeadLetterConditions(filter, status: .open)
+        let conditions = Conditions(filter, status: .open)
         try transaction.execute(script: planning(filter))
         let statement = Statement(
             once: """
-                SELECT id, reason, received_at, verified_kid, body FROM siwa.dead_letters
+                SELECT \(columnsOfClaim) FROM siwa.dead_letters
                 WHERE \(conditions.sql) AND id > \(after) AND id <= \(through)
                 ORDER BY id LIMIT \(limit) FOR UPDATE SKIP LOCKED
                 """
         )
         let rows = try transaction.execute(statement, conditions.binds)
         try transaction.execute(script: planningAsBefore)
-        return try claimed(rows)
+        return try rows.decode(ClaimedDeadLetter.init)
     }
 
     /// Marks claimed letters as replayed, in the transaction that records their notifications. Stores which person each
@@ -88,7 +97,7 @@ extension DeadLetters {
         _ = try transaction.execute(
             resolve,
             Binds { binds in
-                binds.appendInt64s(letters.count) { letters[$0].id }
+                binds.append(array: letters.map(\.id))
                 binds.appendTexts(letters.count) { letters[$0].outcome.rawValue }
                 binds.appendTexts(letters.count) { letters[$0].notification?.id.rawValue }
                 binds.appendTexts(letters.count) { letters[$0].notification?.audience }
@@ -111,7 +120,7 @@ extension DeadLetters {
         _ = try transaction.execute(
             fail,
             Binds { binds in
-                binds.appendInt64s(letters.count) { letters[$0].id }
+                binds.append(array: letters.map(\.id))
                 binds.appendTexts(letters.count) { letters[$0].letter.reason.rawValue }
                 binds.appendTexts(letters.count) { letters[$0].letter.detail }
                 binds.appendTexts(letters.count) { letters[$0].letter.notificationID }
@@ -139,7 +148,7 @@ extension DeadLetters {
         limit: Int,
         in transaction: borrowing Session
     ) throws(PostgresError) -> [Int64] {
-        let next = DeadLetterConditions(filter, status: .open)
+        let next = Conditions(filter, status: .open)
         try transaction.execute(script: planning(filter))
         let nextOnes = Statement(
             once: """
@@ -152,41 +161,21 @@ extension DeadLetters {
                 WHERE sub IS NOT NULL
                 """
         )
-        let subjects = try transaction.execute(nextOnes, next.binds).map { (rows, row) throws(PostgresError) in
-            try rows.string(row, 0)
-        }
+        let subjects = try transaction.execute(nextOnes, next.binds).decode { (subject: String) in subject }
 
-        var theirs = DeadLetterConditions(filter, status: .open, isFurtherNarrowed: true)
-        theirs.add("sub = ANY (?)") { $0.append(array: subjects) }
+        var theirs = Conditions(filter, status: .open, isFurtherNarrowed: true)
+        theirs.add("sub", anyOf: subjects)
         try transaction.execute(script: planningBySubject)
         // A person has few letters. The ids are filtered here, so that the planner can use only the index of sub.
         let statement = Statement(once: "SELECT id FROM siwa.dead_letters WHERE \(theirs.sql)")
-        let ids = try transaction.execute(statement, theirs.binds).map { (rows, row) throws(PostgresError) in
-            try rows.int64(row, 0)
-        }
+        let ids = try transaction.execute(statement, theirs.binds).decode { (id: Int64) in id }
         try transaction.execute(script: planningAsBefore)
         return ids.filter { $0 <= after }.sorted()
     }
 
     // MARK: - Private parts
 
-    private static func claimed(_ rows: borrowing Rows) throws(PostgresError) -> [ClaimedDeadLetter] {
-        try rows.map { (rows, row) throws(PostgresError) in
-            guard let reason = DeadLetterReason(rawValue: try rows.string(row, 1)) else {
-                throw PostgresError(
-                    .decoding,
-                    "a dead letter has an unknown reason; use the siwad that migrated the database"
-                )
-            }
-            return ClaimedDeadLetter(
-                id: try rows.int64(row, 0),
-                reason: reason,
-                receivedAt: try rows.time(row, 2),
-                verifiedKeyID: try rows.optionalString(row, 3),
-                body: try rows.bytes(row, 4)
-            )
-        }
-    }
+    private static let columnsOfClaim = "id, reason, received_at, verified_kid, body"
 
     /// Planner settings for reading the letters of a run in the order of their ids, until ``planningAsBefore``.
     ///
@@ -208,18 +197,6 @@ extension DeadLetters {
     /// ``Notifications/writerSettings`` again.
     private static let planningAsBefore =
         "SET LOCAL seq_page_cost = 1e9; SET LOCAL enable_sort = on; SET LOCAL enable_bitmapscan = on"
-
-    private static let unverified = Statement(
-        once: "SELECT id FROM siwa.dead_letters WHERE status = 'open' AND reason = 'keys-unavailable' ORDER BY id"
-    )
-
-    private static let openOnes = Statement(
-        once: """
-            SELECT id, reason, received_at, verified_kid, body FROM siwa.dead_letters
-            WHERE id = ANY ($1) AND status = 'open'
-            ORDER BY id
-            """
-    )
 
     private static let resolve = Statement(String(sql: PackageResources.resolve_letters_sql))
     private static let fail = Statement(String(sql: PackageResources.fail_letters_sql))

@@ -50,7 +50,7 @@ package enum DeadLetters {
         var counts: [DeadLetterReason: Int] = [:]
         for row in 0..<rows.count {
             guard let reason = DeadLetterReason(rawValue: try rows.string(row, 0)) else { continue }
-            counts[reason] = Int(try rows.int64(row, 1))
+            counts[reason] = try rows.value(row, 1)
         }
         return counts
     }
@@ -70,8 +70,7 @@ package enum DeadLetters {
         in session: borrowing Session
     ) throws(PostgresError) -> DeadLetterResolution {
         try resolve(filter, .open, "true", after...through, limit, in: session) { conditions in
-            let name = conditions.bind { $0.append(operatorName) }
-            let note = conditions.bind { $0.append(note) }
+            let (name, note) = (conditions.bind(operatorName), conditions.bind(note))
             return "status = 'discarded', resolved_at = now(), resolved_by = \(name), note = \(note)"
         }
     }
@@ -98,8 +97,7 @@ package enum DeadLetters {
             )
             """
         return try resolve(filter, .discarded, isAlone, after...through, limit, in: session) { conditions in
-            let note = conditions.bind { $0.append(note) }
-            return "status = 'open', resolved_at = NULL, resolved_by = NULL, note = \(note)"
+            "status = 'open', resolved_at = NULL, resolved_by = NULL, note = \(conditions.bind(note))"
         }
     }
 
@@ -109,11 +107,19 @@ package enum DeadLetters {
         sparing count: Int,
         in session: borrowing Session
     ) throws(PostgresError) {
-        let binds = Binds {
-            $0.append(operatorName)
-            $0.append(Int64(clamping: count))
-        }
-        _ = try session.execute(deleteUnverified, binds)
+        _ = try session.execute(
+            once: """
+                WITH discarded AS MATERIALIZED (
+                    SELECT id FROM siwa.dead_letters
+                    WHERE status = 'discarded' AND reason = 'keys-unavailable' AND verified_kid IS NULL
+                        AND resolved_by = $1
+                )
+                DELETE FROM siwa.dead_letters
+                WHERE id = ANY (ARRAY(SELECT id FROM discarded ORDER BY id DESC OFFSET $2))
+                """,
+            operatorName,
+            count
+        )
     }
 
     // MARK: - Private parts
@@ -131,12 +137,12 @@ package enum DeadLetters {
         _ ids: ClosedRange<Int64>,
         _ limit: Int,
         in session: borrowing Session,
-        assignments: (inout DeadLetterConditions) -> String
+        assignments: (inout Conditions) -> String
     ) throws(PostgresError) -> DeadLetterResolution {
-        var conditions = DeadLetterConditions(filter, status: status)
-        conditions.add("id > ?") { $0.append(ids.lowerBound) }
-        conditions.add("id <= ?") { $0.append(ids.upperBound) }
-        let limit = conditions.bind { $0.append(Int64(clamping: limit)) }
+        var conditions = Conditions(filter, status: status)
+        conditions.add("id > ?", ids.lowerBound)
+        conditions.add("id <= ?", ids.upperBound)
+        let limit = conditions.bind(limit)
         let assignments = assignments(&conditions)
         let statement = Statement(
             once: """
@@ -153,13 +159,10 @@ package enum DeadLetters {
                 SELECT (SELECT count(*) FROM changed), count(*), max(id) FROM next
                 """
         )
-        let rows = try session.execute(statement, conditions.binds)
-        let changed = Int(try rows.int64(0, 0))
-        return DeadLetterResolution(
-            changed: changed,
-            refused: Int(try rows.int64(0, 1)) - changed,
-            lastID: try rows.optionalInt64(0, 2)
-        )
+        return try session.execute(statement, conditions.binds).decode {
+            (changed: Int, examined: Int, lastID: Int64?) in
+            DeadLetterResolution(changed: changed, refused: examined - changed, lastID: lastID)
+        }[0]
     }
 
     private static func binds(_ batch: [ReceivedDeadLetter]) -> Binds {
@@ -183,16 +186,5 @@ package enum DeadLetters {
 
     private static let countOpen = Statement(
         "SELECT reason, count(*) FROM siwa.dead_letters WHERE status = 'open' GROUP BY reason"
-    )
-
-    private static let deleteUnverified = Statement(
-        once: """
-            WITH discarded AS MATERIALIZED (
-                SELECT id FROM siwa.dead_letters
-                WHERE status = 'discarded' AND reason = 'keys-unavailable' AND verified_kid IS NULL AND resolved_by = $1
-            )
-            DELETE FROM siwa.dead_letters
-            WHERE id = ANY (ARRAY(SELECT id FROM discarded ORDER BY id DESC OFFSET $2))
-            """
     )
 }

@@ -5,13 +5,13 @@ package import Postgres
 /// nothing waits long for it. After an interruption, the next step continues.
 package enum Maintenance {
     /// The maximum number of accounts that one transaction erases.
-    static let accountsAtOnce: Int64 = 100
+    static let accountsAtOnce = 100
     /// The number of pages of accounts that one transaction scans: 16 MiB, fewer than 100,000 people.
     static let pagesAtOnce: Int64 = 2_048
     /// The number of pages of sessions that one transaction scans: 2 MiB, fewer than 20,000 sessions.
     static let sessionPagesAtOnce: Int64 = 256
     /// The maximum number of dead letters that one transaction deletes or erases.
-    static let lettersAtOnce: Int64 = 500
+    static let lettersAtOnce = 500
 
     /// Claims a task for the transaction that performs it. Only one daemon at a time gets a claim, and only after `interval`
     /// has passed since the task was last finished. A task that was finished in the future, by a clock that was ahead, is
@@ -23,9 +23,9 @@ package enum Maintenance {
     ) throws(PostgresError) -> MaintenanceClaim {
         // A statement of its own, so that the snapshot of the next statement is taken after the lock.
         guard try transaction.execute(lock).bool(0, 0) else { return .heldElsewhere }
-        let rows = try transaction.execute(lastTime, Binds { $0.append(task.rawValue) })
+        let rows = try transaction.execute(lastTime, task.rawValue)
         let now = try rows.time(0, 0)
-        if let finishedAt = try rows.optionalTime(0, 1), finishedAt <= now, now.duration(since: finishedAt) < interval {
+        if let finishedAt = try rows.value(0, 1) as WallTime?, finishedAt <= now, now.duration(since: finishedAt) < interval {
             return .notDue(finishedAt: finishedAt)
         }
         return .granted(now: now)
@@ -52,21 +52,13 @@ package enum Maintenance {
             case .sessions: try sessions(now - policy.sessionRetention, from: previous?.nextPage ?? 0, in: transaction)
             case .erasure: try erasure(now - policy.eraseAfter, now, from: previous?.nextPage ?? 0, in: transaction)
             }
-        if step.isLast {
-            _ = try transaction.execute(
-                finish,
-                Binds {
-                    $0.append(task.rawValue)
-                    $0.append(Timestamp(now))
-                }
-            )
-        }
+        if step.isLast { _ = try transaction.execute(finish, task.rawValue, now) }
         return step
     }
 
     /// When each task was last finished; tasks that were never finished are left out.
     package static func lastTimes(in session: borrowing Session) throws(PostgresError) -> [MaintenanceTask: WallTime] {
-        let rows = try session.execute(lastTimes)
+        let rows = try session.execute(once: "SELECT task, finished_at FROM siwa.maintenance")
         var times: [MaintenanceTask: WallTime] = [:]
         for row in 0..<rows.count {
             guard let task = MaintenanceTask(rawValue: try rows.string(row, 0)) else { continue }
@@ -82,8 +74,7 @@ package enum Maintenance {
         in transaction: borrowing Session
     ) throws(PostgresError) -> MaintenanceStep {
         var effects = MaintenanceEffects()
-        let rows = try transaction.execute(createAhead, Binds { $0.append(Timestamp(now)) })
-        effects.partitionsCreated = Int(try rows.int32(0, 0))
+        effects.partitionsCreated = try transaction.execute(createAhead, now).value(0, 0)
         return MaintenanceStep(effects: effects, isLast: true)
     }
 
@@ -92,20 +83,12 @@ package enum Maintenance {
         in transaction: borrowing Session
     ) throws(PostgresError) -> MaintenanceStep {
         var effects = MaintenanceEffects()
-        let dropped = try transaction.execute(dropOldest, Binds { $0.append(Timestamp(cutoff)) })
-        if let partition = try dropped.optionalString(0, 0) {
+        if let partition: String = try transaction.execute(dropOldest, cutoff).value(0, 0) {
             effects.partitionsDropped = [partition]
             return MaintenanceStep(effects: effects, isLast: false)
         }
-        let deleted = try transaction.execute(
-            deleteLetters,
-            Binds {
-                $0.append(Timestamp(cutoff))
-                $0.append(lettersAtOnce)
-            }
-        )
-        effects.lettersDeleted = deleted.affectedRows
-        return MaintenanceStep(effects: effects, isLast: effects.lettersDeleted < Int(lettersAtOnce))
+        effects.lettersDeleted = try transaction.execute(deleteLetters, cutoff, lettersAtOnce).affectedRows
+        return MaintenanceStep(effects: effects, isLast: effects.lettersDeleted < lettersAtOnce)
     }
 
     /// Deletes the sessions in a range of pages that ended or expired before `cutoff`. No index finds them, because the end
@@ -115,20 +98,10 @@ package enum Maintenance {
         from page: Int64,
         in transaction: borrowing Session
     ) throws(PostgresError) -> MaintenanceStep {
-        // Looks up each session's account and consent by index, even before the tables are first analysed.
-        try transaction.execute(
-            script: "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
-        )
-        let rows = try transaction.execute(
-            deleteSessions,
-            Binds {
-                $0.append(Timestamp(cutoff))
-                $0.append(page)
-                $0.append(sessionPagesAtOnce)
-            }
-        )
+        try transaction.execute(script: lookUpByIndex)
+        let rows = try transaction.execute(deleteSessions, cutoff, page, sessionPagesAtOnce)
         var effects = MaintenanceEffects()
-        effects.sessionsDeleted = Int(try rows.int64(0, 0))
+        effects.sessionsDeleted = try rows.value(0, 0)
         let next = page + sessionPagesAtOnce
         return MaintenanceStep(effects: effects, isLast: next >= (try rows.int64(0, 1)), nextPage: next)
     }
@@ -144,41 +117,22 @@ package enum Maintenance {
         from page: Int64,
         in transaction: borrowing Session
     ) throws(PostgresError) -> MaintenanceStep {
-        // Looks up each person's rows by index, even before the tables are first analysed.
-        try transaction.execute(
-            script: "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
-        )
+        try transaction.execute(script: lookUpByIndex)
         var effects = MaintenanceEffects()
-        let erased = try transaction.execute(
-            eraseAccounts,
-            Binds {
-                $0.append(Timestamp(cutoff))
-                $0.append(Timestamp(now))
-                $0.append(accountsAtOnce)
-                $0.append(page)
-                $0.append(pagesAtOnce)
-            }
-        )
-        effects.accountsErased = Int(try erased.int64(0, 0))
-        effects.tokensErased = Int(try erased.int64(0, 1))
-        if effects.accountsErased == Int(accountsAtOnce) {
+        let erased = try transaction.execute(eraseAccounts, cutoff, now, accountsAtOnce, page, pagesAtOnce)
+        effects.accountsErased = try erased.value(0, 0)
+        effects.tokensErased = try erased.value(0, 1)
+        if effects.accountsErased == accountsAtOnce {
             return MaintenanceStep(effects: effects, isLast: false, nextPage: try erased.int64(0, 2))
         }
         if page + pagesAtOnce < (try erased.int64(0, 3)) {
             return MaintenanceStep(effects: effects, isLast: false, nextPage: page + pagesAtOnce)
         }
 
-        let late = try transaction.execute(eraseLateTokens, Binds { $0.append(Timestamp(now - .seconds(86_400))) })
-        effects.tokensErased += late.affectedRows
-        let letters = try transaction.execute(
-            eraseLetters,
-            Binds {
-                $0.append(lettersAtOnce)
-                $0.append(erasedNote)
-            }
-        )
-        effects.lettersErased = Int(try letters.int64(0, 0))
-        let discarded = Int(try letters.int64(0, 1))
+        effects.tokensErased += try transaction.execute(eraseLateTokens, now - .seconds(86_400)).affectedRows
+        let letters = try transaction.execute(eraseLetters, lettersAtOnce, erasedNote)
+        effects.lettersErased = try letters.value(0, 0)
+        let discarded: Int = try letters.value(0, 1)
         if discarded > 0 {
             try OperatorActions.record(
                 OperatorAction(
@@ -191,7 +145,7 @@ package enum Maintenance {
                 in: transaction
             )
         }
-        let isLast = effects.lettersErased < Int(lettersAtOnce)
+        let isLast = effects.lettersErased < lettersAtOnce
         return MaintenanceStep(effects: effects, isLast: isLast, nextPage: page + pagesAtOnce)
     }
 
@@ -204,14 +158,16 @@ package enum Maintenance {
         "SELECT statement_timestamp(), (SELECT finished_at FROM siwa.maintenance WHERE task = $1)"
     )
 
-    private static let lastTimes = Statement(once: "SELECT task, finished_at FROM siwa.maintenance")
-
     private static let finish = Statement(
         """
         INSERT INTO siwa.maintenance (task, finished_at) VALUES ($1, $2)
         ON CONFLICT (task) DO UPDATE SET finished_at = excluded.finished_at
         """
     )
+
+    /// Makes a scan look up the other rows of each row by index, even before the tables are first analysed.
+    private static let lookUpByIndex =
+        "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
 
     private static let deleteSessions = Statement(String(sql: PackageResources.delete_sessions_sql))
 

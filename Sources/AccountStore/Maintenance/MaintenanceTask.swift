@@ -76,11 +76,5 @@ package struct MaintenanceStep: Sendable, Equatable {
     /// True if the task is finished.
     package let isLast: Bool
     /// The page at which the next step of a scan continues.
-    let nextPage: Int64
-
-    init(effects: MaintenanceEffects, isLast: Bool, nextPage: Int64 = 0) {
-        self.effects = effects
-        self.isLast = isLast
-        self.nextPage = nextPage
-    }
+    var nextPage: Int64 = 0
 }

@@ -73,21 +73,22 @@ package struct AccountFilter: Sendable {
         self.limit = limit
     }
 
-    fileprivate var binds: Binds {
-        Binds {
-            $0.append(subject)
-            $0.append(team)
-            $0.append(app)
-            $0.append(state)
-            $0.append(Int64(clamping: limit))
-        }
+    /// The conditions, and the parameter of the limit.
+    fileprivate func conditions(stateColumn: String) -> (conditions: Conditions, limit: String) {
+        var conditions = Conditions()
+        conditions.add("sub = ?", subject)
+        conditions.add("team_id = ?", team)
+        conditions.add("app_id = ?", app)
+        conditions.add("\(stateColumn) = ?", state)
+        let limit = conditions.bind(limit)
+        return (conditions, limit)
     }
 }
 
 /// A register of a person that has a time, and the source of that time.
 package struct AccountRegister: Sendable, Equatable {
     /// The raw value is the database's column.
-    package enum Name: String, Sendable, CaseIterable {
+    package enum Name: String, PostgresValue, Sendable, CaseIterable {
         /// The last sign-in to an app group.
         case authorized = "authorized_at"
         /// The last revocation of the consent for an app group.
@@ -118,12 +119,6 @@ package struct AccountRegister: Sendable, Equatable {
         package let source: String
         /// When its request was read.
         package let receivedAt: WallTime
-
-        package init(id: String, source: String, receivedAt: WallTime) {
-            self.id = id
-            self.source = source
-            self.receivedAt = receivedAt
-        }
     }
 
     package let name: Name
@@ -131,13 +126,6 @@ package struct AccountRegister: Sendable, Equatable {
     package let app: AppID?
     package let time: WallTime
     package let source: Source
-
-    package init(name: Name, app: AppID?, time: WallTime, source: Source) {
-        self.name = name
-        self.app = app
-        self.time = time
-        self.source = source
-    }
 }
 
 /// Reads accounts.
@@ -147,20 +135,19 @@ package enum Accounts {
         _ filter: AccountFilter,
         in session: borrowing Session
     ) throws(PostgresError) -> [AccountState] {
-        try session.execute(states, filter.binds).map { (rows, row) throws(PostgresError) in
-            AccountState(
-                team: TeamID(try rows.string(row, 0)),
-                subject: Subject(try rows.string(row, 1)),
-                app: AppID(try rows.string(row, 2)),
-                state: try rows.string(row, 3),
-                authorizedAt: try rows.optionalTime(row, 4),
-                revokedAt: try rows.optionalTime(row, 5),
-                deletedAt: try rows.optionalTime(row, 6),
-                email: try rows.optionalString(row, 7),
-                emailIsPrivate: try rows.optionalBool(row, 8),
-                emailIsDeliverable: try rows.bool(row, 9)
-            )
-        }
+        let (conditions, limit) = filter.conditions(stateColumn: "state")
+        let statement = Statement(
+            once: """
+                SELECT
+                    team_id, sub, app_id, state, authorized_at, revoked_at, deleted_at, email, email_is_private,
+                    email_deliverable
+                FROM siwa.account_states
+                WHERE \(conditions.sql)
+                ORDER BY account_id DESC, app_id
+                LIMIT \(limit)
+                """
+        )
+        return try session.execute(statement, conditions.binds).decode(AccountState.init)
     }
 
     /// The latest matching changes up to the limit, oldest first. `filter.state` is the state after the change.
@@ -168,20 +155,18 @@ package enum Accounts {
         _ filter: AccountFilter,
         in session: borrowing Session
     ) throws(PostgresError) -> [AccountChange] {
-        try session.execute(history, filter.binds).map { (rows, row) throws(PostgresError) in
-            AccountChange(
-                team: TeamID(try rows.string(row, 0)),
-                subject: Subject(try rows.string(row, 1)),
-                app: AppID(try rows.string(row, 2)),
-                facet: try rows.string(row, 3),
-                fromState: try rows.string(row, 4),
-                toState: try rows.string(row, 5),
-                eventTime: try rows.time(row, 6),
-                recordedAt: try rows.time(row, 7),
-                notificationID: try rows.optionalString(row, 8),
-                sessionsEnded: Int(try rows.int32(row, 9))
-            )
-        }
+        let (conditions, limit) = filter.conditions(stateColumn: "to_state")
+        let statement = Statement(
+            once: """
+                SELECT
+                    team_id, sub, app_id, facet, from_state, to_state, event_time, recorded_at, jti, sessions_ended
+                FROM siwa.account_history
+                WHERE \(conditions.sql)
+                ORDER BY change_id DESC
+                LIMIT \(limit)
+                """
+        )
+        return try session.execute(statement, conditions.binds).decode(AccountChange.init).reversed()
     }
 
     /// The registers of the people with this `sub`: at most one in each team.
@@ -190,24 +175,18 @@ package enum Accounts {
         team: String?,
         in session: borrowing Session
     ) throws(PostgresError) -> [AccountRegisters] {
-        let binds = Binds {
-            $0.append(subject)
-            $0.append(team)
-        }
-        return try session.execute(registers, binds).map { (rows, row) throws(PostgresError) in
-            AccountRegisters(
-                team: TeamID(try rows.string(row, 0)),
-                subject: Subject(try rows.string(row, 1)),
-                firstHeardAt: try rows.time(row, 2),
-                deletedAt: try rows.optionalTime(row, 3),
-                forwardingDisabledAt: try rows.optionalTime(row, 4),
-                forwardingEnabledAt: try rows.optionalTime(row, 5),
-                email: try rows.optionalString(row, 6),
-                emailIsPrivate: try rows.optionalBool(row, 7),
-                emailObservedAt: try rows.optionalTime(row, 8),
-                erasedAt: try rows.optionalTime(row, 9)
-            )
-        }
+        try session.execute(
+            once: """
+                SELECT
+                    team_id, sub, first_heard_at, deleted_at, forwarding_disabled_at, forwarding_enabled_at, email,
+                    email_is_private, nullif(email_observed_at, 'infinity'), erased_at
+                FROM siwa.accounts
+                WHERE sub = $1 AND ($2::text IS NULL OR team_id = $2)
+                ORDER BY team_id
+                """,
+            subject,
+            team
+        ).decode(AccountRegisters.init)
     }
 
     /// The registers of one person that have a time, each with its source; registers of all app groups come first.
@@ -218,47 +197,24 @@ package enum Accounts {
         team: TeamID,
         in session: borrowing Session
     ) throws(PostgresError) -> [AccountRegister] {
-        let binds = Binds {
-            $0.append(subject.rawValue)
-            $0.append(team.rawValue)
-        }
-        return try session.execute(sources, binds).map { (rows, row) throws(PostgresError) in
-            let name = try rows.string(row, 0)
-            guard let name = AccountRegister.Name(rawValue: name) else {
-                throw PostgresError(.decoding, "there is no register \(name)")
-            }
-            return AccountRegister(
-                name: name,
-                app: try rows.optionalString(row, 1).map { AppID($0) },
-                time: try rows.time(row, 2),
-                source: try source(rows, row)
-            )
+        let rows = try session.execute(once: String(sql: PackageResources.register_sources_sql), subject, team)
+        return try rows.decode {
+            (
+                name: AccountRegister.Name,
+                app: AppID?,
+                time: WallTime,
+                id: String?,
+                source: String?,
+                receivedAt: WallTime?,
+                isSignIn: Bool
+            ) in
+            let origin: AccountRegister.Source =
+                if let id, let source, let receivedAt {
+                    .notification(AccountRegister.Notification(id: id, source: source, receivedAt: receivedAt))
+                } else {
+                    isSignIn ? .application : .dropped(id: id)
+                }
+            return AccountRegister(name: name, app: app, time: time, source: origin)
         }
     }
-
-    private static func source(_ rows: borrowing Rows, _ row: Int) throws(PostgresError) -> AccountRegister.Source {
-        let id = try rows.optionalString(row, 3)
-        if let id, let source = try rows.optionalString(row, 4), let receivedAt = try rows.optionalTime(row, 5) {
-            return .notification(AccountRegister.Notification(id: id, source: source, receivedAt: receivedAt))
-        }
-        return try rows.bool(row, 6) ? .application : .dropped(id: id)
-    }
-
-    // Planned for the actual values, so that an absent condition costs nothing.
-    private static let states = Statement(once: String(sql: PackageResources.account_states_sql))
-
-    private static let history = Statement(once: String(sql: PackageResources.account_history_sql))
-
-    private static let registers = Statement(
-        once: """
-            SELECT
-                team_id, sub, first_heard_at, deleted_at, forwarding_disabled_at, forwarding_enabled_at, email,
-                email_is_private, nullif(email_observed_at, 'infinity'), erased_at
-            FROM siwa.accounts
-            WHERE sub = $1 AND ($2::text IS NULL OR team_id = $2)
-            ORDER BY team_id
-            """
-    )
-
-    private static let sources = Statement(once: String(sql: PackageResources.register_sources_sql))
 }

@@ -77,74 +77,59 @@ package struct NotificationFilter: Sendable {
 /// Reads recorded notifications.
 package enum NotificationLog {
     /// The matching notifications, latest first.
+    ///
+    /// An index of each partition finds the notifications of a person or a `jti`. For all other filters PostgreSQL reads the
+    /// index on `received_at`, newest first, until there are enough rows.
     package static func list(
         _ filter: NotificationFilter,
         in session: borrowing Session
     ) throws(PostgresError) -> [LoggedNotification] {
-        let deletion = ["account-delete", "account-deleted"]
-        let types = filter.eventType.map { deletion.contains($0) ? deletion : [$0] }
-        let binds = Binds { binds in
-            binds.append(filter.subject)
-            binds.append(filter.team)
-            binds.append(filter.app)
-            // An empty array matches every type.
-            binds.append(array: types ?? [])
-            binds.append(filter.outcome)
-            binds.append(Timestamp(filter.since ?? WallTime(microseconds: .min)))
-            binds.append(Timestamp(filter.until ?? WallTime(microseconds: .max)))
-            binds.append(Int64(clamping: filter.limit))
-            binds.append(filter.source)
-            binds.append(filter.id)
-        }
-        return try session.execute(list, binds).map(read)
+        var conditions = Conditions()
+        conditions.add("jti = ?", filter.id)
+        conditions.add("sub = ?", filter.subject)
+        conditions.add("team_id = ?", filter.team)
+        conditions.add("app_id = ?", filter.app)
+        conditions.add(eventType: filter.eventType)
+        conditions.add("outcome = ?", filter.outcome)
+        conditions.add("source = ?", filter.source)
+        conditions.add("received_at >= ?", filter.since)
+        conditions.add("received_at < ?", filter.until)
+        let limit = conditions.bind(filter.limit)
+        return try read(conditions, token: "NULL::text", limit: limit, in: session)
     }
 
     /// The notifications with this `jti`: at most one in each month.
     package static func find(id: String, in session: borrowing Session) throws(PostgresError) -> [LoggedNotification] {
-        let isHidden = try !session.execute(mayReadTokens).bool(0, 0)
-        return try session.execute(isHidden ? findHidden : find, Binds { $0.append(id) })
-            .map { (rows, row) throws(PostgresError) in
-                var notification = try read(rows, row)
-                notification.isTokenHidden = isHidden
-                return notification
-            }
+        let isHidden = try !session.execute(
+            once: "SELECT has_column_privilege('siwa.notifications', 'jws', 'SELECT')"
+        ).bool(0, 0)
+        var conditions = Conditions()
+        conditions.add("jti = ?", id)
+        var notifications = try read(conditions, token: isHidden ? "NULL::text" : "jws", limit: "ALL", in: session)
+        for index in notifications.indices { notifications[index].isTokenHidden = isHidden }
+        return notifications
     }
 
-    private static func read(_ rows: borrowing Rows, _ row: Int) throws(PostgresError) -> LoggedNotification {
-        LoggedNotification(
-            id: try rows.string(row, 0),
-            issuedAt: try rows.time(row, 1),
-            receivedAt: try rows.time(row, 2),
-            recordedAt: try rows.time(row, 3),
-            team: TeamID(try rows.string(row, 4)),
-            app: AppID(try rows.string(row, 5)),
-            subject: Subject(try rows.string(row, 6)),
-            eventType: try rows.string(row, 7),
-            eventTime: try rows.time(row, 8),
-            outcome: try rows.string(row, 9),
-            source: try rows.string(row, 10),
-            sessionsEnded: Int(try rows.int32(row, 11)),
-            verifiedKeyID: try rows.string(row, 12),
-            token: try rows.optionalString(row, 13)
+    /// - Parameters:
+    ///   - token: SQL for the token.
+    ///   - limit: SQL for the maximum number of rows.
+    private static func read(
+        _ conditions: Conditions,
+        token: String,
+        limit: String,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [LoggedNotification] {
+        let statement = Statement(
+            once: """
+                SELECT
+                    jti, issued_at, received_at, recorded_at, team_id, app_id, sub, event_type, event_time, outcome, source,
+                    sessions_ended, verified_kid, \(token), false
+                FROM siwa.notifications
+                WHERE \(conditions.sql)
+                ORDER BY received_at DESC
+                LIMIT \(limit)
+                """
         )
-    }
-
-    private static let list = Statement(once: String(sql: PackageResources.notification_list_sql))
-
-    private static let mayReadTokens = Statement(
-        once: "SELECT has_column_privilege('siwa.notifications', 'jws', 'SELECT')"
-    )
-    private static let find = Statement(once: find(token: "jws"))
-    private static let findHidden = Statement(once: find(token: "NULL::text"))
-
-    private static func find(token: String) -> String {
-        """
-        SELECT
-            jti, issued_at, received_at, recorded_at, team_id, app_id, sub, event_type, event_time, outcome, source,
-            sessions_ended, verified_kid, \(token)
-        FROM siwa.notifications
-        WHERE jti = $1
-        ORDER BY received_at DESC
-        """
+        return try session.execute(statement, conditions.binds).decode(LoggedNotification.init)
     }
 }

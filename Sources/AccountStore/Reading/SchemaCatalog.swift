@@ -28,14 +28,13 @@ package struct SchemaCatalog: Sendable, Equatable {
     package init(readFrom transaction: borrowing Session) throws(PostgresError) {
         // With this path PostgreSQL qualifies all names of siwa in the definitions.
         try transaction.execute(script: "SET LOCAL search_path = pg_catalog")
-        let rows = try transaction.execute(Self.read)
-        var definitions: [Object: String] = [:]
-        for row in 0..<rows.count {
-            let object = Object(kind: try rows.string(row, 0), name: try rows.string(row, 1))
-            definitions[object] = try rows.string(row, 2)
+        let rows = try transaction.execute(once: String(sql: PackageResources.schema_catalog_sql))
+        let objects = try rows.decode { (kind: String, name: String, definition: String) in
+            (Object(kind: kind, name: name), definition)
         }
-        self.definitions = definitions
-        postgresVersion = Int(try transaction.execute(Self.version).int32(0, 0)) / 10_000
+        definitions = Dictionary(objects) { _, last in last }
+        let version = try transaction.execute(once: "SELECT current_setting('server_version_num')::integer")
+        postgresVersion = try version.value(0, 0) / 10_000
     }
 
     /// Parses ``text``.
@@ -56,9 +55,6 @@ package struct SchemaCatalog: Sendable, Equatable {
         let lines = definitions.sorted { $0.key < $1.key }.map { "\($0.key.kind)\t\($0.key.name)\t\($0.value)\n" }
         return "postgres\t\(postgresVersion)\n" + lines.joined()
     }
-
-    private static let version = Statement(once: "SELECT current_setting('server_version_num')::integer")
-    private static let read = Statement(once: String(sql: PackageResources.schema_catalog_sql))
 }
 
 /// The differences between the objects of a database and the objects that the migrations create.

@@ -92,59 +92,60 @@ package struct SessionFilter: Sendable {
         return parts.compactMap { name, value in value.map { "\(name) \($0)" } }.joined(separator: " ")
     }
 
-    /// SQL for a row of `siwa.sessions`, with ``binds``. PostgreSQL removes the absent conditions when it plans the statement
-    /// for the actual values.
-    static let condition = """
-        ($1::text IS NULL OR session_id = $1)
-        AND ($2::text IS NULL OR sub = $2)
-        AND ($3::text IS NULL OR team_id = $3)
-        AND ($4::text IS NULL OR app_id = $4)
-        AND ($5::boolean IS NULL OR (ended_at IS NULL AND (expires_at IS NULL OR expires_at > now())) = $5)
-        AND ($6::text IS NULL OR end_reason = $6)
-        AND (NOT $7::boolean OR (ended_at IS NULL AND expires_at <= now()))
-        AND created_at >= $8
-        AND created_at < $9
-        """
-
-    /// The values of ``condition``, followed by the limit.
-    var binds: Binds {
-        Binds {
-            $0.append(id)
-            $0.append(subject)
-            $0.append(team)
-            $0.append(app)
-            $0.append(liveness.map { $0 == .live })
-            $0.append(endReason == Self.expired ? nil : endReason)
-            $0.append(endReason == Self.expired)
-            $0.append(Timestamp(since ?? WallTime(microseconds: .min)))
-            $0.append(Timestamp(until ?? WallTime(microseconds: .max)))
-            $0.append(limit.map { Int64(clamping: $0) })
+    /// The conditions on a row of `siwa.sessions`, and the parameter of the limit.
+    fileprivate var conditions: (conditions: Conditions, limit: String) {
+        var conditions = Conditions()
+        conditions.add("session_id = ?", id)
+        conditions.add("sub = ?", subject)
+        conditions.add("team_id = ?", team)
+        conditions.add("app_id = ?", app)
+        conditions.add("(\(Sessions.isLive)) = ?", liveness.map { $0 == .live })
+        if endReason == Self.expired {
+            conditions.add("ended_at IS NULL AND expires_at <= now()")
+        } else {
+            conditions.add("end_reason = ?", endReason)
         }
+        conditions.add("created_at >= ?", since)
+        conditions.add("created_at < ?", until)
+        let limit = conditions.bind(limit)
+        return (conditions, limit)
     }
 }
 
 /// Reads and ends sessions.
 package enum Sessions {
+    /// SQL for whether a session is live now.
+    fileprivate static let isLive = "ended_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
+
     /// The matching sessions, most recently opened first.
     package static func list(
         _ filter: SessionFilter,
         in session: borrowing Session
     ) throws(PostgresError) -> [AccountSession] {
-        let statement = filter.isSpecific ? list : newest
-        return try session.execute(statement, filter.binds).map { (rows, row) throws(PostgresError) in
-            AccountSession(
-                id: try rows.string(row, 0),
-                team: TeamID(try rows.string(row, 1)),
-                subject: Subject(try rows.string(row, 2)),
-                app: AppID(try rows.string(row, 3)),
-                createdAt: try rows.time(row, 4),
-                signedInAt: try rows.time(row, 5),
-                expiresAt: try rows.optionalTime(row, 6),
-                endedAt: try rows.optionalTime(row, 7),
-                endReason: try rows.optionalString(row, 8),
-                isLive: try rows.bool(row, 9)
-            )
+        var (conditions, limit) = filter.conditions
+        var source = "siwa.sessions"
+        if !filter.isSpecific {
+            // Reads sessions by the index on created_at, newest first, and looks each one up in the view until there are
+            // enough. The planner cannot estimate how many rows meet the view's conditions; OFFSET 0 excludes other plans.
+            source = """
+                (SELECT session_id AS key, created_at AS opened_at FROM siwa.account_sessions) AS s
+                CROSS JOIN LATERAL (SELECT * FROM siwa.sessions WHERE session_id = s.key OFFSET 0) AS v
+                """
+            conditions.add("opened_at >= ?", filter.since)
+            conditions.add("opened_at < ?", filter.until)
         }
+        let order = filter.isSpecific ? "created_at DESC, session_id" : "opened_at DESC, key"
+        let statement = Statement(
+            once: """
+                SELECT
+                    session_id, team_id, sub, app_id, created_at, signed_in_at, expires_at, ended_at, end_reason, \(isLive)
+                FROM \(source)
+                WHERE \(conditions.sql)
+                ORDER BY \(order)
+                LIMIT \(limit)
+                """
+        )
+        return try session.execute(statement, conditions.binds).decode(AccountSession.init)
     }
 
     /// Ends the matching live sessions as an operator, and records that. Call it in a transaction, so that both happen or
@@ -162,7 +163,19 @@ package enum Sessions {
         // Repeats until no live session matches. If the statement waits for a session that is being rotated, only the next
         // statement sees the session that replaces it.
         while remaining.limit ?? 1 > 0 {
-            let rows = try transaction.execute(end, remaining.binds)
+            let (conditions, limit) = remaining.conditions
+            let statement = Statement(
+                once: """
+                    SELECT session_id, siwa.end_session(session_id, 'operator')
+                    FROM (
+                        SELECT session_id FROM siwa.sessions
+                        WHERE \(conditions.sql) AND \(isLive)
+                        ORDER BY session_id
+                        LIMIT \(limit)
+                    ) AS matching
+                    """
+            )
+            let rows = try transaction.execute(statement, conditions.binds)
             guard !rows.isEmpty else { break }
             for row in 0..<rows.count where try rows.bool(row, 1) { ended.append(try rows.string(row, 0)) }
             remaining.limit = filter.limit.map { $0 - ended.count }
@@ -188,71 +201,14 @@ package enum Sessions {
         team: TeamID,
         in session: borrowing Session
     ) throws(PostgresError) -> [AppID: SessionCount] {
-        let binds = Binds {
-            $0.append(subject.rawValue)
-            $0.append(team.rawValue)
-        }
-        let rows = try session.execute(count, binds)
-        var counts: [AppID: SessionCount] = [:]
-        for row in 0..<rows.count {
-            counts[AppID(try rows.string(row, 0))] = SessionCount(
-                all: Int(try rows.int64(row, 1)),
-                live: Int(try rows.int64(row, 2))
-            )
-        }
-        return counts
-    }
-
-    private static let columns = """
-        session_id, team_id, sub, app_id, created_at, signed_in_at, expires_at, ended_at, end_reason,
-        ended_at IS NULL AND (expires_at IS NULL OR expires_at > now())
-        """
-
-    // For a filter with an id or a person, which the indexes find.
-    private static let list = Statement(
-        once: """
-            SELECT \(columns)
-            FROM siwa.sessions
-            WHERE \(SessionFilter.condition)
-            ORDER BY created_at DESC, session_id
-            LIMIT $10
-            """
-    )
-
-    // Reads sessions by the index on created_at, newest first, and looks each one up in the view until there are enough. The
-    // planner cannot estimate how many rows meet the view's conditions; OFFSET 0 excludes other plans.
-    private static let newest = Statement(
-        once: """
-            SELECT \(columns)
-            FROM (SELECT session_id AS key, created_at AS opened_at FROM siwa.account_sessions) AS s
-            CROSS JOIN LATERAL (SELECT * FROM siwa.sessions WHERE session_id = s.key OFFSET 0) AS v
-            WHERE s.opened_at >= $8 AND s.opened_at < $9 AND \(SessionFilter.condition)
-            ORDER BY s.opened_at DESC, s.key
-            LIMIT $10
-            """
-    )
-
-    private static let count = Statement(
-        once: """
-            SELECT app_id, count(*), count(*) FILTER (WHERE ended_at IS NULL AND (expires_at IS NULL OR expires_at > now()))
-            FROM siwa.sessions
+        let sql = """
+            SELECT app_id, count(*), count(*) FILTER (WHERE \(isLive)) FROM siwa.sessions
             WHERE sub = $1 AND team_id = $2
             GROUP BY app_id
             """
-    )
-
-    private static let end = Statement(
-        once: """
-            SELECT session_id, siwa.end_session(session_id, 'operator')
-            FROM (
-                SELECT session_id
-                FROM siwa.sessions
-                WHERE \(SessionFilter.condition)
-                    AND ended_at IS NULL
-                    AND (expires_at IS NULL OR expires_at > now())
-                ORDER BY session_id
-                LIMIT $10
-            ) AS matching
-            """
-    )
+        let counts = try session.execute(once: sql, subject, team).decode { (app: AppID, all: Int, live: Int) in
+            (app, SessionCount(all: all, live: live))
+        }
+        return Dictionary(uniqueKeysWithValues: counts)
+    }
 }

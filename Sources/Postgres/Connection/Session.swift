@@ -12,8 +12,23 @@ package struct Session: ~Copyable {
     /// Executes one statement. In a transaction, a failed statement ends the transaction: do not catch its error.
     ///
     /// - Throws: `server` if PostgreSQL refused the statement, `timedOut`, `cancelled`, `connectionLost`, `usage`.
-    package func execute(_ statement: Statement, _ binds: Binds = Binds()) throws(PostgresError) -> Rows {
+    package func execute(_ statement: Statement, _ binds: Binds) throws(PostgresError) -> Rows {
         Rows(try connection.execute(statement, binds))
+    }
+
+    package func execute<each Value: PostgresValue>(
+        _ statement: Statement,
+        _ values: repeat each Value
+    ) throws(PostgresError) -> Rows {
+        try execute(statement, Binds(repeat each values))
+    }
+
+    /// Executes a statement that is parsed and planned for these values, so that nothing of it stays on the server.
+    package func execute<each Value: PostgresValue>(
+        once sql: String,
+        _ values: repeat each Value
+    ) throws(PostgresError) -> Rows {
+        try execute(Statement(once: sql), Binds(repeat each values))
     }
 
     /// Executes statements one after another, each in its own transaction. The next statement is sent while the server

@@ -18,7 +18,9 @@ package struct Binds: Sendable {
     /// The first parameter, counted from 1, that contains a NUL.
     private(set) var firstWithNUL: Int?
 
-    package init() {}
+    package init<each Element: PostgresValue>(_ values: repeat each Element) {
+        repeat append(each values)
+    }
 
     /// The values that `build` appends.
     package init(_ build: (inout Binds) -> Void) {
@@ -39,120 +41,51 @@ package struct Binds: Sendable {
     }
 }
 
-// MARK: - Single values
-
 extension Binds {
-    package mutating func append(_ value: String?) {
-        append(ServerType.text, value) { $0.writeText($1.utf8) }
+    package mutating func append<Element: PostgresValue>(_ value: Element) {
+        let offset = buffer.count
+        value.write(to: &self)
+        let length = value.isNull ? -1 : buffer.count - offset
+        values.append(Value(type: Element.type.id, offset: offset, length: length))
     }
 
-    package mutating func append(_ value: Int64?) {
-        append(ServerType.int8, value) { $0.writeInteger($1) }
+    package mutating func append<Element: PostgresValue>(array: [Element]) {
+        appendArray(array.count) { array[$0] }
     }
 
-    package mutating func append(_ value: Int32?) {
-        append(ServerType.int4, value) { $0.writeInteger($1) }
-    }
-
-    package mutating func append(_ value: Bool?) {
-        append(ServerType.bool, value) { $0.writeInteger(UInt8($1 ? 1 : 0)) }
-    }
-
-    package mutating func append(_ value: Timestamp?) {
-        append(ServerType.timestamptz, value) { $0.writeInteger($1.serverValue) }
-    }
-
-    /// Appends a `bytea`.
-    package mutating func append(bytes value: [UInt8]?) {
-        append(ServerType.bytea, value) { $0.buffer.append(contentsOf: $1) }
-    }
-
-    /// Appends a `text`, given as UTF-8.
-    package mutating func append(textBytes value: [UInt8]?) {
-        append(ServerType.text, value) { $0.writeText($1) }
-    }
-}
-
-// MARK: - Arrays
-
-/// The functions with a closure read the elements in place, so that the caller needs no array.
-extension Binds {
-    package mutating func append(array: [String?]) {
-        appendTexts(array.count) { array[$0] }
-    }
-
-    /// Appends a `bytea[]`.
-    package mutating func append(byteArrays array: [[UInt8]?]) {
-        appendBytes(array.count) { array[$0] }
-    }
-
-    package mutating func append(array: [Int64?]) {
-        appendInt64s(array.count) { array[$0] }
-    }
-
-    package mutating func append(array: [Int32?]) {
-        appendArray(ServerType.int4Array, of: ServerType.int4, array.count, { array[$0] }) { $0.writeInteger($1) }
-    }
+    // The following functions read the elements of an array in place, so that the caller needs no array.
 
     package mutating func appendTexts(_ count: Int, _ element: (Int) -> String?) {
-        appendArray(ServerType.textArray, of: ServerType.text, count, element) { $0.writeText($1.utf8) }
+        appendArray(count, element)
     }
 
     /// Appends a `text[]`, with its elements given as UTF-8.
     package mutating func appendTextBytes(_ count: Int, _ element: (Int) -> [UInt8]?) {
-        appendArray(ServerType.textArray, of: ServerType.text, count, element) { $0.writeText($1) }
+        appendArray(count) { element($0).map(UTF8Text.init) }
     }
 
-    /// Appends a `bytea[]`.
     package mutating func appendBytes(_ count: Int, _ element: (Int) -> [UInt8]?) {
-        appendArray(ServerType.byteaArray, of: ServerType.bytea, count, element) { $0.buffer.append(contentsOf: $1) }
-    }
-
-    package mutating func appendInt64s(_ count: Int, _ element: (Int) -> Int64?) {
-        appendArray(ServerType.int8Array, of: ServerType.int8, count, element) { $0.writeInteger($1) }
+        appendArray(count, element)
     }
 
     package mutating func appendBools(_ count: Int, _ element: (Int) -> Bool?) {
-        appendArray(ServerType.boolArray, of: ServerType.bool, count, element) { $0.writeInteger(UInt8($1 ? 1 : 0)) }
+        appendArray(count, element)
     }
 
     package mutating func appendTimestamps(_ count: Int, _ element: (Int) -> Timestamp?) {
-        appendArray(ServerType.timestamptzArray, of: ServerType.timestamptz, count, element) {
-            $0.writeInteger($1.serverValue)
-        }
-    }
-}
-
-// MARK: - Private parts
-
-extension Binds {
-    /// Appends one parameter: NULL, or what `write` writes.
-    private mutating func append<T>(_ type: UInt32, _ value: T?, write: (inout Binds, T) -> Void) {
-        let offset = buffer.count
-        guard let value else {
-            values.append(Value(type: type, offset: offset, length: -1))
-            return
-        }
-        write(&self, value)
-        values.append(Value(type: type, offset: offset, length: buffer.count - offset))
+        appendArray(count, element)
     }
 
-    /// Appends one parameter that is an array of `count` elements; a nil element is NULL.
+    /// Appends one parameter that is an array of `count` elements.
     ///
     /// This is the format of `array_recv`: number of dimensions, whether there are NULLs, and element type; the length and
     /// lower bound of the only dimension; then each element after its length.
-    private mutating func appendArray<T>(
-        _ type: UInt32,
-        of elementType: UInt32,
-        _ count: Int,
-        _ element: (Int) -> T?,
-        write: (inout Binds, T) -> Void
-    ) {
+    private mutating func appendArray<Element: PostgresValue>(_ count: Int, _ element: (Int) -> Element) {
         let offset = buffer.count
         writeInteger(Int32(count == 0 ? 0 : 1))
         let nullFlag = buffer.count
         writeInteger(Int32(0))
-        writeInteger(elementType)
+        writeInteger(Element.type.id)
         if count > 0 {
             writeInteger(Int32(clamping: count))
             writeInteger(Int32(1))
@@ -160,18 +93,27 @@ extension Binds {
         for index in 0..<count {
             let lengthOffset = buffer.count
             writeInteger(Int32(-1))
-            if let value = element(index) {
-                write(&self, value)
-                setInteger(Int32(clamping: buffer.count - lengthOffset - 4), at: lengthOffset)
-            } else {
+            let value = element(index)
+            if value.isNull {
                 setInteger(Int32(1), at: nullFlag)
+            } else {
+                value.write(to: &self)
+                setInteger(Int32(clamping: buffer.count - lengthOffset - 4), at: lengthOffset)
             }
         }
-        values.append(Value(type: type, offset: offset, length: buffer.count - offset))
+        values.append(Value(type: Element.type.array, offset: offset, length: buffer.count - offset))
+    }
+}
+
+// MARK: - For the conformances to PostgresValue
+
+extension Binds {
+    mutating func writeBytes(_ bytes: [UInt8]) {
+        buffer.append(contentsOf: bytes)
     }
 
     /// Appends a big-endian integer.
-    private mutating func writeInteger<T: FixedWidthInteger>(_ value: T) {
+    mutating func writeInteger<T: FixedWidthInteger>(_ value: T) {
         // The bytes of a local variable, which are copied.
         unsafe withUnsafeBytes(of: value.bigEndian) { unsafe buffer.append(contentsOf: $0) }
     }
@@ -182,7 +124,7 @@ extension Binds {
     }
 
     /// Appends UTF-8, and marks this parameter if it contains a NUL.
-    private mutating func writeText(_ utf8: some Collection<UInt8>) {
+    mutating func writeText(_ utf8: some Collection<UInt8>) {
         let start = buffer.count
         buffer.append(contentsOf: utf8)
         let count = buffer.count - start
@@ -194,32 +136,4 @@ extension Binds {
         }
         if containsNUL { firstWithNUL = values.count + 1 }
     }
-}
-
-/// The built-in types that this client binds and reads, by their fixed object ids (`pg_type.dat`).
-enum ServerType {
-    static let bool: UInt32 = 16
-    static let bytea: UInt32 = 17
-    static let char: UInt32 = 18
-    static let name: UInt32 = 19
-    static let int8: UInt32 = 20
-    static let int2: UInt32 = 21
-    static let int4: UInt32 = 23
-    static let text: UInt32 = 25
-    static let json: UInt32 = 114
-    static let unknown: UInt32 = 705
-    static let bpchar: UInt32 = 1042
-    static let varchar: UInt32 = 1043
-    static let timestamptz: UInt32 = 1184
-    static let jsonb: UInt32 = 3802
-
-    static let boolArray: UInt32 = 1000
-    static let byteaArray: UInt32 = 1001
-    static let int4Array: UInt32 = 1007
-    static let textArray: UInt32 = 1009
-    static let int8Array: UInt32 = 1016
-    static let timestamptzArray: UInt32 = 1185
-
-    /// The first object id that a user's own type, such as an enum, can have.
-    static let firstOfUsers: UInt32 = 16_384
 }

@@ -20,123 +20,48 @@ package struct Rows: ~Copyable {
         result.isNull(row, column)
     }
 
-    /// A text, or a value of a user's enum.
-    package func string(_ row: Int, _ column: Int) throws(PostgresError) -> String {
-        try notNull(optionalString(row, column), column)
-    }
-
-    package func optionalString(_ row: Int, _ column: Int) throws(PostgresError) -> String? {
-        guard !result.isNull(row, column) else { return nil }
-        // The bytes are valid during the closure, and the string copies them.
-        switch result.type(ofColumn: column) {
-        case ServerType.text, ServerType.varchar, ServerType.bpchar, ServerType.name, ServerType.json,
-            ServerType.char, ServerType.unknown, ServerType.firstOfUsers...:
-            return unsafe result.withValue(row, column) { unsafe String(decoding: $0, as: UTF8.self) }
-        case ServerType.jsonb:
-            // One byte with the version of the format precedes the text.
-            return unsafe result.withValue(row, column) { unsafe String(decoding: $0.dropFirst(), as: UTF8.self) }
-        default:
-            throw mismatch(column, "text")
+    package func value<Value: PostgresValue>(_ row: Int, _ column: Int) throws(PostgresError) -> Value {
+        guard !isNull(row, column) else {
+            if let null = Value.null { return null }
+            throw unreadable(column, "is NULL; read it as an optional, or make it NOT NULL")
         }
-    }
-
-    /// A `bigint`, `integer` or `smallint`.
-    package func int64(_ row: Int, _ column: Int) throws(PostgresError) -> Int64 {
-        try notNull(optionalInt64(row, column), column)
-    }
-
-    package func optionalInt64(_ row: Int, _ column: Int) throws(PostgresError) -> Int64? {
-        guard !result.isNull(row, column) else { return nil }
-        switch result.type(ofColumn: column) {
-        case ServerType.int8: return try integer(row, column, Int64.self)
-        case ServerType.int4: return Int64(try integer(row, column, Int32.self))
-        case ServerType.int2: return Int64(try integer(row, column, Int16.self))
-        default: throw mismatch(column, "an integer")
-        }
-    }
-
-    /// An `integer` or `smallint`.
-    package func int32(_ row: Int, _ column: Int) throws(PostgresError) -> Int32 {
-        try notNull(optionalInt32(row, column), column)
-    }
-
-    package func optionalInt32(_ row: Int, _ column: Int) throws(PostgresError) -> Int32? {
-        guard !result.isNull(row, column) else { return nil }
-        switch result.type(ofColumn: column) {
-        case ServerType.int4: return try integer(row, column, Int32.self)
-        case ServerType.int2: return Int32(try integer(row, column, Int16.self))
-        default: throw mismatch(column, "integer")
-        }
-    }
-
-    package func bool(_ row: Int, _ column: Int) throws(PostgresError) -> Bool {
-        try notNull(optionalBool(row, column), column)
-    }
-
-    package func optionalBool(_ row: Int, _ column: Int) throws(PostgresError) -> Bool? {
-        guard !result.isNull(row, column) else { return nil }
-        guard result.type(ofColumn: column) == ServerType.bool else { throw mismatch(column, "boolean") }
-        return try integer(row, column, UInt8.self) != 0
-    }
-
-    package func timestamp(_ row: Int, _ column: Int) throws(PostgresError) -> Timestamp {
-        try notNull(optionalTimestamp(row, column), column)
-    }
-
-    package func optionalTimestamp(_ row: Int, _ column: Int) throws(PostgresError) -> Timestamp? {
-        guard !result.isNull(row, column) else { return nil }
-        guard result.type(ofColumn: column) == ServerType.timestamptz else { throw mismatch(column, "timestamptz") }
-        return Timestamp(serverValue: try integer(row, column, Int64.self))
-    }
-
-    /// A `bytea`, or the UTF-8 of a text.
-    package func bytes(_ row: Int, _ column: Int) throws(PostgresError) -> [UInt8] {
-        try notNull(optionalBytes(row, column), column)
-    }
-
-    package func optionalBytes(_ row: Int, _ column: Int) throws(PostgresError) -> [UInt8]? {
-        guard !result.isNull(row, column) else { return nil }
-        switch result.type(ofColumn: column) {
-        case ServerType.bytea, ServerType.text, ServerType.varchar:
-            // The bytes are valid during the closure, and the array copies them.
-            return unsafe result.withValue(row, column) { unsafe Array($0) }
-        default:
-            throw mismatch(column, "bytea")
-        }
-    }
-
-    // MARK: - Private parts
-
-    private func integer<T: FixedWidthInteger>(
-        _ row: Int,
-        _ column: Int,
-        _ type: T.Type
-    ) throws(PostgresError) -> T {
-        // The length is checked before the bytes are loaded.
-        let value: T? = unsafe result.withValue(row, column) { bytes in
-            guard bytes.count == MemoryLayout<T>.size else { return nil }
-            return unsafe T(bigEndian: bytes.loadUnaligned(as: T.self))
-        }
-        guard let value else { throw mismatch(column, "\(type)") }
-        return value
-    }
-
-    private func notNull<T>(_ value: T?, _ column: Int) throws(PostgresError) -> T {
-        guard let value else {
-            throw PostgresError(
-                .decoding,
-                "column \(column) (\(result.columnName(column))) is NULL; read it as an optional, or make it NOT NULL"
-            )
-        }
-        return value
-    }
-
-    private func mismatch(_ column: Int, _ wanted: String) -> PostgresError {
-        PostgresError(
-            .decoding,
-            "column \(column) (\(result.columnName(column))) has type \(result.type(ofColumn: column)), not \(wanted); "
-                + "cast it in the statement"
+        let type = result.type(ofColumn: column)
+        // The value copies the bytes that it keeps.
+        if let value = unsafe result.withValue(row, column, { unsafe Value(type, $0) }) { return value }
+        throw unreadable(
+            column,
+            "has type \(type) and cannot be read as \(Value.self); cast it in the statement, or use the siwad that migrated "
+                + "the database"
         )
+    }
+
+    package func string(_ row: Int, _ column: Int) throws(PostgresError) -> String { try value(row, column) }
+    package func optionalString(_ row: Int, _ column: Int) throws(PostgresError) -> String? { try value(row, column) }
+    package func int64(_ row: Int, _ column: Int) throws(PostgresError) -> Int64 { try value(row, column) }
+    package func int32(_ row: Int, _ column: Int) throws(PostgresError) -> Int32 { try value(row, column) }
+    package func bool(_ row: Int, _ column: Int) throws(PostgresError) -> Bool { try value(row, column) }
+    package func timestamp(_ row: Int, _ column: Int) throws(PostgresError) -> Timestamp { try value(row, column) }
+    package func bytes(_ row: Int, _ column: Int) throws(PostgresError) -> [UInt8] { try value(row, column) }
+
+    /// What `make` returns for each row. It gets the first columns, in order.
+    package func decode<each Column: PostgresValue, Value>(
+        _ make: (repeat each Column) throws(PostgresError) -> Value
+    ) throws(PostgresError) -> [Value] {
+        var values: [Value] = []
+        values.reserveCapacity(count)
+        for row in 0..<count {
+            var column = -1
+            func next<Next: PostgresValue>(_ type: Next.Type) throws(PostgresError) -> Next {
+                column += 1
+                return try value(row, column)
+            }
+            values.append(try make(repeat try next((each Column).self)))
+        }
+        return values
+    }
+
+    private func unreadable(_ column: Int, _ reason: String) -> PostgresError {
+        PostgresError(.decoding, "column \(column) (\(result.columnName(column))) \(reason)")
     }
 }
 
