@@ -43,7 +43,6 @@ package struct Migrator: Sendable {
     package let migrations: [Migration]
     private let schema: String
     private let table: String
-    private let statements: Statements
 
     /// - Parameter schema: the schema of the table `schema_migrations`, created if it does not exist.
     /// - Throws: `usage` unless the numbers are 1, 2, 3 …
@@ -54,29 +53,30 @@ package struct Migrator: Sendable {
         self.migrations = migrations
         self.schema = Self.quoted(schema, "\"")
         self.table = "\(self.schema).schema_migrations"
-        self.statements = Statements(table: table)
     }
 
     /// Every known migration and every migration in the database, in order. Changes nothing.
-    ///
-    /// - Throws: as `PostgresConnection.transaction`.
     package func status(on connection: PostgresConnection) async throws(PostgresError) -> [MigrationStatus] {
         try await connection.transaction(.repeatableRead) { session throws(PostgresError) in
             try status(in: session)
         }
     }
 
-    /// As ``status(on:)``, within a transaction of the caller.
     package func status(in session: borrowing Session) throws(PostgresError) -> [MigrationStatus] {
-        let sums = try session.execute(statements.checksums, Binds { $0.append(array: migrations.map(\.sql)) })
+        let checksums = Statement(
+            once: """
+                SELECT encode(sha256(convert_to(t.sql, 'UTF8')), 'hex')
+                FROM unnest($1) WITH ORDINALITY AS t (sql, place) ORDER BY t.place
+                """
+        )
+        let sums = try session.execute(checksums, Binds { $0.append(array: migrations.map(\.sql)) })
         var recorded: [Int: (name: String, checksum: String, at: Timestamp)] = [:]
         if try tableExists(session) {
-            let rows = try session.execute(statements.applied)
-            for row in 0..<rows.count {
-                recorded[Int(try rows.int32(row, 0))] = (
-                    try rows.string(row, 1), try rows.string(row, 2), try rows.timestamp(row, 3)
-                )
+            let rows = try session.execute(once: "SELECT number, name, checksum, applied_at FROM \(table)")
+            let records = try rows.decode { (number: Int, name: String, checksum: String, at: Timestamp) in
+                (number, (name, checksum, at))
             }
+            recorded = Dictionary(uniqueKeysWithValues: records)
         }
         var result: [MigrationStatus] = []
         for (row, migration) in migrations.enumerated() {
@@ -177,29 +177,6 @@ package struct Migrator: Sendable {
 // MARK: - Private parts
 
 extension Migrator {
-    private struct Statements {
-        let tableExists = Statement("SELECT to_regclass($1) IS NOT NULL")
-        let lock = Statement("SELECT pg_advisory_xact_lock(hashtextextended('\(Migrator.lockPrefix)' || $1, 0))")
-        let checksums = Statement(
-            """
-            SELECT encode(sha256(convert_to(t.sql, 'UTF8')), 'hex')
-            FROM unnest($1) WITH ORDINALITY AS t (sql, place) ORDER BY t.place
-            """
-        )
-        let applied: Statement
-        let record: Statement
-
-        init(table: String) {
-            applied = Statement("SELECT number, name, checksum, applied_at FROM \(table) ORDER BY number")
-            record = Statement(
-                """
-                INSERT INTO \(table) (number, name, checksum)
-                VALUES ($1, $2, encode(sha256(convert_to($3, 'UTF8')), 'hex'))
-                """
-            )
-        }
-    }
-
     /// The key of the advisory lock, before the quoted name of the schema.
     private static let lockPrefix = "schema_migrations of "
     /// How long a migration waits for one lock, because every statement that needs the table waits behind it. Set after
@@ -220,11 +197,14 @@ extension Migrator {
     /// Lets one migrator run at a time.
     private func lock(_ session: borrowing Session) throws(PostgresError) {
         try session.execute(script: Self.localSettings)
-        _ = try session.execute(statements.lock, Binds { $0.append(schema) })
+        _ = try session.execute(
+            once: "SELECT pg_advisory_xact_lock(hashtextextended('\(Self.lockPrefix)' || $1, 0))",
+            schema
+        )
     }
 
     private func tableExists(_ session: borrowing Session) throws(PostgresError) -> Bool {
-        try session.execute(statements.tableExists, Binds { $0.append(table) }).bool(0, 0)
+        try session.execute(once: "SELECT to_regclass($1) IS NOT NULL", table).bool(0, 0)
     }
 
     private var tableDefinition: String {
@@ -290,28 +270,21 @@ extension Migrator {
     private func isPending(_ migration: Migration, _ session: borrowing Session) throws(PostgresError) -> Bool {
         var isPending = false
         for status in try self.status(in: session) {
-            let title = "migration \(status.number) (\(status.name))"
+            let fault: String
             switch status.state {
             case .applied where isPending:
-                throw PostgresError(
-                    .migration,
-                    "\(title) was applied before migration \(migration.number); restore the missing record"
-                )
+                fault = "was applied before migration \(migration.number); restore the missing record"
             case .applied:
                 continue
             case .pending:
                 isPending = isPending || status.number == migration.number
+                continue
             case .changed:
-                throw PostgresError(
-                    .migration,
-                    "\(title) is not the text that was applied; restore it and put the change into another migration"
-                )
+                fault = "is not the text that was applied; restore it and put the change into another migration"
             case .unknown:
-                throw PostgresError(
-                    .migration,
-                    "the database has \(title), which this version does not know; use a later version"
-                )
+                fault = "is in the database, but this version does not know it; use a later version"
             }
+            throw PostgresError(.migration, "migration \(status.number) (\(status.name)) \(fault)")
         }
         return isPending
     }
@@ -328,12 +301,13 @@ extension Migrator {
             )
         }
         _ = try session.execute(
-            statements.record,
-            Binds {
-                $0.append(Int32(clamping: migration.number))
-                $0.append(migration.name)
-                $0.append(migration.sql)
-            }
+            once: """
+                INSERT INTO \(table) (number, name, checksum)
+                VALUES ($1, $2, encode(sha256(convert_to($3, 'UTF8')), 'hex'))
+                """,
+            migration.number,
+            migration.name,
+            migration.sql
         )
     }
 }
