@@ -77,27 +77,7 @@ extension BlockingConnection {
 
     /// Waits until the server has finished a statement and its transaction.
     private func waitForCommit() throws(PostgresError) {
-        var cancellation: Cancellation?
-        var failure: PostgresError?
-        // After an error libpq ends the list of results once more before it reports the sync.
-        var ends = 0
-        while ends < 3 {
-            let wait = waitForResult(.statement, &cancellation)
-            guard wait == .arrived else { throw lost(wait, failure, isOutcomeUnknown: true) }
-            guard let result = handle.nextResult() else {
-                ends += 1
-                continue
-            }
-            if result.status == PGRES_PIPELINE_SYNC {
-                waitForRequest(of: cancellation)
-                let isUnconfirmed = handle.takeUnconfirmedCommit()
-                if let failure { throw failure }
-                if isUnconfirmed { throw unconfirmed(cancellation) }
-                return
-            }
-            if failure == nil { failure = error(in: result, cancellation) }
-        }
-        throw lost(.broken, failure, isOutcomeUnknown: true)
+        try checkOutcome(of: try receiveResults(.statement, isOutcomeUnknown: true, untilCommit: true))
     }
 
     /// Receives and drops the results of a statement that was sent after one that failed.

@@ -29,7 +29,6 @@ extension BlockingConnection {
         }
     }
 
-    /// How the wait for a result ended.
     enum WaitResult {
         case arrived
         case broken
@@ -50,7 +49,6 @@ extension BlockingConnection {
         let deadline: ContinuousClock.Instant
     }
 
-    /// All results of a statement or script.
     struct Results: ~Copyable {
         var last: ResultHandle?
         /// The first error.
@@ -66,22 +64,42 @@ extension BlockingConnection {
         let canCommit = purpose.canCommit(in: handle.transactionStatus)
         guard send(handle) else { throw lost(.broken, nil, isOutcomeUnknown: false) }
         var results = try receiveResults(purpose, isOutcomeUnknown: canCommit)
-        let isUnconfirmed = handle.takeUnconfirmedCommit()
-        if let failure = results.failure { throw failure }
-        if isUnconfirmed { throw unconfirmed(results.cancellation) }
+        try checkOutcome(of: results)
         guard let result = results.last.take() else { throw lost(.broken, nil, isOutcomeUnknown: canCommit) }
         return result
     }
 
-    /// Receives results until libpq ends their list.
+    /// Throws the first error in the results, or the doubt about their commit.
+    func checkOutcome(of results: borrowing Results) throws(PostgresError) {
+        let isUnconfirmed = handle.takeUnconfirmedCommit()
+        if let failure = results.failure { throw failure }
+        if isUnconfirmed { throw unconfirmed(results.cancellation) }
+    }
+
+    /// Receives results until libpq ends their list, or in a pipeline until the commit that follows a list.
     ///
     /// - Throws: `connectionLost`, with `isOutcomeUnknown` as given; `usage` for COPY.
-    func receiveResults(_ purpose: Purpose, isOutcomeUnknown: Bool) throws(PostgresError) -> Results {
+    func receiveResults(
+        _ purpose: Purpose,
+        isOutcomeUnknown: Bool,
+        untilCommit: Bool = false
+    ) throws(PostgresError) -> Results {
         var results = Results()
+        var ends = 0
         while true {
             let wait = waitForResult(purpose, &results.cancellation)
             guard wait == .arrived else { throw lost(wait, results.failure, isOutcomeUnknown: isOutcomeUnknown) }
-            guard let result = handle.nextResult() else { break }
+            guard let result = handle.nextResult() else {
+                guard untilCommit else { break }
+                // After an error libpq ends the list once more before it reports the commit.
+                ends += 1
+                guard ends < 3 else { throw lost(.broken, results.failure, isOutcomeUnknown: isOutcomeUnknown) }
+                continue
+            }
+            if untilCommit, result.status == PGRES_PIPELINE_SYNC {
+                waitForRequest(of: results.cancellation)
+                return results
+            }
             if results.failure == nil { results.failure = error(in: result, results.cancellation) }
             if let failure = results.failure, failure.code == .usage {
                 close()

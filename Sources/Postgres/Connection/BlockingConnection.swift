@@ -20,7 +20,6 @@ final class BlockingConnection {
     /// Unique, because a pooler may give this connection a server session that still has another client's statements.
     private let preparedPrefix = "siwad_" + String(UInt64.random(in: .min ... .max), radix: 36)
 
-    /// Does not connect yet.
     init(_ settings: ConnectionSettings, _ thread: ConnectionThread) {
         self.settings = settings
         self.thread = thread
@@ -66,7 +65,6 @@ final class BlockingConnection {
         guard handle.setNonBlocking() else { throw PostgresError(connectionFailure: handle.errorMessage) }
     }
 
-    /// Closes the connection; every later use throws `connectionLost`.
     func close() {
         handle.close()
     }
@@ -106,42 +104,29 @@ final class BlockingConnection {
         return try run(.statement) { $0.send(script: script) }
     }
 
-    /// Runs `body` in a transaction, which is rolled back if it throws.
-    func transaction<R>(
-        _ isolation: IsolationLevel,
+    /// Runs `body` in a transaction, which is rolled back if it throws. Without an isolation level, runs it outside a
+    /// transaction, and makes sure that none is open afterwards.
+    func use<R>(
+        _ isolation: IsolationLevel?,
         _ body: (borrowing Session) throws(PostgresError) -> R
     ) throws(PostgresError) -> R {
-        _ = try execute(script: "BEGIN ISOLATION LEVEL \(isolation.rawValue)")
+        if let isolation { _ = try execute(script: "BEGIN ISOLATION LEVEL \(isolation.rawValue)") }
         let value: R
-        do {
+        do throws(PostgresError) {
             // A named constant, because the optimizer of Swift 6.3 crashes on a temporary here.
             let session = Session(self)
             value = try body(session)
-            try checkTransaction()
-            try context.check()
+            if isolation != nil {
+                try checkTransaction()
+                try context.check()
+            } else if handle.transactionStatus != PQTRANS_IDLE, !handle.isBroken {
+                throw PostgresError(.usage, "a session ended with an open transaction; use transaction { } instead")
+            }
         } catch {
             rollBack()
             throw error
         }
-        _ = try run(.commit) { $0.send(script: "COMMIT") }
-        return value
-    }
-
-    /// Runs `body` outside a transaction, and makes sure that no transaction is open afterwards.
-    func session<R>(_ body: (borrowing Session) throws(PostgresError) -> R) throws(PostgresError) -> R {
-        let value: R
-        do {
-            // A named constant, because the optimizer of Swift 6.3 crashes on a temporary here.
-            let session = Session(self)
-            value = try body(session)
-        } catch {
-            rollBack()
-            throw error
-        }
-        if handle.transactionStatus != PQTRANS_IDLE, !handle.isBroken {
-            rollBack()
-            throw PostgresError(.usage, "a session ended with an open transaction; use transaction { } instead")
-        }
+        if isolation != nil { _ = try run(.commit) { $0.send(script: "COMMIT") } }
         return value
     }
 
@@ -151,7 +136,6 @@ final class BlockingConnection {
         prepared[id] = nil
     }
 
-    /// Refuses a text that PostgreSQL cannot store.
     func checkText(of binds: Binds) throws(PostgresError) {
         guard let parameter = binds.firstWithNUL else { return }
         throw PostgresError(

@@ -4,7 +4,6 @@ import Synchronization
 /// A thread that runs the jobs of one actor and may block, so that waiting for PostgreSQL never blocks a thread of the
 /// cooperative pool. Tasks that prefer this executor run here too, between the actor's jobs.
 final class ConnectionThread: SerialExecutor, TaskExecutor {
-    /// Why a wait ended.
     enum WaitResult {
         /// The socket can be read or written, or has failed.
         case ready

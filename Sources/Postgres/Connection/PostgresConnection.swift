@@ -97,9 +97,7 @@ package actor PostgresConnection {
         deadline: Duration? = nil,
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
     ) async throws(PostgresError) -> R {
-        try await perform(within: deadline ?? settings.deadline) { connection throws(PostgresError) in
-            try connection.session(body)
-        }.get()
+        try await use(nil, deadline, body)
     }
 
     /// Runs `body` in a transaction, on the connection's own thread: committed when it returns, rolled back when it
@@ -113,9 +111,7 @@ package actor PostgresConnection {
         deadline: Duration? = nil,
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
     ) async throws(PostgresError) -> R {
-        try await perform(within: deadline ?? settings.deadline) { connection throws(PostgresError) in
-            try connection.transaction(isolation, body)
-        }.get()
+        try await use(isolation, deadline, body)
     }
 
     /// Runs `body` so that its waits resume directly on the connection's thread, without a switch to another thread,
@@ -128,14 +124,27 @@ package actor PostgresConnection {
 
     /// As `withSession` or `transaction`, but nil if the server had ended the connection before `body` could begin.
     func useUnlessStale<R: Sendable>(
-        deadline: Duration?,
-        _ body: @Sendable (BlockingConnection) throws(PostgresError) -> R
+        _ isolation: IsolationLevel?,
+        _ deadline: Duration?,
+        _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
     ) async throws(PostgresError) -> R? {
         guard !connection.isStale() else {
             close()
             return nil
         }
-        return try await perform(within: deadline ?? settings.deadline, body).get()
+        return try await use(isolation, deadline, body)
+    }
+
+    // MARK: - Private parts
+
+    private func use<R: Sendable>(
+        _ isolation: IsolationLevel?,
+        _ deadline: Duration?,
+        _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
+    ) async throws(PostgresError) -> R {
+        try await perform(within: deadline ?? settings.deadline) { connection throws(PostgresError) in
+            try connection.use(isolation, body)
+        }.get()
     }
 
     private func perform<R: Sendable>(

@@ -30,9 +30,7 @@ package final class ConnectionPool: Sendable {
         deadline: Duration? = nil,
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
     ) async throws(PostgresError) -> R {
-        try await use(try await acquire(), deadline) { connection throws(PostgresError) in
-            try connection.session(body)
-        }
+        try await use(try await acquire(), nil, deadline, body)
     }
 
     /// As ``withSession(deadline:_:)``, but returns nil immediately when all connections are in use.
@@ -41,9 +39,7 @@ package final class ConnectionPool: Sendable {
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
     ) async throws(PostgresError) -> R? {
         guard let grant = try grantIfFree() else { return nil }
-        return try await use(try await connection(grant), deadline) { connection throws(PostgresError) in
-            try connection.session(body)
-        }
+        return try await use(try await connection(grant), nil, deadline, body)
     }
 
     /// Runs `body` in a transaction, as `PostgresConnection.transaction` does.
@@ -54,9 +50,7 @@ package final class ConnectionPool: Sendable {
         deadline: Duration? = nil,
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
     ) async throws(PostgresError) -> R {
-        try await use(try await acquire(), deadline) { connection throws(PostgresError) in
-            try connection.transaction(isolation, body)
-        }
+        try await use(try await acquire(), isolation, deadline, body)
     }
 
     /// Lends a connection for several transactions that may change its settings; it is closed afterwards.
@@ -88,13 +82,14 @@ package final class ConnectionPool: Sendable {
 
     private func use<R: Sendable>(
         _ first: PostgresConnection,
+        _ isolation: IsolationLevel?,
         _ deadline: Duration?,
-        _ body: @Sendable (BlockingConnection) throws(PostgresError) -> R
+        _ body: @Sendable (borrowing Session) throws(PostgresError) -> R
     ) async throws(PostgresError) -> R {
         var connection = first
         while true {
             do throws(PostgresError) {
-                let result = try await connection.useUnlessStale(deadline: deadline, body)
+                let result = try await connection.useUnlessStale(isolation, deadline, body)
                 await giveBack(connection)
                 if let result { return result }
             } catch {

@@ -8,7 +8,6 @@ enum PoolGrant<Connection: Sendable>: Sendable {
 
 /// The connections of a pool, their users and the waiting callers. Decides only; the pool connects and waits.
 struct PoolState<Connection: Sendable, Waiter: Sendable>: Sendable {
-    /// What to do for a caller that wants a connection.
     enum WantAction: Sendable {
         case grant(PoolGrant<Connection>)
         case wait
@@ -22,13 +21,8 @@ struct PoolState<Connection: Sendable, Waiter: Sendable>: Sendable {
         case nothing
     }
 
-    private enum Phase {
-        case open
-        case closed
-    }
-
     private let maximum: Int
-    private var phase = Phase.open
+    private var isClosed = false
     private var idle: [Connection] = []
     /// Open connections, plus permissions to open one.
     private var taken = 0
@@ -41,18 +35,13 @@ struct PoolState<Connection: Sendable, Waiter: Sendable>: Sendable {
 
     /// A caller wants a connection. It gets the one used last, whose caches are the warmest.
     mutating func connectionWanted() -> WantAction {
-        switch phase {
-        case .closed:
-            return .refuse
-        case .open:
-            if let connection = idle.popLast() { return .grant(.connection(connection)) }
-            guard taken < maximum else { return .wait }
-            taken += 1
-            return .grant(.permission)
-        }
+        if isClosed { return .refuse }
+        if let connection = idle.popLast() { return .grant(.connection(connection)) }
+        guard taken < maximum else { return .wait }
+        taken += 1
+        return .grant(.permission)
     }
 
-    /// A number for a caller that may have to wait.
     mutating func nextWaiterID() -> Int {
         lastWaiterID += 1
         return lastWaiterID
@@ -70,17 +59,14 @@ struct PoolState<Connection: Sendable, Waiter: Sendable>: Sendable {
 
     /// A working connection was given back.
     mutating func connectionReturned(_ connection: Connection) -> ReturnAction {
-        switch phase {
-        case .closed:
-            taken -= 1
-            return .close(connection)
-        case .open:
-            guard let next = nextWaiter() else {
-                idle.append(connection)
-                return .nothing
-            }
-            return .resume(next, .connection(connection))
+        // A closed pool has no waiters.
+        if let next = nextWaiter() { return .resume(next, .connection(connection)) }
+        guard isClosed else {
+            idle.append(connection)
+            return .nothing
         }
+        taken -= 1
+        return .close(connection)
     }
 
     /// A connection broke, or could not be opened, so another may be opened in its place.
@@ -95,7 +81,7 @@ struct PoolState<Connection: Sendable, Waiter: Sendable>: Sendable {
 
     /// The pool was closed. The caller closes the idle connections and refuses the waiters.
     mutating func poolClosed() -> (idle: [Connection], waiters: [Waiter]) {
-        phase = .closed
+        isClosed = true
         taken -= idle.count
         defer {
             idle = []
