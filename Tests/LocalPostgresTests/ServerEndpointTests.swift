@@ -1,7 +1,8 @@
 import LocalPostgres
-import Postgres
 import TestSupport
 import Testing
+
+@testable import Postgres
 
 @Suite("Server endpoint", .timeLimit(.minutes(5)))
 struct ServerEndpointTests {

@@ -27,7 +27,7 @@ struct BindsTests {
                         $0.append(Self.times[index % 6])
                         $0.append([true, false, nil][index % 3])
                         $0.append([[], [0, 255, 7], nil][index % 3] as [UInt8]?)
-                        $0.append(Self.texts[index].map { UTF8Text(Array($0.utf8)) })
+                        $0.append(Self.texts[index].map { UTF8Text(rawValue: Array($0.utf8)) })
                     }
                     let rows = try session.execute(statement, binds)
                     #expect(try rows.optionalString(0, 0) == Self.texts[index])
@@ -100,7 +100,7 @@ struct BindsTests {
         let binds = Binds {
             $0.append(place == 0 ? "a\0b" : "fine")
             $0.append(array: ["fine", place == 1 ? "\0" : ""])
-            $0.append(UTF8Text(place == 2 ? [0] : []))
+            $0.append(UTF8Text(rawValue: place == 2 ? [0] : []))
         }
         try await withConnection { connection async throws in
             let error = await postgresError {
@@ -120,7 +120,7 @@ struct BindsTests {
         try await withConnection { connection in
             let error = await postgresError {
                 try await connection.withSession { session throws(PostgresError) in
-                    _ = try session.execute(Statement("SELECT $1"), Binds(UTF8Text([0xC3, 0x28])))
+                    _ = try session.execute(Statement("SELECT $1"), Binds(UTF8Text(rawValue: [0xC3, 0x28])))
                 }
             }
             #expect(error?.sqlState == .characterNotInRepertoire)

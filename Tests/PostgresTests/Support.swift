@@ -46,6 +46,12 @@ extension PostgresConnection {
     }
 }
 
+extension SQLState {
+    static let invalidPassword = SQLState(rawValue: "28P01")
+    static let invalidCatalogName = SQLState(rawValue: "3D000")
+    static let adminShutdown = SQLState(rawValue: "57P01")
+}
+
 extension Rows {
     func optionalInt64(_ row: Int, _ column: Int) throws(PostgresError) -> Int64? { try value(row, column) }
     func optionalInt32(_ row: Int, _ column: Int) throws(PostgresError) -> Int32? { try value(row, column) }

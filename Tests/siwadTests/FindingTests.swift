@@ -1,13 +1,13 @@
 import AppleTokens
 import Basics
 import Glibc
-import Postgres
 import Terminal
 import TestSupport
 import Testing
 
 @testable import AccountStore
 @testable import AppleClient
+@testable import Postgres
 @testable import siwad
 
 private let now = WallTime(seconds: 1_790_000_000)

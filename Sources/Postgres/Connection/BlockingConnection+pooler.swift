@@ -3,9 +3,6 @@ extension BlockingConnection {
     private struct Backend: Equatable {
         let process: Int32
         let serverStart: Timestamp
-
-        /// Qualified by its schema, because the search path is not set yet.
-        static let query = Statement(once: "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_postmaster_start_time()")
     }
 
     /// How many further connections look for shared backends. Several processes of a pooler may listen at one address,
@@ -63,7 +60,6 @@ extension BlockingConnection {
         error.sqlState?.classCode == "08" && error.detail?.contains("statement pooling") == true
     }
 
-    /// Opens another connection to the same server.
     private func connectProbe() throws(PostgresError) -> BlockingConnection {
         var settings = settings
         // A pooler does not answer cancel requests for a client that waits for a backend. The error of this connection has to
@@ -76,7 +72,8 @@ extension BlockingConnection {
     }
 
     private func backend() throws(PostgresError) -> Backend {
-        let rows = Rows(try execute(Backend.query, Binds()))
-        return Backend(process: try rows.int32(0, 0), serverStart: try rows.timestamp(0, 1))
+        // Qualified by the schema, because the search path is not set yet.
+        let sql = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_postmaster_start_time()"
+        return try Rows(execute(Statement(once: sql), Binds())).decode(Backend.init)[0]
     }
 }

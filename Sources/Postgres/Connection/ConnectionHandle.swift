@@ -12,7 +12,6 @@ struct ConnectionHandle: ~Copyable {
     /// Receives the server's notices while libpq reads. Freed after the connection.
     private let notices = NoticeReceiver()
 
-    /// A handle without a connection.
     init() {
         unsafe raw = nil
     }
@@ -69,7 +68,7 @@ struct ConnectionHandle: ~Copyable {
         // libpq returns strings that live as long as the connection; they are copied here.
         let options = unsafe [("host", PQhost(raw)), ("port", PQport(raw)), ("hostaddr", PQhostaddr(raw))]
         return unsafe options.compactMap { keyword, value in
-            guard let value = unsafe value.map({ unsafe String(cString: $0) }), !value.isEmpty else { return nil }
+            guard let value = unsafe String(copying: value), !value.isEmpty else { return nil }
             return (keyword, value)
         }
     }
@@ -85,15 +84,12 @@ struct ConnectionHandle: ~Copyable {
     }
 
     /// PostgreSQL's name of the database's encoding; nil if a pooler did not report it.
-    var serverEncoding: String? {
-        guard let name = unsafe PQparameterStatus(raw, "server_encoding") else { return nil }
-        return unsafe String(cString: name)
-    }
+    var serverEncoding: String? { unsafe String(copying: PQparameterStatus(raw, "server_encoding")) }
 
     var errorMessage: String {
         // For a closed connection libpq reports that its pointer is NULL, which is no cause.
-        guard let raw = unsafe raw, let message = unsafe PQerrorMessage(raw) else { return "" }
-        return unsafe String(cString: message)
+        guard let raw = unsafe raw else { return "" }
+        return unsafe String(copying: PQerrorMessage(raw)) ?? ""
     }
 
     /// Verbose reports contain the SQLSTATE; libpq offers no other way to learn why connecting failed.
@@ -118,7 +114,6 @@ struct ConnectionHandle: ~Copyable {
         return unsafe ResultHandle(owning: result)
     }
 
-    /// Sends statements by the simple protocol.
     func send(script: String) -> Bool { unsafe PQsendQuery(raw, script) == 1 }
 
     func send(prepare sql: String, as name: String, types: [UInt32]) -> Bool {
@@ -163,25 +158,12 @@ struct ConnectionHandle: ~Copyable {
         let formats = [Int32](repeating: 1, count: binds.count)
         return unsafe binds.buffer.withUnsafeBytes { buffer in
             let pointers = unsafe binds.values.map { value in
-                unsafe value.length < 0 ? nil : Self.pointer(into: buffer, at: value.offset)
+                let start = value.length < 0 ? nil : unsafe buffer.baseAddress.map { unsafe $0 + value.offset }
+                return unsafe start?.assumingMemoryBound(to: CChar.self)
             }
             return unsafe body(pointers, lengths, formats)
         }
     }
-
-    /// A pointer to a value that is not NULL. An empty value at the end of the buffer, or in an empty buffer, needs a
-    /// pointer too, because null means NULL to libpq; libpq reads no byte there.
-    private static func pointer(into buffer: UnsafeRawBufferPointer, at offset: Int) -> UnsafePointer<CChar>? {
-        guard let base = buffer.baseAddress else { return unsafe UnsafePointer(emptyValue) }
-        return unsafe (base + offset).assumingMemoryBound(to: CChar.self)
-    }
-
-    // One zero byte that lives as long as the process and is never written again.
-    private nonisolated(unsafe) static let emptyValue: UnsafeMutablePointer<CChar> = {
-        let byte = UnsafeMutablePointer<CChar>.allocate(capacity: 1)
-        unsafe byte.initialize(to: 0)
-        return unsafe byte
-    }()
 }
 
 /// Remembers the one notice of the server that matters: a commit that a synchronous standby may lack.
@@ -196,8 +178,8 @@ private final class NoticeReceiver {
     /// The commit cannot be undone at that point, so the server reports success with a warning. The warning has the generic
     /// SQLSTATE and a translated text; only the function in the server's source is the same in every version and language.
     func received(_ notice: OpaquePointer) {
-        guard let function = unsafe PQresultErrorField(notice, Int32(CLIBPQ_DIAG_SOURCE_FUNCTION)) else { return }
-        if unsafe String(cString: function) == "SyncRepWaitForLSN" { hasUnconfirmedCommit = true }
+        let function = unsafe String(copying: PQresultErrorField(notice, Int32(CLIBPQ_DIAG_SOURCE_FUNCTION)))
+        if function == "SyncRepWaitForLSN" { hasUnconfirmedCommit = true }
     }
 
     func takeUnconfirmedCommit() -> Bool {

@@ -4,6 +4,8 @@ import CLibPQ
 package struct ConnectionSettings: Sendable {
     /// nil leaves everything to libpq's `PG*` environment and its defaults.
     private let conninfo: String?
+    /// The options that the conninfo sets.
+    private let given: [String: String]
     /// The name in the server's activity views, unless the conninfo sets one.
     package let applicationName: String
     /// For connecting as a whole. `connect_timeout` in the conninfo overrides it.
@@ -23,16 +25,9 @@ package struct ConnectionSettings: Sendable {
     package init(conninfo: String?, applicationName: String) throws(PostgresError) {
         self.conninfo = conninfo
         self.applicationName = applicationName
-        guard let conninfo else {
-            try Conninfo.check(Conninfo.defaults())
-            return
-        }
-        guard !conninfo.utf8.contains(0) else {
-            throw PostgresError(.usage, "the database URL contains a NUL; remove it")
-        }
-        let options = try Conninfo.parse(conninfo)
-        try Conninfo.check(Conninfo.defaults().merging(options) { _, given in given })
-        if let seconds = options["connect_timeout"].flatMap({ Int64($0) }), seconds > 0 {
+        given = if let conninfo { try Conninfo.parse(conninfo) } else { [:] }
+        try Conninfo.check(options)
+        if let seconds = given["connect_timeout"].flatMap({ Int64($0) }), seconds > 0 {
             connectTimeout = .seconds(seconds)
         }
     }
@@ -71,11 +66,6 @@ package struct ConnectionSettings: Sendable {
                 return parameters + place + wanted
             }
         }
-    }
-
-    /// Parsing cannot fail here, because `init` parsed the same text.
-    private var given: [String: String] {
-        conninfo.flatMap { try? Conninfo.parse($0) } ?? [:]
     }
 
     private var options: [String: String] {
@@ -125,11 +115,6 @@ package struct ServerEndpoint: Sendable, Equatable {
     /// certificate for the server's name (libpq, "SSL Support").
     package let sslMode: String
 
-    package init(address: String?, sslMode: String) {
-        self.address = address
-        self.sslMode = sslMode
-    }
-
     /// True if the connection stays within this machine.
     package var isLocal: Bool {
         guard let address else { return true }
@@ -146,10 +131,13 @@ enum Conninfo {
     /// - Throws: `usage`. libpq quotes pieces of a malformed string, and a piece may be a password. So quoted text is
     ///   shown only in reports that are known to quote the name of an option.
     static func parse(_ conninfo: String) throws(PostgresError) -> [String: String] {
+        guard !conninfo.utf8.contains(0) else {
+            throw PostgresError(.usage, "the database URL contains a NUL; remove it")
+        }
         var message: UnsafeMutablePointer<CChar>?
         guard let options = unsafe PQconninfoParse(conninfo, &message) else {
             defer { unsafe PQfreemem(message) }
-            let report = unsafe message.map { unsafe String(cString: $0) } ?? ""
+            let report = unsafe String(copying: message) ?? ""
             throw PostgresError(.usage, "the database URL cannot be read: \(redacted(report.singleLine))")
         }
         defer { unsafe PQconninfoFree(options) }
@@ -209,9 +197,7 @@ enum Conninfo {
         var result: [String: String] = [:]
         var option = unsafe options
         while let keyword = unsafe option.pointee.keyword {
-            if let value = unsafe option.pointee.val {
-                unsafe result[String(cString: keyword)] = unsafe String(cString: value)
-            }
+            unsafe result[String(cString: keyword)] = unsafe String(copying: option.pointee.val)
             unsafe option += 1
         }
         return result

@@ -13,7 +13,8 @@ package struct Binds: Sendable {
         var length: Int
     }
 
-    private(set) var buffer: [UInt8] = []
+    /// Begins with one byte that no value uses, so that an empty value has an address too: null means NULL to libpq.
+    private(set) var buffer: [UInt8] = [0]
     private(set) var values: [Value] = []
     /// The first parameter, counted from 1, that contains a NUL.
     private(set) var firstWithNUL: Int?
@@ -22,7 +23,6 @@ package struct Binds: Sendable {
         repeat append(each values)
     }
 
-    /// The values that `build` appends.
     package init(_ build: (inout Binds) -> Void) {
         build(&self)
     }
@@ -31,7 +31,7 @@ package struct Binds: Sendable {
 
     /// Removes the values and keeps the allocated memory.
     package mutating func removeAll() {
-        buffer.removeAll(keepingCapacity: true)
+        buffer.removeLast(buffer.count - 1)
         values.removeAll(keepingCapacity: true)
         firstWithNUL = nil
     }
@@ -49,7 +49,7 @@ extension Binds {
         values.append(Value(type: Element.type.id, offset: offset, length: length))
     }
 
-    package mutating func append<Element: PostgresValue>(array: [Element]) {
+    package mutating func append<Element: PostgresValue>(array: [Element?]) {
         appendArray(array.count) { array[$0] }
     }
 
@@ -61,7 +61,7 @@ extension Binds {
 
     /// Appends a `text[]`, with its elements given as UTF-8.
     package mutating func appendTextBytes(_ count: Int, _ element: (Int) -> [UInt8]?) {
-        appendArray(count) { element($0).map(UTF8Text.init) }
+        appendArray(count) { element($0).map(UTF8Text.init(rawValue:)) }
     }
 
     package mutating func appendBytes(_ count: Int, _ element: (Int) -> [UInt8]?) {
@@ -76,11 +76,11 @@ extension Binds {
         appendArray(count, element)
     }
 
-    /// Appends one parameter that is an array of `count` elements.
+    /// Appends one parameter that is an array of `count` elements; a nil element is NULL.
     ///
     /// This is the format of `array_recv`: number of dimensions, whether there are NULLs, and element type; the length and
     /// lower bound of the only dimension; then each element after its length.
-    private mutating func appendArray<Element: PostgresValue>(_ count: Int, _ element: (Int) -> Element) {
+    private mutating func appendArray<Element: PostgresValue>(_ count: Int, _ element: (Int) -> Element?) {
         let offset = buffer.count
         writeInteger(Int32(count == 0 ? 0 : 1))
         let nullFlag = buffer.count
@@ -93,12 +93,11 @@ extension Binds {
         for index in 0..<count {
             let lengthOffset = buffer.count
             writeInteger(Int32(-1))
-            let value = element(index)
-            if value.isNull {
-                setInteger(Int32(1), at: nullFlag)
-            } else {
+            if let value = element(index) {
                 value.write(to: &self)
                 setInteger(Int32(clamping: buffer.count - lengthOffset - 4), at: lengthOffset)
+            } else {
+                setInteger(Int32(1), at: nullFlag)
             }
         }
         values.append(Value(type: Element.type.array, offset: offset, length: buffer.count - offset))
@@ -112,13 +111,11 @@ extension Binds {
         buffer.append(contentsOf: bytes)
     }
 
-    /// Appends a big-endian integer.
     mutating func writeInteger<T: FixedWidthInteger>(_ value: T) {
         // The bytes of a local variable, which are copied.
         unsafe withUnsafeBytes(of: value.bigEndian) { unsafe buffer.append(contentsOf: $0) }
     }
 
-    /// Overwrites a big-endian integer.
     private mutating func setInteger(_ value: Int32, at offset: Int) {
         for byte in 0..<4 { buffer[offset + byte] = UInt8(truncatingIfNeeded: value >> (24 - 8 * byte)) }
     }

@@ -6,13 +6,11 @@ import CLibPQ
 /// that name objects, roles or resources. `message` and `detail` are the full texts and may contain values.
 package struct PostgresError: Error, Sendable, CustomStringConvertible {
     package enum Code: String, Sendable, CaseIterable {
-        /// No connection could be made.
         case connectionFailed = "connection-failed"
         /// A connection broke, or stopped answering, while it was in use.
         case connectionLost = "connection-lost"
         /// The deadline passed; the statement was cancelled. Or a commit stopped waiting for synchronous replication.
         case timedOut = "timed-out"
-        /// The task was cancelled.
         case cancelled
         /// The server refused a statement for the reason in `sqlState`.
         case server
@@ -106,7 +104,6 @@ package struct PostgresError: Error, Sendable, CustomStringConvertible {
 }
 
 extension PostgresError {
-    /// The server's report of a failed statement.
     init(report: borrowing ResultHandle, _ sqlState: SQLState) {
         self.init(.server, report.errorField(CLIBPQ_DIAG_MESSAGE) ?? "", sqlState: sqlState)
         detail = report.errorField(CLIBPQ_DIAG_DETAIL)
@@ -172,11 +169,7 @@ package struct SQLState: RawRepresentable, Hashable, Sendable, CustomStringConve
     package static let featureNotSupported = SQLState(rawValue: "0A000")
     /// The server is a standby, or the role, database or server is set to read only.
     package static let readOnlyTransaction = SQLState(rawValue: "25006")
-    /// The server does not know the prepared statement.
     package static let invalidStatementName = SQLState(rawValue: "26000")
-    package static let invalidPassword = SQLState(rawValue: "28P01")
-    /// The database does not exist.
-    package static let invalidCatalogName = SQLState(rawValue: "3D000")
     package static let serializationFailure = SQLState(rawValue: "40001")
     package static let deadlockDetected = SQLState(rawValue: "40P01")
     package static let insufficientPrivilege = SQLState(rawValue: "42501")
@@ -186,6 +179,4 @@ package struct SQLState: RawRepresentable, Hashable, Sendable, CustomStringConve
     package static let lockNotAvailable = SQLState(rawValue: "55P03")
     /// A statement was cancelled, by request or by `statement_timeout`.
     package static let queryCanceled = SQLState(rawValue: "57014")
-    /// The server ended the connection on an administrator's command.
-    package static let adminShutdown = SQLState(rawValue: "57P01")
 }

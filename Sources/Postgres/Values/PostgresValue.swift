@@ -148,19 +148,13 @@ extension [UInt8]: PostgresValue {
 }
 
 /// A `text`, given as UTF-8.
-package struct UTF8Text: PostgresValue {
-    private let utf8: [UInt8]
+package struct UTF8Text: RawRepresentable, PostgresValue {
+    package let rawValue: [UInt8]
 
-    package init(_ utf8: [UInt8]) { self.utf8 = utf8 }
+    package init(rawValue: [UInt8]) { self.rawValue = rawValue }
 
-    package static var type: (id: UInt32, array: UInt32) { (ServerType.text, ServerType.textArray) }
-
-    package init?(_ type: UInt32, _ bytes: UnsafeRawBufferPointer) {
-        guard let utf8 = unsafe [UInt8](type, bytes) else { return nil }
-        self.utf8 = utf8
-    }
-
-    package func write(to binds: inout Binds) { binds.writeText(utf8) }
+    package static var type: (id: UInt32, array: UInt32) { String.type }
+    package func write(to binds: inout Binds) { binds.writeText(rawValue) }
 }
 
 extension FixedWidthInteger {

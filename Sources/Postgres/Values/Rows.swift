@@ -88,30 +88,16 @@ struct ResultHandle: ~Copyable {
     var status: ExecStatusType { unsafe PQresultStatus(raw) }
 
     /// Zero for commands that do not count rows.
-    var affectedRows: Int {
-        guard let count = unsafe PQcmdTuples(raw) else { return 0 }
-        return unsafe Int(String(cString: count)) ?? 0
-    }
+    var affectedRows: Int { unsafe String(copying: PQcmdTuples(raw)).flatMap { Int($0) } ?? 0 }
 
-    func errorField(_ code: Int) -> String? {
-        guard let text = unsafe PQresultErrorField(raw, Int32(code)) else { return nil }
-        return unsafe String(cString: text)
-    }
+    func errorField(_ code: Int) -> String? { unsafe String(copying: PQresultErrorField(raw, Int32(code))) }
 
     /// The whole report, for errors of libpq itself, which have no fields.
-    var errorMessage: String {
-        guard let text = unsafe PQresultErrorMessage(raw) else { return "" }
-        return unsafe String(cString: text)
-    }
+    var errorMessage: String { unsafe String(copying: PQresultErrorMessage(raw)) ?? "" }
 
-    func columnName(_ column: Int) -> String {
-        guard let name = unsafe PQfname(raw, Int32(column)) else { return "" }
-        return unsafe String(cString: name)
-    }
+    func columnName(_ column: Int) -> String { unsafe String(copying: PQfname(raw, Int32(column))) ?? "" }
 
-    func type(ofColumn column: Int) -> UInt32 {
-        unsafe PQftype(raw, Int32(column))
-    }
+    func type(ofColumn column: Int) -> UInt32 { unsafe PQftype(raw, Int32(column)) }
 
     func isNull(_ row: Int, _ column: Int) -> Bool {
         checkBounds(row, column)
@@ -129,5 +115,13 @@ struct ResultHandle: ~Copyable {
     private func checkBounds(_ row: Int, _ column: Int) {
         precondition(row >= 0 && row < rowCount, "row \(row) of a result of \(rowCount)")
         precondition(column >= 0 && column < columnCount, "column \(column) of a result with \(columnCount)")
+    }
+}
+
+extension String {
+    /// Copies a text of libpq, which lives as long as its owner.
+    init?(copying text: UnsafePointer<CChar>?) {
+        guard let text = unsafe text else { return nil }
+        unsafe self.init(cString: text)
     }
 }

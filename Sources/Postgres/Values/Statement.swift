@@ -11,7 +11,6 @@ package struct Statement: Sendable {
     /// The key of the prepared statement on each connection; nil if it is parsed at every execution.
     let id: Int?
 
-    /// A statement that each connection prepares once.
     package init(_ sql: String) {
         self.sql = sql
         self.id = Self.lastID.add(1, ordering: .relaxed).newValue
@@ -24,7 +23,6 @@ package struct Statement: Sendable {
     }
 }
 
-/// A statement with its values.
 package struct BoundStatement: Sendable {
     let statement: Statement
     let binds: Binds

@@ -26,7 +26,6 @@ package struct Timestamp: Sendable, Hashable, Comparable {
         return overflow ? .min + 1 : value
     }
 
-    /// Reads the server's binary form.
     init(serverValue: Int64) {
         guard serverValue != .max, serverValue != .min else {
             self.microseconds = serverValue
