@@ -3,7 +3,6 @@ package import Postgres
 
 /// A row of `siwa.notifications`.
 package struct LoggedNotification: Sendable, Equatable {
-    /// `jti`.
     package let id: String
     /// `iat`.
     package let issuedAt: WallTime
@@ -21,7 +20,6 @@ package struct LoggedNotification: Sendable, Equatable {
     package let outcome: String
     /// `endpoint`, `spool` or `replay`.
     package let source: String
-    /// The number of live sessions that it ended.
     package let sessionsEnded: Int
     package let verifiedKeyID: String
     /// The compact JWS; nil in lists and after erasure.
@@ -32,7 +30,6 @@ package struct LoggedNotification: Sendable, Equatable {
 
 /// Conditions on notifications; nil matches everything.
 package struct NotificationFilter: Sendable {
-    /// `jti`.
     package var id: String?
     package var subject: String?
     package var team: String?
@@ -47,34 +44,11 @@ package struct NotificationFilter: Sendable {
     package var since: WallTime?
     /// Received before.
     package var until: WallTime?
-    package var limit: Int
+    package var limit = 50
 
-    package init(
-        id: String? = nil,
-        subject: String? = nil,
-        team: String? = nil,
-        app: String? = nil,
-        eventType: String? = nil,
-        outcome: String? = nil,
-        source: String? = nil,
-        since: WallTime? = nil,
-        until: WallTime? = nil,
-        limit: Int = 50
-    ) {
-        self.id = id
-        self.subject = subject
-        self.team = team
-        self.app = app
-        self.eventType = eventType
-        self.outcome = outcome
-        self.source = source
-        self.since = since
-        self.until = until
-        self.limit = limit
-    }
+    package init() {}
 }
 
-/// Reads recorded notifications.
 package enum NotificationLog {
     /// The matching notifications, latest first.
     ///

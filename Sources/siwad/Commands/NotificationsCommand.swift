@@ -51,19 +51,18 @@ struct NotificationsListCommand: ListingCommand {
     @OptionGroup var listing: ListingOptions
 
     func rows(in session: borrowing Session) throws(PostgresError) -> [LoggedNotification] {
-        let filter = NotificationFilter(
-            id: jti,
-            subject: filter.sub,
-            team: filter.team,
-            app: filter.app,
-            eventType: type,
-            outcome: outcome?.rawValue,
-            source: source?.rawValue,
-            since: since,
-            until: until,
-            limit: listing.limit
-        )
-        return try NotificationLog.list(filter, in: session)
+        var wanted = NotificationFilter()
+        wanted.id = jti
+        wanted.subject = filter.sub
+        wanted.team = filter.team
+        wanted.app = filter.app
+        wanted.eventType = type
+        wanted.outcome = outcome?.rawValue
+        wanted.source = source?.rawValue
+        wanted.since = since
+        wanted.until = until
+        wanted.limit = listing.limit
+        return try NotificationLog.list(wanted, in: session)
     }
 
     func output(_ rows: [LoggedNotification]) -> Listing<LoggedNotification> { NotificationListing.list(rows) }
