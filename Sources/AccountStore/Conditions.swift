@@ -5,7 +5,6 @@ struct Conditions {
     private var conditions: [String] = []
     private(set) var binds = Binds()
 
-    /// Adds a condition on no value.
     mutating func add(_ condition: String) {
         conditions.append(condition)
     }

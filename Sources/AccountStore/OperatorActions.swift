@@ -9,7 +9,6 @@ package struct OperatorAction: Sendable, Equatable {
     package let target: String
     /// The operator's reason.
     package let note: String?
-    /// The number of changed rows.
     package let affected: Int
 
     package init(operatorName: String, action: String, target: String, note: String?, affected: Int) {

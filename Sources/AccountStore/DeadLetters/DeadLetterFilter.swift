@@ -23,7 +23,6 @@ package struct DeadLetterFilter: Sendable, Equatable {
     package var app: String?
     /// `type` in Apple's spelling. Either spelling of a deletion matches both.
     package var eventType: String?
-    /// `sub` of the token.
     package var subject: String?
     /// The maximum number of letters, in the order of their ids; nil means all. It limits the result of
     /// ``DeadLetters/select(_:status:in:)``, and therefore a run over that selection.
@@ -49,7 +48,6 @@ package struct DeadLetterFilter: Sendable, Equatable {
         self.limit = limit
     }
 
-    /// True if it matches every letter.
     package var isEmpty: Bool { self == DeadLetterFilter() }
 
     /// The filter as command-line options, for the audit.

@@ -25,17 +25,12 @@ package struct KeptDeadLetter: Sendable, Equatable {
     /// The key that verified it; nil if it was never verified.
     package let verifiedKeyID: String?
     package let verifiedAt: WallTime?
-    /// When a replay last failed.
     package let lastFailedAt: WallTime?
-    /// The operator of that replay.
     package let lastFailedBy: String?
-    /// The database role of that replay.
     package let lastFailedByRole: String?
     /// When it was replayed successfully or discarded.
     package let resolvedAt: WallTime?
-    /// The operator who did that.
     package let resolvedBy: String?
-    /// The database role that did that.
     package let resolvedByRole: String?
     /// The operator's reason.
     package let note: String?
@@ -54,21 +49,17 @@ package struct KeptDeadLetter: Sendable, Equatable {
     fileprivate static let columnCount = 22
 }
 
-/// An earlier failed attempt to process a dead letter.
 package struct DeadLetterAttempt: Sendable, Equatable {
     /// Counted from 1, the attempt at receipt.
     package let number: Int
     package let attemptedAt: WallTime
-    /// The operator of the replay; nil at receipt.
+    /// The operator and the role of the replay; nil at receipt.
     package let operatorName: String?
-    /// The database role of the replay; nil at receipt.
     package let databaseRole: String?
     package let reason: String
-    /// ``reason`` as a sentence.
     package let detail: String
 }
 
-/// A dead letter with its body and its attempts.
 package struct DeadLetterRecord: Sendable, Equatable {
     package let letter: KeptDeadLetter
     /// The compact JWS, or the request's body that contained it; empty after erasure.
@@ -79,7 +70,6 @@ package struct DeadLetterRecord: Sendable, Equatable {
     package let earlierAttempts: [DeadLetterAttempt]
 }
 
-/// The column by which dead letters are grouped for counting.
 package enum DeadLetterGrouping: String, Sendable, CaseIterable {
     case reason
     /// `aud` of the token.
@@ -96,14 +86,12 @@ package enum DeadLetterGrouping: String, Sendable, CaseIterable {
     }
 }
 
-/// The numbers of dead letters in one group.
 package struct DeadLetterCount: Sendable, Equatable {
     /// The reason, app or type; nil if the token does not have it.
     package let group: String?
     package let open: Int
     package let replayed: Int
     package let discarded: Int
-    /// When the oldest open letter was received.
     package let oldestOpenAt: WallTime?
     /// When the latest letter of any status was received.
     package let newestAt: WallTime
@@ -121,8 +109,6 @@ package struct DeadLetterSelection: Sendable, Equatable {
 
 extension DeadLetters {
     /// The matching letters, latest first.
-    ///
-    /// - Parameter status: nil matches every status.
     package static func list(
         _ filter: DeadLetterFilter,
         status: DeadLetterStatus?,

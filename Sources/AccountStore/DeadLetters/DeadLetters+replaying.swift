@@ -12,7 +12,6 @@ package struct ClaimedDeadLetter: Sendable, Equatable {
     package let body: [UInt8]
 }
 
-/// A dead letter whose notification was processed.
 package struct ReplayedDeadLetter: Sendable, Equatable {
     package let id: Int64
     package let outcome: NotificationOutcome
@@ -26,7 +25,6 @@ package struct ReplayedDeadLetter: Sendable, Equatable {
     }
 }
 
-/// A dead letter that could not be processed again.
 package struct FailedDeadLetter: Sendable, Equatable {
     package let id: Int64
     /// The finding of the attempt. A nil field leaves the stored value as it is.
@@ -58,12 +56,8 @@ extension DeadLetters {
         return try session.execute(statement, Binds { $0.append(array: ids) }).decode(ClaimedDeadLetter.init)
     }
 
-    /// Locks the next open letters that match, in the order of their ids, and skips letters that another transaction has
-    /// locked. Several operators can therefore share the work.
-    ///
-    /// - Parameters:
-    ///   - after: the last id that was examined.
-    ///   - through: the last id of the run.
+    /// Locks the next open letters that match, and skips letters that another transaction has locked. Several operators can
+    /// therefore share the work.
     package static func claim(
         _ filter: DeadLetterFilter,
         after: Int64,
@@ -136,10 +130,6 @@ extension DeadLetters {
     /// The letters that a run already processed and that are about the same people as its next letters. A dry run needs
     /// them, because the effect of the next letters depends on them.
     ///
-    /// - Parameters:
-    ///   - after: the last id that the run processed.
-    ///   - through: the last id of the run.
-    ///   - limit: the number of next letters.
     /// - Returns: the ids in ascending order. Letters that were never verified name no person and are left out.
     package static func precedents(
         _ filter: DeadLetterFilter,

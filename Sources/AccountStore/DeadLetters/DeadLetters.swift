@@ -18,7 +18,6 @@ package struct ReceivedDeadLetter: Sendable, Equatable {
 
 /// How a batch of letters was discarded or reopened.
 package struct DeadLetterResolution: Sendable, Equatable {
-    /// The number of changed letters.
     package let changed: Int
     /// The number of letters that had to stay as they were.
     package let refused: Int
@@ -27,6 +26,9 @@ package struct DeadLetterResolution: Sendable, Equatable {
 }
 
 /// Stores, counts, discards and reopens dead letters (`siwa.dead_letters`).
+///
+/// A run processes letters in batches, in the order of their ids: `after` is the last id that was examined, `through` the last
+/// id of the run.
 package enum DeadLetters {
     /// Stores dead letters. A letter whose token has an open letter counts as a further delivery of it. A letter whose
     /// `jti` is recorded as a notification is not stored.
@@ -36,7 +38,21 @@ package enum DeadLetters {
         _ batch: [ReceivedDeadLetter],
         in session: borrowing Session
     ) throws(PostgresError) -> [Bool] {
-        let rows = try session.execute(record, binds(batch))
+        let count = batch.count
+        let binds = Binds { binds in
+            binds.appendTimestamps(count) { Timestamp(batch[$0].receivedAt) }
+            binds.appendTexts(count) { batch[$0].letter.reason.rawValue }
+            binds.appendTexts(count) { batch[$0].letter.detail }
+            // Only the token: the rest of the request has no meaning and may be many times as long.
+            binds.appendBytes(count) { batch[$0].letter.token }
+            binds.appendBytes(count) { batch[$0].tokenDigest }
+            binds.appendTexts(count) { batch[$0].letter.notificationID }
+            binds.appendTexts(count) { batch[$0].letter.audience }
+            binds.appendTexts(count) { batch[$0].letter.subject }
+            binds.appendTexts(count) { batch[$0].letter.eventType }
+            binds.appendTexts(count) { batch[$0].letter.verifiedKeyID }
+        }
+        let rows = try session.execute(record, binds)
         var isNew = [Bool](repeating: false, count: batch.count)
         for row in 0..<rows.count {
             isNew[Int(try rows.int64(row, 0)) - 1] = true
@@ -55,11 +71,7 @@ package enum DeadLetters {
         return counts
     }
 
-    /// Discards the next open letters that match, in the order of their ids. Their rows stay, with the operator and the note.
-    ///
-    /// - Parameters:
-    ///   - after: the last id that was examined.
-    ///   - through: the last id of the run.
+    /// Discards the next open letters that match. Their rows stay, with the operator and the note.
     package static func discard(
         _ filter: DeadLetterFilter,
         after: Int64,
@@ -75,12 +87,8 @@ package enum DeadLetters {
         }
     }
 
-    /// Opens the next discarded letters that match again, in the order of their ids. A letter stays discarded if its token
-    /// arrived again and has an open letter.
-    ///
-    /// - Parameters:
-    ///   - after: the last id that was examined.
-    ///   - through: the last id of the run.
+    /// Opens the next discarded letters that match again. A letter stays discarded if its token arrived again and has an open
+    /// letter.
     package static func reopen(
         _ filter: DeadLetterFilter,
         after: Int64,
@@ -124,8 +132,6 @@ package enum DeadLetters {
 
     // MARK: - Private parts
 
-    /// Changes the next letters that match.
-    ///
     /// - Parameters:
     ///   - condition: SQL that decides whether a letter of `next` may be changed.
     ///   - ids: from after the lower bound through the upper bound.
@@ -163,23 +169,6 @@ package enum DeadLetters {
             (changed: Int, examined: Int, lastID: Int64?) in
             DeadLetterResolution(changed: changed, refused: examined - changed, lastID: lastID)
         }[0]
-    }
-
-    private static func binds(_ batch: [ReceivedDeadLetter]) -> Binds {
-        let count = batch.count
-        return Binds { binds in
-            binds.appendTimestamps(count) { Timestamp(batch[$0].receivedAt) }
-            binds.appendTexts(count) { batch[$0].letter.reason.rawValue }
-            binds.appendTexts(count) { batch[$0].letter.detail }
-            // Only the token: the rest of the request has no meaning and may be many times as long.
-            binds.appendBytes(count) { batch[$0].letter.token }
-            binds.appendBytes(count) { batch[$0].tokenDigest }
-            binds.appendTexts(count) { batch[$0].letter.notificationID }
-            binds.appendTexts(count) { batch[$0].letter.audience }
-            binds.appendTexts(count) { batch[$0].letter.subject }
-            binds.appendTexts(count) { batch[$0].letter.eventType }
-            binds.appendTexts(count) { batch[$0].letter.verifiedKeyID }
-        }
     }
 
     private static let record = Statement(String(sql: PackageResources.record_letters_sql))

@@ -25,7 +25,9 @@ package enum Maintenance {
         guard try transaction.execute(lock).bool(0, 0) else { return .heldElsewhere }
         let rows = try transaction.execute(lastTime, task.rawValue)
         let now = try rows.time(0, 0)
-        if let finishedAt = try rows.value(0, 1) as WallTime?, finishedAt <= now, now.duration(since: finishedAt) < interval {
+        if let finishedAt = try rows.value(0, 1) as WallTime?, finishedAt <= now,
+            now.duration(since: finishedAt) < interval
+        {
             return .notDue(finishedAt: finishedAt)
         }
         return .granted(now: now)
@@ -33,9 +35,7 @@ package enum Maintenance {
 
     /// Performs the next step of a task. The last step also records that the task is finished.
     ///
-    /// - Parameters:
-    ///   - previous: the previous step by the same daemon; nil for the first one.
-    ///   - now: the time from which ages are counted.
+    /// - Parameter previous: the previous step by the same daemon; nil for the first one.
     /// - Throws: SQLSTATE 55P03 if another session reads notifications, because waiting for it to drop a partition would block
     ///   writers: try again later.
     package static func step(

@@ -32,27 +32,20 @@ package struct MaintenancePolicy: Sendable, Equatable {
     }
 }
 
-/// The result of claiming a task.
 package enum MaintenanceClaim: Sendable, Equatable {
     /// The caller may perform the task until its transaction ends. `now` is the database's time.
     case granted(now: WallTime)
-    /// Another daemon performs maintenance.
     case heldElsewhere
-    /// The interval has not passed yet.
     case notDue(finishedAt: WallTime)
 }
 
-/// The changes that maintenance made.
 package struct MaintenanceEffects: Sendable, Equatable {
     package var partitionsCreated = 0
-    /// The names of the partitions.
     package var partitionsDropped: [String] = []
     package var lettersDeleted = 0
     package var sessionsDeleted = 0
     package var accountsErased = 0
-    /// The number of notifications whose token was erased.
     package var tokensErased = 0
-    /// The number of dead letters whose body was erased.
     package var lettersErased = 0
 
     package init() {}
@@ -73,7 +66,6 @@ package struct MaintenanceEffects: Sendable, Equatable {
 /// One bounded step of a task.
 package struct MaintenanceStep: Sendable, Equatable {
     package let effects: MaintenanceEffects
-    /// True if the task is finished.
     package let isLast: Bool
     /// The page at which the next step of a scan continues.
     var nextPage: Int64 = 0

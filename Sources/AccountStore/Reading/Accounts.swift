@@ -34,7 +34,6 @@ package struct AccountChange: Sendable, Equatable {
     package let recordedAt: WallTime
     /// `jti` of the notification that caused it; nil for a sign-in.
     package let notificationID: String?
-    /// The number of live sessions that it ended.
     package let sessionsEnded: Int
 }
 
@@ -73,7 +72,6 @@ package struct AccountFilter: Sendable {
         self.limit = limit
     }
 
-    /// The conditions, and the parameter of the limit.
     fileprivate func conditions(stateColumn: String) -> (conditions: Conditions, limit: String) {
         var conditions = Conditions()
         conditions.add("sub = ?", subject)
@@ -89,15 +87,12 @@ package struct AccountFilter: Sendable {
 package struct AccountRegister: Sendable, Equatable {
     /// The raw value is the database's column.
     package enum Name: String, PostgresValue, Sendable, CaseIterable {
-        /// The last sign-in to an app group.
         case authorized = "authorized_at"
         /// The last revocation of the consent for an app group.
         case revoked = "revoked_at"
         /// The earliest deletion of the Apple Account.
         case deleted = "deleted_at"
-        /// The latest email-disabled.
         case forwardingDisabled = "forwarding_disabled_at"
-        /// The latest email-enabled.
         case forwardingEnabled = "forwarding_enabled_at"
         /// The latest observation of the address.
         case emailObserved = "email_observed_at"
@@ -106,14 +101,12 @@ package struct AccountRegister: Sendable, Equatable {
     package enum Source: Sendable, Equatable {
         /// A sign-in that the application recorded.
         case application
-        /// A stored notification.
         case notification(Notification)
         /// A notification that was dropped by retention; `jti` if the history has it.
         case dropped(id: String?)
     }
 
     package struct Notification: Sendable, Equatable {
-        /// `jti`.
         package let id: String
         /// `endpoint`, `spool` or `replay`.
         package let source: String
@@ -128,7 +121,6 @@ package struct AccountRegister: Sendable, Equatable {
     package let source: Source
 }
 
-/// Reads accounts.
 package enum Accounts {
     /// The matching states, the most recently created person first.
     package static func states(

@@ -7,7 +7,6 @@ package enum DatabaseHealth {
         /// `15.14`
         package let version: String
         package let database: String
-        /// The size of the database.
         package let bytes: Int64
         package let clock: WallTime
     }
@@ -15,7 +14,6 @@ package enum DatabaseHealth {
     package struct OpenLetters: Sendable {
         /// The number by reason as stored, largest first.
         package let counts: [(reason: String, count: Int)]
-        /// When the oldest letter was received.
         package let oldest: WallTime?
     }
 

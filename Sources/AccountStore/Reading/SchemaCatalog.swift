@@ -37,7 +37,6 @@ package struct SchemaCatalog: Sendable, Equatable {
         postgresVersion = try version.value(0, 0) / 10_000
     }
 
-    /// Parses ``text``.
     package init(text: String) {
         var version = 0
         var definitions: [Object: String] = [:]
@@ -61,7 +60,6 @@ package struct SchemaCatalog: Sendable, Equatable {
 package struct SchemaDrift: Sendable, Equatable {
     /// Objects that do not exist. Parts of a missing table or view are left out.
     package let missing: [SchemaCatalog.Object]
-    /// Objects with another definition.
     package let changed: [SchemaCatalog.Object]
     /// Objects that siwad did not create.
     package let foreign: [SchemaCatalog.Object]
@@ -91,6 +89,5 @@ package struct SchemaDrift: Sendable, Equatable {
 }
 
 extension SchemaCatalog.Object {
-    /// True if it describes the body of another object.
     fileprivate var isBody: Bool { kind.hasSuffix(" body") }
 }

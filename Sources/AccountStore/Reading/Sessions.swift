@@ -33,14 +33,12 @@ package struct SessionCount: Sendable, Equatable {
 
 /// Conditions on sessions; nil matches everything.
 package struct SessionFilter: Sendable {
-    /// Live or not now, by the database's clock.
     package enum Liveness: Sendable, Equatable {
         case live
         /// Includes expired.
         case ended
     }
 
-    /// The reasons for which sessions end.
     package static let endReasons = [
         "consent-revoked", "account-deleted", "signed-out", "rotated", "operator", expired,
     ]
@@ -83,7 +81,6 @@ package struct SessionFilter: Sendable {
         self.limit = limit
     }
 
-    /// True if it has a condition on the session id or the person.
     var isSpecific: Bool { id != nil || subject != nil }
 
     /// The filter as command-line options, for the audit.
@@ -92,7 +89,6 @@ package struct SessionFilter: Sendable {
         return parts.compactMap { name, value in value.map { "\(name) \($0)" } }.joined(separator: " ")
     }
 
-    /// The conditions on a row of `siwa.sessions`, and the parameter of the limit.
     fileprivate var conditions: (conditions: Conditions, limit: String) {
         var conditions = Conditions()
         conditions.add("session_id = ?", id)
@@ -112,9 +108,7 @@ package struct SessionFilter: Sendable {
     }
 }
 
-/// Reads and ends sessions.
 package enum Sessions {
-    /// SQL for whether a session is live now.
     fileprivate static let isLive = "ended_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
 
     /// The matching sessions, most recently opened first.

@@ -29,21 +29,17 @@ final class ConnectionAttempt: Sendable {
         self.abandoned = abandoned
     }
 
-    /// The attempt ended.
-    ///
-    /// - Returns: false if it was abandoned.
+    /// - Returns: false if the attempt was abandoned.
     func ended(_ result: Result<Void, PostgresError>) -> Bool {
         if decide(result) { return true }
         abandoned.value.subtract(1, ordering: .relaxed)
         return false
     }
 
-    /// The deadline passed.
     func timePassed() {
         abandon(Self.unanswered)
     }
 
-    /// The caller's task was cancelled.
     func cancelled() {
         abandon(.taskCancelled)
     }

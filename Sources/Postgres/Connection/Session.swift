@@ -53,8 +53,6 @@ package struct Session: ~Copyable {
 
     /// Executes statements without parameters, separated by semicolons, and ignores their rows. Outside a transaction
     /// they form one of their own, unless they contain transaction commands.
-    ///
-    /// - Throws: as `execute(_:_:)`.
     package func execute(script: String) throws(PostgresError) {
         _ = try connection.execute(script: script)
     }
@@ -69,8 +67,6 @@ package struct Session: ~Copyable {
     }
 
     /// Runs `body` in a savepoint and always undoes its changes, to find out what it would do.
-    ///
-    /// - Throws: what `body` throws.
     package func dryRun<R>(
         _ body: (borrowing Session) throws(PostgresError) -> R
     ) throws(PostgresError) -> R {
