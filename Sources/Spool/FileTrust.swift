@@ -6,15 +6,6 @@ struct FileTrust {
     let owner: uid_t
     let mode: mode_t
 
-    init(owner: uid_t, mode: mode_t) {
-        self.owner = owner
-        self.mode = mode
-    }
-
-    init(_ status: stat) {
-        self.init(owner: status.st_uid, mode: status.st_mode)
-    }
-
     var isOwnedByRoot: Bool { owner == 0 }
 
     /// The reason why users other than `user` and root can change it; nil if they can't.
@@ -37,11 +28,13 @@ struct FileTrust {
     }
 }
 
-/// Resolves the path of the spool directory.
-enum TrustedPath {
-    /// The limit of Linux, path_resolution(7).
-    private static let maximumLinks = 40
+extension FileTrust {
+    init(_ status: stat) {
+        self.init(owner: status.st_uid, mode: status.st_mode)
+    }
+}
 
+enum TrustedPath {
     /// Resolves all symbolic links in a path. The last component need not exist.
     ///
     /// - Throws: `unusable` if a user other than `user` and root can change what the path leads to: through a symbolic link,
@@ -58,12 +51,9 @@ enum TrustedPath {
             }
             let place = text(resolved + [name])
             var status = stat()
-            guard lstat(place, &status) == 0 else {
-                guard errno == ENOENT, rest.isEmpty else { throw unreadable(place, in: path) }
-                resolved.append(name)
-                break
-            }
-            guard status.st_mode & S_IFMT == S_IFLNK else {
+            let isThere = lstat(place, &status) == 0
+            guard isThere || errno == ENOENT && rest.isEmpty else { throw unreadable(place, in: path) }
+            guard isThere, status.st_mode & S_IFMT == S_IFLNK else {
                 resolved.append(name)
                 continue
             }
@@ -73,21 +63,20 @@ enum TrustedPath {
                 throw .unusable(path, "others can change the symbolic link \(place) (\(problem)); \(advice)")
             }
             try checkParents(of: resolved, in: path, for: user)
-            guard links <= maximumLinks, let target = target(of: place) else { throw unreadable(place, in: path) }
+            // As many as Linux follows, path_resolution(7).
+            guard links <= 40, let target = try? FileManager.default.destinationOfSymbolicLink(atPath: place) else {
+                throw unreadable(place, in: path)
+            }
             rest = components(target) + rest
             if target.hasPrefix("/") { resolved = [] }
         }
-        try checkParents(of: resolved.dropLast(), in: path, for: user)
+        try checkParents(of: Array(resolved.dropLast()), in: path, for: user)
         return text(resolved)
     }
 
     /// Checks a directory and its parents, up to the first one that root owns.
-    private static func checkParents(
-        of directory: some BidirectionalCollection<String>,
-        in path: String,
-        for user: uid_t
-    ) throws(SpoolError) {
-        var parent = Array(directory)
+    private static func checkParents(of directory: [String], in path: String, for user: uid_t) throws(SpoolError) {
+        var parent = directory
         while true {
             var status = stat()
             guard stat(text(parent), &status) == 0 else { throw unreadable(text(parent), in: path) }
@@ -97,12 +86,6 @@ enum TrustedPath {
             }
             guard !FileTrust(status).isOwnedByRoot, parent.popLast() != nil else { return }
         }
-    }
-
-    private static func target(of link: String) -> String? {
-        var target = [CChar](repeating: 0, count: Int(PATH_MAX))
-        let count = readlink(link, &target, target.count)
-        return count > 0 ? String(decoding: target[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self) : nil
     }
 
     private static func unreadable(_ place: String, in path: String) -> SpoolError {
@@ -116,5 +99,4 @@ enum TrustedPath {
     private static func text(_ components: [String]) -> String { "/" + components.joined(separator: "/") }
 }
 
-/// The text of `errno`.
 func systemError() -> String { String(cString: strerror(errno)) }

@@ -4,15 +4,13 @@ import Glibc
 import Synchronization
 
 package struct SpoolError: Error, Sendable, Equatable, CustomStringConvertible {
-    package enum Code: String, Sendable, CaseIterable {
+    package enum Code: Sendable {
         /// The directory can't be used as a spool; an operator has to change something.
         case unusable
-        /// Another process uses the directory.
-        case inUse = "in-use"
-        /// The limit is reached.
+        case inUse
         case full
         /// The part of the limit that such records may take is used up.
-        case shareFull = "share-full"
+        case shareFull
         /// The system refuses to write, read or list at present: a full disk, too few file descriptors, missing rights.
         case failed
     }
@@ -21,13 +19,8 @@ package struct SpoolError: Error, Sendable, Equatable, CustomStringConvertible {
     /// The cause and the next step, on one line; names paths, never content.
     package let message: String
 
-    init(_ code: Code, _ message: String) {
-        self.code = code
-        self.message = message
-    }
-
     static func unusable(_ path: String, _ problem: String) -> SpoolError {
-        SpoolError(.unusable, "the spool directory \(path) can't be used: \(problem)")
+        SpoolError(code: .unusable, message: "the spool directory \(path) can't be used: \(problem)")
     }
 
     package var description: String { message }
@@ -43,18 +36,27 @@ package final class Spool: Sendable {
         package fileprivate(set) var records: [SpoolRecord] = []
         /// The cause why a file could not be read. It stays, and others come first the next time. `nil`: all were read.
         package fileprivate(set) var unread: SpoolError?
-        /// How many of the records each file holds.
         fileprivate var counts: [Int] = []
+
+        /// The files, each with the positions of its records.
+        fileprivate var parts: [(file: String, positions: Range<Int>)] {
+            var end = 0
+            return zip(files, counts).map { file, count in
+                defer { end += count }
+                return (file, end..<end + count)
+            }
+        }
     }
 
-    /// The kind of the records in a file. Dead letters can't use the room of notifications.
-    package enum Share: Sendable, CaseIterable {
+    /// The kind of the records in a file, and the part of its name that says so. Dead letters can't use the room of
+    /// notifications.
+    package enum Share: String, Sendable, CaseIterable {
         /// Notifications, which may take all of it.
-        case notifications
+        case notifications = ""
         /// Dead letters that Apple signed. Together with the unverified ones they may take a tenth.
-        case letters
+        case letters = ".letters"
         /// Dead letters without a verified signature. Any client can cause them, so they may take a twentieth.
-        case unverified
+        case unverified = ".unverified"
 
         static let limited = [letters, unverified]
 
@@ -69,7 +71,6 @@ package final class Spool: Sendable {
     }
 
     package enum Part: Sendable {
-        /// Files that wait for the database.
         case waiting
         /// Files with one record each that the database refused while it accepted others.
         case refused
@@ -85,24 +86,11 @@ package final class Spool: Sendable {
             /// It holds a record with a bad signature.
             case forged
 
-            fileprivate var suffix: String {
-                switch self {
-                case .torn: ".corrupt"
-                case .foreign: ".foreign"
-                case .forged: ".forged"
-                }
-            }
+            fileprivate var suffix: String { self == .torn ? ".corrupt" : ".\(rawValue)" }
         }
 
         package let reason: Reason
         package let path: String
-    }
-
-    package struct Scan: Sendable, Equatable {
-        /// Files that were renamed.
-        package let setAside: [SetAside]
-        /// Files that are not read because others could have written them, each with the cause. They stay as they are.
-        package let untrusted: [String]
     }
 
     private let directory: SpoolDirectory
@@ -114,9 +102,6 @@ package final class Spool: Sendable {
 
     /// The limit on a batch of several files. The database client holds its records several times.
     private static let batchBytes: Int64 = 1 << 20
-
-    /// Counts how often files disappeared.
-    private let disappearances = Atomic<Int>(0)
 
     /// Checks that siwad, run by `user`, would accept a directory, or could create it. Changes nothing.
     ///
@@ -133,7 +118,6 @@ package final class Spool: Sendable {
     package init(directory path: String, limit: Int64) throws(SpoolError) {
         directory = try SpoolDirectory(path)
         self.limit = limit
-        directory.removeUnfinished()
     }
 
     /// Releases the directory for another process. Append and remove nothing after this.
@@ -146,9 +130,7 @@ package final class Spool: Sendable {
     package var isEmpty: Bool { index.withLock { $0.files.isEmpty } }
 
     /// Changes when records were lost that had been durable: another process removed files or the directory.
-    package var losses: Int {
-        disappearances.load(ordering: .relaxed) + directory.replacements.load(ordering: .relaxed)
-    }
+    package var losses: Int { directory.losses.load(ordering: .relaxed) }
 
     package func holds(_ part: Part) -> Bool {
         index.withLock { $0.files.contains { $0.isRefused == (part == .refused) } }
@@ -161,9 +143,9 @@ package final class Spool: Sendable {
         try await onThread { () throws(SpoolError) in try self.directory.reopenIfReplaced() }
     }
 
-    /// Finds the files in the directory. Foreign files are set aside. Sub-directories, hidden files, and files that others
-    /// could have written stay.
-    package func scan() async throws(SpoolError) -> Scan {
+    /// Finds the files in the directory. Foreign files are set aside. Sub-directories and hidden files stay, and so do files
+    /// that others could have written; these are returned with the cause.
+    package func scan() async throws(SpoolError) -> (setAside: [SetAside], untrusted: [String]) {
         try await onThread { () throws(SpoolError) in
             var files: [SpoolIndex.File] = []
             var setAside: [SetAside] = []
@@ -182,20 +164,24 @@ package final class Spool: Sendable {
                     }
                 }
             }
-            if self.index.withLock({ $0.found(files) }) { self.disappearances.add(1, ordering: .relaxed) }
-            return Scan(setAside: setAside, untrusted: untrusted)
+            if self.index.withLock({ $0.found(files) }) { self.directory.losses.add(1, ordering: .relaxed) }
+            return (setAside, untrusted)
         }
     }
 
-    /// Makes records durable.
-    ///
     /// - Throws: `full`, `shareFull`, `failed`; as ``init(directory:limit:)`` if the directory was replaced. No record is kept
     ///   then.
     package func append(_ records: [SpoolRecord], share: Share = .notifications) async throws(SpoolError) {
         try await onThread { () throws(SpoolError) in
             let bytes = SpoolFile.encoded(records)
             let size = Int64(bytes.count)
-            try self.checkShare(share, for: size)
+            for (divisor, shares) in share.bounds {
+                let bytes = self.index.withLock { $0.bytes(of: shares) }
+                guard bytes + size <= self.limit / divisor else {
+                    let taken = "dead letters take \(bytes) bytes of the spool \(self.directory.path)"
+                    throw SpoolError(code: .shareFull, message: "\(taken), their share of its \(self.limit)")
+                }
+            }
             self.wanted.store(max(size, Self.leastRoom), ordering: .relaxed)
             try self.checkRoom(for: size)
             try self.write(bytes, share: share)
@@ -225,7 +211,10 @@ package final class Spool: Sendable {
             var batch = Batch()
             var bytes: Int64 = 0
             var setAside: [SetAside] = []
-            for file in self.files(part, atMost: max(1, count)) {
+            let files = self.index.withLock { index in
+                Array(index.files.lazy.filter { $0.isRefused == (part == .refused) }.prefix(max(1, count)))
+            }
+            for file in files {
                 guard batch.files.isEmpty || bytes + file.size <= Self.batchBytes else { break }
                 switch try self.directory.read(file.name) {
                 case .content(let content):
@@ -243,10 +232,9 @@ package final class Spool: Sendable {
                 case .unreadable(let error):
                     batch.unread = batch.unread ?? error
                     self.index.withLock { $0.postponed([file.name]) }
-                case .untrusted, .absent:
-                    // The next scan reports an untrusted file.
+                case .gone:
                     self.index.withLock { $0.removed([file.name]) }
-                    self.disappearances.add(1, ordering: .relaxed)
+                    self.directory.losses.add(1, ordering: .relaxed)
                 }
             }
             return (batch, setAside)
@@ -258,26 +246,18 @@ package final class Spool: Sendable {
         index.withLock { $0.postponed(batch.files) }
     }
 
-    /// Removes the files of a batch that the database has.
-    package func remove(_ batch: Batch) async throws(SpoolError) {
-        try await onThread { () throws(SpoolError) in
-            for name in batch.files { try self.directory.remove(name) }
-            self.index.withLock { $0.removed(batch.files) }
-        }
-    }
-
     /// Removes the records that the database has, and writes each one that it refuses into a file of its own, so that it
     /// does not delay others. A crash may leave some records twice, but loses none.
     ///
     /// - Parameter refused: positions of these records in the batch.
-    package func setApart(_ refused: Set<Int>, of batch: Batch) async throws(SpoolError) {
+    package func remove(_ batch: Batch, keeping refused: Set<Int> = []) async throws(SpoolError) {
         try await onThread { () throws(SpoolError) in
-            var first = 0
-            for (name, count) in zip(batch.files, batch.counts) {
-                let kept = (first..<first + count).filter(refused.contains)
-                first += count
+            var removed: [String] = []
+            defer { self.index.withLock { $0.removed(removed) } }
+            for (name, positions) in batch.parts {
+                let kept = positions.filter(refused.contains)
                 let file = SpoolIndex.File(name: name, size: 0)
-                if count == 1, kept.count == 1, file.isRefused {
+                if positions.count == 1, kept.count == 1, file.isRefused {
                     self.index.withLock { $0.postponed([name]) }
                     continue
                 }
@@ -285,7 +265,7 @@ package final class Spool: Sendable {
                     try self.write(SpoolFile.encoded([batch.records[position]]), share: file.share, isRefused: true)
                 }
                 try self.directory.remove(name)
-                self.index.withLock { $0.removed([name]) }
+                removed.append(name)
             }
         }
     }
@@ -299,31 +279,25 @@ package final class Spool: Sendable {
         guard !forged.isEmpty else { return (batch, []) }
         return try await onThread { () throws(SpoolError) in
             var setAside: [SetAside] = []
-            var counts: [Int] = []
-            var first = 0
-            for (name, count) in zip(batch.files, batch.counts) {
-                let found = (first..<first + count).filter(forged.contains)
-                for position in found {
+            for (name, positions) in batch.parts {
+                for position in positions.filter(forged.contains) {
                     // The same name if the file is read again after a failure, so that there is one copy.
-                    let apart = "\(name).\(position - first)\(SetAside.Reason.forged.suffix)"
+                    let apart = "\(name).\(position - positions.lowerBound)\(SetAside.Reason.forged.suffix)"
                     guard try self.directory.write(SpoolFile.encoded([batch.records[position]]), as: apart) else {
                         continue
                     }
-                    setAside.append(SetAside(reason: .forged, path: "\(self.directory.path)/\(apart)"))
+                    setAside.append(SetAside(reason: .forged, path: self.directory.filePath(apart)))
                 }
-                counts.append(count - found.count)
-                first += count
             }
             var rest = batch
             rest.records = batch.records.indices.filter { !forged.contains($0) }.map { batch.records[$0] }
-            rest.counts = counts
+            rest.counts = batch.parts.map { $0.positions.count { !forged.contains($0) } }
             return (rest, setAside)
         }
     }
 
     // MARK: - Private parts
 
-    /// Writes a file under an unused name.
     private func write(_ bytes: [UInt8], share: Share, isRefused: Bool = false) throws(SpoolError) {
         while true {
             let now = WallTime.now().microseconds
@@ -334,48 +308,27 @@ package final class Spool: Sendable {
         }
     }
 
-    private func files(_ part: Part, atMost count: Int) -> [SpoolIndex.File] {
-        index.withLock { Array($0.files.lazy.filter { $0.isRefused == (part == .refused) }.prefix(count)) }
-    }
-
     private static let leastRoom: Int64 = 4_096
 
     private func checkRoom(for size: Int64) throws(SpoolError) {
         let bytes = bytes
         guard bytes + size <= limit else {
-            throw SpoolError(.full, "the spool \(directory.path) holds \(bytes) bytes of \(limit), its limit")
-        }
-    }
-
-    private func checkShare(_ share: Share, for size: Int64) throws(SpoolError) {
-        for (divisor, shares) in share.bounds {
-            let bytes = index.withLock { $0.bytes(of: shares) }
-            guard bytes + size <= limit / divisor else {
-                throw SpoolError(
-                    .shareFull,
-                    "dead letters take \(bytes) bytes of the spool \(directory.path), their share of its \(limit)"
-                )
-            }
+            let message = "the spool \(directory.path) holds \(bytes) bytes of \(limit), its limit"
+            throw SpoolError(code: .full, message: message)
         }
     }
 
     private func setAside(_ name: String, _ reason: SetAside.Reason) throws(SpoolError) -> SetAside {
         let other = try directory.rename(name, appending: reason.suffix)
         index.withLock { $0.removed([name]) }
-        return SetAside(reason: reason, path: "\(directory.path)/\(other)")
+        return SetAside(reason: reason, path: directory.filePath(other))
     }
 
     private func onThread<R: Sendable>(
         _ work: @escaping @Sendable () throws(SpoolError) -> R
     ) async throws(SpoolError) -> R {
-        let result: Result<R, SpoolError> = await withCheckedContinuation { waiter in
-            thread.async {
-                do throws(SpoolError) {
-                    waiter.resume(returning: .success(try work()))
-                } catch {
-                    waiter.resume(returning: .failure(error))
-                }
-            }
+        let result = await withCheckedContinuation { waiter in
+            thread.async { waiter.resume(returning: Result(catching: work)) }
         }
         return try result.get()
     }

@@ -11,9 +11,8 @@ final class SpoolDirectory: Sendable {
         case content([UInt8])
         /// It can't be read at present. That says nothing about its content: a wrong owner or a failing disk can be repaired.
         case unreadable(SpoolError)
-        /// Others could have written it.
-        case untrusted
-        case absent
+        /// It is absent, or others could have written it, which the next scan reports.
+        case gone
     }
 
     enum Entry: Sendable, Equatable {
@@ -26,17 +25,20 @@ final class SpoolDirectory: Sendable {
     }
 
     let path: String
-    /// Counts how often the directory was replaced by another one.
-    let replacements = Atomic<Int>(0)
-    /// The open directory, which holds the lock.
+    /// Counts how often files disappeared, or the directory was replaced by another one.
+    let losses = Atomic<Int>(0)
+    /// Holds the lock.
     private let held: Mutex<Int32>
 
-    /// Opens a directory, creates it if its parent exists, and locks it against other processes.
-    ///
-    /// - Throws: `unusable`, `inUse`, `failed` if the disk is full.
+    /// - Throws: as ``Spool/init(directory:limit:)``.
     init(_ path: String) throws(SpoolError) {
         self.path = path
         held = Mutex(try Self.open(path))
+        // Files that a process was writing when it ended: they were never acknowledged. A directory that can't be listed is
+        // reported by the next scan.
+        for name in Self.names(descriptor) ?? [] where name.hasPrefix(".") && name.hasSuffix(Self.unfinished) {
+            unlinkat(descriptor, name, 0)
+        }
     }
 
     deinit {
@@ -51,17 +53,9 @@ final class SpoolDirectory: Sendable {
     func names() throws(SpoolError) -> [String] {
         try reopenIfReplaced()
         guard let names = Self.names(descriptor) else {
-            throw SpoolError(.failed, "cannot list the spool directory \(path): \(systemError())")
+            throw SpoolError(code: .failed, message: "cannot list the spool directory \(path): \(systemError())")
         }
         return names.filter { !$0.hasPrefix(".") }.sorted()
-    }
-
-    /// Removes files that a process was writing when it ended: they were never acknowledged.
-    func removeUnfinished() {
-        // A directory that can't be listed is reported by the next scan.
-        for name in Self.names(descriptor) ?? [] where name.hasPrefix(".") && name.hasSuffix(Self.unfinished) {
-            unlinkat(descriptor, name, 0)
-        }
     }
 
     /// Writes a file. It is complete and durable when this returns true, and absent when this throws.
@@ -97,29 +91,28 @@ final class SpoolDirectory: Sendable {
         try writeDurably([UInt8](repeating: 0, count: count), to: temporary)
     }
 
-    /// Reads a file.
-    ///
     /// - Throws: `failed` if the cause is not the file: too few file descriptors or too little memory.
     func read(_ name: String) throws(SpoolError) -> Reading {
+        func failure() -> SpoolError { self.failure("cannot read", filePath(name)) }
         let file = openat(descriptor, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
         guard file >= 0 else {
             switch errno {
-            case ENOENT: return .absent
-            case EMFILE, ENFILE, ENOMEM, EINTR: throw failure("cannot read", filePath(name))
-            default: return .unreadable(failure("cannot read", filePath(name)))
+            case ENOENT: return .gone
+            case EMFILE, ENFILE, ENOMEM, EINTR: throw failure()
+            default: return .unreadable(failure())
             }
         }
         defer { close(file) }
         var status = stat()
-        guard fstat(file, &status) == 0 else { return .unreadable(failure("cannot read", filePath(name))) }
-        guard FileTrust(status).problem(for: geteuid()) == nil else { return .untrusted }
+        guard fstat(file, &status) == 0 else { return .unreadable(failure()) }
+        guard FileTrust(status).problem(for: geteuid()) == nil else { return .gone }
         var content: [UInt8] = []
         content.reserveCapacity(Int(clamping: status.st_size))
         var block = [UInt8](repeating: 0, count: 65_536)
         while true {
             let count = Glibc.read(file, &block, block.count)
             if count < 0, errno == EINTR { continue }
-            guard count >= 0 else { return .unreadable(failure("cannot read", filePath(name))) }
+            guard count >= 0 else { return .unreadable(failure()) }
             guard count > 0 else { return .content(content) }
             content += block[..<count]
         }
@@ -132,9 +125,6 @@ final class SpoolDirectory: Sendable {
         }
     }
 
-    /// Renames a file to an unused name with the suffix.
-    ///
-    /// - Returns: the name.
     func rename(_ name: String, appending suffix: String) throws(SpoolError) -> String {
         var candidate = name + suffix
         var number = 1
@@ -145,6 +135,8 @@ final class SpoolDirectory: Sendable {
         }
         return candidate
     }
+
+    func filePath(_ name: String) -> String { "\(path)/\(name)" }
 
     func entry(_ name: String) -> Entry {
         var status = stat()
@@ -166,7 +158,7 @@ final class SpoolDirectory: Sendable {
             let replacement = try Self.open(path)
             close(held)
             held = replacement
-            replacements.add(1, ordering: .relaxed)
+            losses.add(1, ordering: .relaxed)
         }
     }
 
@@ -177,11 +169,7 @@ final class SpoolDirectory: Sendable {
     /// Only one thread uses the directory, so that no other can close it during use.
     private var descriptor: Int32 { held.withLock { $0 } }
 
-    private func filePath(_ name: String) -> String { "\(path)/\(name)" }
-
-    /// Renames a file without replacing another one.
-    ///
-    /// - Returns: false with `errno` set; EEXIST if a file of that name exists.
+    /// Returns false with `errno` set; EEXIST if a file of that name exists.
     private func renameToFreeName(_ old: String, _ new: String) -> Bool {
         let directory = descriptor
         if renameat2(directory, old, directory, new, CRENAME_NOREPLACE) == 0 { return true }
@@ -210,7 +198,8 @@ final class SpoolDirectory: Sendable {
     }
 
     private func failure(_ what: String, _ path: String) -> SpoolError {
-        SpoolError(.failed, "\(what) \(path): \(systemError())\(isDiskFull ? "; make room there" : "")")
+        let advice = isDiskFull ? "; make room there" : ""
+        return SpoolError(code: .failed, message: "\(what) \(path): \(systemError())\(advice)")
     }
 
     private static func names(_ directory: Int32) -> [String]? {
@@ -268,10 +257,8 @@ extension SpoolDirectory {
             let isMarked = try checkAdoptable(path, descriptor, for: geteuid())
             guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
                 guard errno == EWOULDBLOCK else { throw .unusable(path, "it can't be locked (\(systemError()))") }
-                throw SpoolError(
-                    .inUse,
-                    "another siwad uses the spool directory \(path); give each daemon one of its own"
-                )
+                let message = "another siwad uses the spool directory \(path); give each daemon one of its own"
+                throw SpoolError(code: .inUse, message: message)
             }
             if !isMarked { try mark(path, descriptor) }
             // The names and sizes of the files show how much waits.
@@ -283,9 +270,7 @@ extension SpoolDirectory {
         return descriptor
     }
 
-    /// Checks that a directory belongs to siwad, and is marked as a spool or empty.
-    ///
-    /// - Returns: whether it is marked.
+    /// Checks that a directory belongs to siwad and is empty, or marked as a spool, for which it returns true.
     private static func checkAdoptable(
         _ path: String,
         _ descriptor: Int32,
@@ -324,7 +309,6 @@ extension SpoolDirectory {
         return false
     }
 
-    /// Marks an empty directory as a spool.
     private static func mark(_ path: String, _ directory: Int32) throws(SpoolError) {
         let flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW
         let descriptor = openat(directory, marker, flags, 0o600)
@@ -351,9 +335,9 @@ extension SpoolDirectory {
     /// A full disk or quota is temporary, anything else needs an operator.
     private static func temporaryIfFull(_ path: String, _ problem: String) -> SpoolError {
         guard isDiskFull else { return .unusable(path, problem) }
-        return SpoolError(.failed, "the spool directory \(path) can't be used at present: \(problem); make room there")
+        let message = "the spool directory \(path) can't be used at present: \(problem); make room there"
+        return SpoolError(code: .failed, message: message)
     }
 }
 
-/// Whether `errno` says that the disk or the quota is full.
 private var isDiskFull: Bool { errno == ENOSPC || errno == EDQUOT }

@@ -3,13 +3,12 @@ struct SpoolIndex {
     struct File: Equatable {
         let name: String
         let size: Int64
-        /// From its name.
         let share: Spool.Share
 
         init(name: String, size: Int64) {
             self.name = name
             self.size = size
-            share = Spool.Share.limited.first { name.contains(SpoolIndex.mark($0)) } ?? .notifications
+            share = Spool.Share.limited.first { name.contains($0.rawValue) } ?? .notifications
         }
 
         /// Whether it holds one record that the database refused while it accepted others.
@@ -20,12 +19,12 @@ struct SpoolIndex {
     private(set) var bytes: Int64 = 0
     private var lastStamp: Int64 = 0
 
-    /// A name that sorts after all others, even if the clock goes back.
-    ///
-    /// - Parameter now: microseconds since 1970.
+    /// A name that sorts after all others, even if the clock goes back. `now` is in microseconds since 1970.
     mutating func nextName(now: Int64, share: Spool.Share = .notifications, isRefused: Bool = false) -> String {
         lastStamp = max(now, lastStamp + 1)
-        return Self.name(lastStamp) + Self.mark(share) + (isRefused ? Self.refusedSuffix : Self.suffix)
+        let number = String(lastStamp)
+        let padding = String(repeating: "0", count: Self.digits - number.utf8.count)
+        return padding + number + share.rawValue + (isRefused ? Self.refusedSuffix : Self.suffix)
     }
 
     func bytes(of shares: [Spool.Share]) -> Int64 {
@@ -57,9 +56,7 @@ struct SpoolIndex {
         files = files.filter { !names.contains($0.name) } + files.filter { names.contains($0.name) }
     }
 
-    /// A scan of the directory found these files.
-    ///
-    /// - Returns: whether others are gone.
+    /// A scan found these files; returns whether others are gone.
     @discardableResult
     mutating func found(_ found: [File]) -> Bool {
         let places = Dictionary(uniqueKeysWithValues: files.enumerated().map { ($1.name, $0) })
@@ -71,7 +68,6 @@ struct SpoolIndex {
         return !isComplete
     }
 
-    /// Whether siwad names its files like this.
     static func isName(_ name: String) -> Bool { stamp(name) != nil }
 
     private static let suffix = ".spool"
@@ -80,26 +76,12 @@ struct SpoolIndex {
     /// A larger stamp would leave no name that sorts after it.
     private static let lastPossibleStamp = Int64.max / 2
 
-    private static func name(_ stamp: Int64) -> String {
-        let number = String(stamp)
-        return String(repeating: "0", count: max(0, digits - number.utf8.count)) + number
-    }
-
-    /// The part of a file's name that names its share.
-    private static func mark(_ share: Spool.Share) -> String {
-        switch share {
-        case .notifications: ""
-        case .letters: ".letters"
-        case .unverified: ".unverified"
-        }
-    }
-
     private static func stamp(_ name: String) -> Int64? {
         let suffix = name.hasSuffix(refusedSuffix) ? refusedSuffix : suffix
         guard name.hasSuffix(suffix) else { return nil }
         var number = name.dropLast(suffix.count)
-        if let share = Spool.Share.limited.first(where: { number.hasSuffix(mark($0)) }) {
-            number = number.dropLast(mark(share).count)
+        if let share = Spool.Share.limited.first(where: { number.hasSuffix($0.rawValue) }) {
+            number = number.dropLast(share.rawValue.count)
         }
         guard number.utf8.count == digits else { return nil }
         guard number.utf8.allSatisfy({ UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }) else { return nil }

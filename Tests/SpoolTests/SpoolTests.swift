@@ -82,7 +82,7 @@ struct SpoolTests {
         await #expect(throws: SpoolError.self) { try await next.append([record(1, bytes: 500)], share: .letters) }
         // What the database refuses keeps its share.
         let batch = try await next.oldest(atMost: 100).batch
-        try await next.setApart(Set(batch.records.indices), of: batch)
+        try await next.remove(batch, keeping: Set(batch.records.indices))
         #expect(next.holds(.refused) && !next.holds(.waiting))
         await #expect(throws: SpoolError.self) { try await next.append([record(1, bytes: 500)], share: .letters) }
         try await next.append([record(1, bytes: 80_000)])

@@ -197,7 +197,7 @@ extension NotificationWriter {
                 // A server that accepts nothing has a fault of its own.
                 let isAccepting = outcome.stored > 0 || isLiveTrafficStored(elsewhereThan: connection)
                 guard part == .refused || isAccepting else { throw refusal }
-                try await spool.setApart(outcome.refused, of: batch)
+                try await spool.remove(batch, keeping: outcome.refused)
                 reports.drainRefused(outcome.refused.count, refusal)
             } else {
                 try await spool.remove(batch)
