@@ -15,6 +15,10 @@ package struct DeadLetterAdvice: Sendable, Equatable {
     package init(on record: DeadLetterRecord, apps: AudienceMap?, leeway: Duration, keys: ReplayKeys, now: WallTime) {
         let letter = record.letter
         let facts = Facts(record: record, apps: apps, leeway: leeway, keys: keys, now: now)
+        func run(_ verb: String) -> String { "siwad dead-letters \(verb) --note '…'" }
+        let (replay, discard) = (run("replay --id \(letter.id)"), run("discard --id \(letter.id)"))
+        let upgrade =
+            "Look for a siwad that understands it, install it and replay. If it doesn't matter to you, discard it."
         switch letter.status {
         case .replayed:
             cause = "It was kept for: \(letter.detail)"
@@ -23,23 +27,36 @@ package struct DeadLetterAdvice: Sendable, Equatable {
         case .discarded:
             cause = "It was kept for: \(letter.detail)"
             remedy = "Nothing, as it was discarded. To process it after all, reopen it first."
-            command = "siwad dead-letters reopen --id \(letter.id) --note '…'"
+            command = run("reopen --id \(letter.id)")
         case .open where record.body.isEmpty:
             cause = letter.detail
             remedy = "Its token was erased, so it can't be processed any more: discard it."
-            command = facts.discard
+            command = discard
         case .open:
-            let replay = facts.replay
             switch letter.reason {
-            case .unknownAudience where !facts.canBeNamed:
-                (cause, remedy, command) = (facts.unknownApp, Facts.nameless, facts.discard)
-            case .unknownAudience: (cause, remedy, command) = (facts.unknownApp, facts.nameApp, replay)
-            case .unknownEventType: (cause, remedy, command) = (facts.unknownType, Facts.upgrade, replay)
-            case .malformedClaims: (cause, remedy, command) = (facts.malformed, Facts.upgrade, replay)
-            case .expired: (cause, remedy, command) = (facts.late, Facts.acceptLate, facts.replayLate)
-            case .notYetValid: (cause, remedy, command) = (facts.early, facts.waitForIt, replay)
-            case .storeRejected: (cause, remedy, command) = (letter.detail, Facts.makeRoom, replay)
-            case .keysUnavailable: (cause, remedy, command) = (facts.keyless, facts.askForKey, replay)
+            case .unknownAudience:
+                cause = "Apple signed it for the app “\(facts.audience)”, which was not in SIWAD_APPS."
+                (remedy, command) = facts.canBeNamed ? (facts.nameApp, replay) : (Facts.nameless, discard)
+            case .unknownEventType:
+                cause = "Apple signed an event of the type “\(letter.eventType ?? "")”, which siwad didn't know."
+                (remedy, command) = (upgrade, replay)
+            case .malformedClaims:
+                cause = "Apple signed it, but its claims can't be read. \(letter.detail)"
+                (remedy, command) = (upgrade, replay)
+            case .expired:
+                cause = facts.late
+                remedy =
+                    "If your proxy held it back, or a clock was wrong, accept it late: what is newer stays in force. "
+                    + "Otherwise discard it."
+                command = run("replay --id \(letter.id) --accept-expired")
+            case .notYetValid:
+                (cause, remedy, command) = (facts.early, facts.waitForIt, replay)
+            case .storeRejected:
+                cause = letter.detail
+                remedy = "Remove what refuses it, a constraint or trigger perhaps, and replay it."
+                command = replay
+            case .keysUnavailable:
+                (cause, remedy, command) = (facts.keyless, facts.askForKey, replay)
             case .none:
                 (cause, remedy, command) = (letter.detail, "Upgrade siwad, which doesn't know this reason.", nil)
             }
@@ -57,16 +74,16 @@ private struct Facts {
 
     private var letter: KeptDeadLetter { record.letter }
 
-    var replay: String { "siwad dead-letters replay --id \(letter.id) --note '…'" }
-    var discard: String { "siwad dead-letters discard --id \(letter.id) --note '…'" }
+    /// The token. A body without a readable token names no times and no key.
+    private var jws: CompactJWS? {
+        guard let token = try? NotificationBody.token(in: record.body) else { return nil }
+        return try? CompactJWS(parsing: token)
+    }
 
     // MARK: - unknown-audience
 
-    private var audience: String { letter.audience ?? "" }
+    var audience: String { letter.audience ?? "" }
 
-    var unknownApp: String { "Apple signed it for the app “\(audience)”, which was not in SIWAD_APPS." }
-
-    /// Whether an entry of SIWAD_APPS can name the app.
     var canBeNamed: Bool {
         // The cause of a refusal does not matter: no other spelling would fit the token.
         let entry = try? AudienceMap(parsing: "AAAAAAAAAA/\(audience)")
@@ -77,37 +94,15 @@ private struct Facts {
         "No app has such a name, and no entry of SIWAD_APPS can hold it, so a replay can't help: discard it."
 
     var nameApp: String {
-        guard let apps, apps.group(audience: audience) == nil else {
-            return apps == nil ? entry : "The app is in SIWAD_APPS by now: replay it."
-        }
-        return entry
-    }
-
-    private var entry: String {
-        "Add TEAMID/\(audience) to SIWAD_APPS, with the ten characters of its team for TEAMID, and reload siwad serve by "
+        if apps?.group(audience: audience) != nil { return "The app is in SIWAD_APPS by now: replay it." }
+        return
+            "Add TEAMID/\(audience) to SIWAD_APPS, with the ten characters of its team for TEAMID, and reload siwad serve by "
             + "SIGHUP. Then replay it. If the app isn't yours, discard it."
     }
 
-    // MARK: - unknown-event-type, malformed-claims, store-rejected
-
-    var unknownType: String {
-        "Apple signed an event of the type “\(letter.eventType ?? "")”, which siwad didn't know."
-    }
-    var malformed: String { "Apple signed it, but its claims can't be read. \(letter.detail)" }
-
-    static let upgrade =
-        "Look for a siwad that understands it, install it and replay. If it doesn't matter to you, discard it."
-    static let makeRoom = "Remove what refuses it, a constraint or trigger perhaps, and replay it."
-
     // MARK: - expired, not-yet-valid
 
-    private var claims: JSONValue? {
-        // A body without a readable token has no times.
-        guard let token = try? NotificationBody.token(in: record.body), let jws = try? CompactJWS(parsing: token) else {
-            return nil
-        }
-        return try? JSONValue(parsing: jws.payload)
-    }
+    private var claims: JSONValue? { jws.flatMap { try? JSONValue(parsing: $0.payload) } }
 
     /// How long after the time in a claim it was received.
     private func lateness(by claim: String) -> String? {
@@ -124,13 +119,6 @@ private struct Facts {
             + "leeway of \(leeway.inWords)."
     }
 
-    static let acceptLate =
-        "If your proxy held it back, or a clock was wrong, accept it late: what is newer stays in force. Otherwise "
-        + "discard it."
-
-    var replayLate: String { "siwad dead-letters replay --id \(letter.id) --accept-expired --note '…'" }
-
-    /// The latest time that it claims.
     private var claimedTime: WallTime? {
         let claims = claims
         let issued = claims?["iat"]?.integer.map { WallTime(seconds: $0) }
@@ -156,14 +144,8 @@ private struct Facts {
 
     // MARK: - keys-unavailable
 
-    private var keyID: String? {
-        // A body without a token names no key.
-        guard let token = try? NotificationBody.token(in: record.body) else { return nil }
-        return (try? CompactJWS(parsing: token))?.keyID
-    }
-
     var keyless: String {
-        let name = keyID.map { " “\($0)”" } ?? ""
+        let name = jws?.keyID.map { " “\($0)”" } ?? ""
         if letter.attempts > 1 {
             return "Whether Apple signed it is unknown without the key\(name). \(letter.detail)"
         }
@@ -172,7 +154,7 @@ private struct Facts {
     }
 
     var askForKey: String {
-        let isKnown = keyID.map { keys.covers($0, receivedAt: letter.receivedAt, leeway: leeway) } ?? false
+        let isKnown = jws?.keyID.map { keys.covers($0, receivedAt: letter.receivedAt, leeway: leeway) } ?? false
         if isKnown { return "The key is known by now: replay it, which verifies it first." }
         return
             "The key is still not known. A replay asks for Apple's key set; if that can be fetched and lacks the key, "
