@@ -12,17 +12,14 @@ final class WakeupEvent: Sendable {
 
     private let state = Mutex(State.idle)
 
-    /// Ends the wait, from any thread.
     func signal() {
         let waiter = state.withLock { state -> CheckedContinuation<Void, Never>? in
-            switch state {
-            case .idle, .signalled:
+            guard case .awaited(let waiter) = state else {
                 state = .signalled
                 return nil
-            case .awaited(let waiter):
-                state = .idle
-                return waiter
             }
+            state = .idle
+            return waiter
         }
         waiter?.resume()
     }
@@ -53,12 +50,7 @@ final class WakeupEvent: Sendable {
             group.cancelAll()
             // The timer's last signal is not for the next wait.
             await group.waitForAll()
-            state.withLock { state in
-                switch state {
-                case .signalled: state = .idle
-                case .idle, .awaited: break
-                }
-            }
+            state.withLock { $0 = .idle }
         }
     }
 }

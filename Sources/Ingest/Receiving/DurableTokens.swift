@@ -13,12 +13,8 @@ final class DurableTokens: Sendable {
     /// The digests that were added or asked for last: between one and two times as many as the limit.
     private struct Memory {
         let limit: Int
-        private var young: Set<[UInt8]> = []
-        private var old: Set<[UInt8]> = []
-
-        init(limit: Int) {
-            self.limit = limit
-        }
+        var young: Set<[UInt8]> = []
+        var old: Set<[UInt8]> = []
 
         mutating func insert(_ digest: [UInt8]) {
             if young.count >= limit { old = exchange(&young, with: []) }
@@ -34,45 +30,34 @@ final class DurableTokens: Sendable {
     }
 
     private struct State {
-        var memories = State.empty
-        /// The losses of the spool that were followed so far.
+        var memories: [Spool.Share: Memory] = [:]
         var losses = 0
-
-        static let empty: [Spool.Share: Memory] = [
-            .notifications: Memory(limit: limit), .letters: Memory(limit: limit),
-            .unverified: Memory(limit: DeadLetterBudget.unverifiedLimit),
-        ]
     }
 
     private let state = Mutex(State())
 
-    /// Whether a token is durable as a notification or dead letter of this kind.
     func contains(_ digest: [UInt8], as kind: Spool.Share) -> Bool {
         state.withLock { $0.memories[kind]?.contains(digest) ?? false }
     }
 
     /// A token is durable from here on: call it after the commit, or the spool's fsync.
     func insert(_ digest: [UInt8], as kind: Spool.Share) {
-        state.withLock { $0.memories[kind]?.insert(digest) }
+        let limit = kind == .unverified ? DeadLetterBudget.unverifiedLimit : Self.limit
+        state.withLock { $0.memories[kind, default: Memory(limit: limit)].insert(digest) }
     }
 
     /// Records of a kind may be gone, or resolved: their tokens are written again when they come again.
     func forget(_ kind: Spool.Share) {
-        state.withLock { $0.memories[kind] = State.empty[kind] }
+        state.withLock { $0.memories[kind] = nil }
     }
 
     /// Records of any kind may be gone, or would be judged differently.
     func forgetAll() {
-        state.withLock { $0.memories = State.empty }
+        state.withLock { $0.memories = [:] }
     }
 
     /// Forgets everything if the spool lost files since the last call.
-    ///
-    /// - Parameter losses: how often it did so far.
     func spoolLost(_ losses: Int) {
-        state.withLock { state in
-            if state.losses != losses { state.memories = State.empty }
-            state.losses = losses
-        }
+        state.withLock { if $0.losses != losses { $0 = State(losses: losses) } }
     }
 }

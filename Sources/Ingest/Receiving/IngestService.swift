@@ -26,15 +26,12 @@ package final class IngestService: Sendable {
     let limits: Limits
     let queue: SubmissionQueue
     let budget: DeadLetterBudget
-    /// Tokens that need not be written again.
     let durable = DurableTokens()
     let metrics: SiwadMetrics
     let log: Log
-    /// The wall clock; another one in tests.
     let now: @Sendable () -> WallTime
     /// Verifies tokens that waited for a key; the receivers' own verifiers belong to their event loops.
-    private let lateVerifier: Mutex<NotificationVerifier>
-    private let currentPolicy: Mutex<NotificationPolicy>
+    private let verifier: Mutex<NotificationVerifier>
     /// Counts the policies, so that a receiver notices a new one with one load.
     private let policyNumber = Atomic<Int>(0)
 
@@ -48,7 +45,6 @@ package final class IngestService: Sendable {
         log: Log,
         now: @escaping @Sendable () -> WallTime = { WallTime.now() }
     ) {
-        self.currentPolicy = Mutex(policy)
         self.keys = keys
         self.spool = spool
         self.limits = limits
@@ -57,17 +53,16 @@ package final class IngestService: Sendable {
         self.metrics = metrics
         self.log = log
         self.now = now
-        self.lateVerifier = Mutex(NotificationVerifier(policy: policy))
+        self.verifier = Mutex(NotificationVerifier(policy: policy))
         metrics.queueDepth.follow { [queue] in queue.depth }
         if let spool { metrics.spoolBytes.follow { Int(spool.bytes) } }
     }
 
-    package var policy: NotificationPolicy { currentPolicy.withLock { $0 } }
+    package var policy: NotificationPolicy { verifier.withLock { $0.policy } }
 
     /// Uses another policy from the next request on.
     package func replace(policy: NotificationPolicy) {
-        currentPolicy.withLock { $0 = policy }
-        lateVerifier.withLock { $0 = NotificationVerifier(policy: policy) }
+        verifier.withLock { $0 = NotificationVerifier(policy: policy) }
         policyNumber.wrappingAdd(1, ordering: .releasing)
         // A token may be judged differently now.
         durable.forgetAll()
@@ -75,23 +70,15 @@ package final class IngestService: Sendable {
 
     var policyVersion: Int { policyNumber.load(ordering: .acquiring) }
 
-    /// Where notifications are made durable at present.
     package var storage: Storage { queue.writer { $0.storage } }
 
-    /// Whether notifications can be made durable at present.
     package var isStoring: Bool {
-        queue.writer { writer in
-            switch writer.storage {
-            case .database, .spool: writer.admission == .open
-            case .nowhere: false
-            }
-        }
+        queue.writer { $0.admission == .open && ($0.connection != nil || !$0.isSpoolFailing) }
     }
 
-    /// Size of the spool in bytes; nil if there is none.
     package var spoolBytes: Int64? { spool?.bytes }
 
-    package var isClosed: Bool { queue.isClosed }
+    package var isClosed: Bool { queue.writer { $0.admission == .closed } }
 
     package var queueDepth: Int { queue.depth }
 
@@ -100,9 +87,8 @@ package final class IngestService: Sendable {
         _ = queue.update { $0.closed() }
     }
 
-    /// Verifies a token with the keys and the policy in force.
     func verify(_ token: [UInt8], receivedAt: WallTime) -> Decision {
-        lateVerifier.withLock { $0.verify(token: token, keys: keys.keys, now: receivedAt) }
+        verifier.withLock { $0.verify(token: token, keys: keys.keys, now: receivedAt) }
     }
 }
 

@@ -19,7 +19,6 @@ struct WriterState<Connection: AnyObject & Sendable>: Sendable {
         case failing(cause: String)
     }
 
-    /// The connection that batches are stored on.
     private struct Use {
         let connection: Connection
         /// It stored something. A connection that did not proves nothing about the server.
@@ -46,12 +45,9 @@ struct WriterState<Connection: AnyObject & Sendable>: Sendable {
     init(hasSpool: Bool) {
         spool = hasSpool ? .writable : .none
     }
-}
 
-// MARK: - Questions
+    // MARK: - Questions
 
-extension WriterState {
-    /// What happens to a request that arrives now.
     enum Admission: Equatable {
         case open
         /// Nothing can be stored at present.
@@ -84,15 +80,10 @@ extension WriterState {
     var hasStored: Bool { use?.hasStored ?? false }
 
     var isSpoolFailing: Bool {
-        switch spool {
-        case .none, .writable: false
-        case .failing: true
-        }
+        if case .failing = spool { true } else { false }
     }
 
-    /// What the writer's loop does next.
     enum Step: Equatable {
-        /// Makes a connection.
         case connect(afterPause: Bool)
         /// Stores what is in the spool, and checks the spool and an idle connection from time to time.
         case maintain
@@ -107,20 +98,16 @@ extension WriterState {
         case .closing: .end
         }
     }
-}
 
-// MARK: - Inputs
+    // MARK: - Inputs
 
-extension WriterState {
     enum ConnectedAction: Equatable {
         case use
         /// Close it: the process is ending.
         case discard
     }
 
-    /// A connection was made and accepts batches.
-    ///
-    /// - Parameter hasStored: it stored something from the spool.
+    /// - Parameter hasStored: the connection stored something from the spool.
     mutating func connected(_ connection: Connection, hasStored: Bool) -> ConnectedAction {
         switch state {
         case .starting, .away, .storing:
@@ -153,13 +140,11 @@ extension WriterState {
     }
 
     enum LostAction: Equatable {
-        /// Report that PostgreSQL is away.
         case report
         /// Another connection is in use already.
         case none
     }
 
-    /// Nothing can be stored on a connection any more.
     mutating func connectionLost(_ connection: Connection) -> LostAction {
         switch state {
         case .storing(let use) where use.connection === connection:
@@ -173,7 +158,6 @@ extension WriterState {
         }
     }
 
-    /// Something was stored on the connection.
     mutating func batchStored(on connection: Connection) {
         updateUse(of: connection) { use in
             use.hasStored = true
@@ -183,9 +167,7 @@ extension WriterState {
     }
 
     enum RefusedAction: Equatable {
-        /// The refused notifications are the cause.
         case keepConnection
-        /// The server is the cause.
         case giveUpConnection
     }
 
@@ -214,9 +196,7 @@ extension WriterState {
         return .none
     }
 
-    /// The spool could not be written to.
-    ///
-    /// - Returns: whether notifications are answered 503 now.
+    /// Returns whether notifications are answered 503 now.
     mutating func spoolFailed(cause: String) -> Bool {
         switch spool {
         case .none: break
@@ -225,9 +205,7 @@ extension WriterState {
         return connection == nil
     }
 
-    /// The spool was written to.
-    ///
-    /// - Returns: whether it could not before.
+    /// Returns whether the spool could not be written to before.
     mutating func spoolSucceeded() -> Bool {
         let wasFailing = isSpoolFailing
         if wasFailing { spool = .writable }
@@ -241,11 +219,9 @@ extension WriterState {
         case .closing: break
         }
     }
-}
 
-// MARK: - Private parts
+    // MARK: - Private parts
 
-extension WriterState {
     private var use: Use? {
         switch state {
         case .starting, .away: nil
