@@ -22,6 +22,12 @@ extension WallTime {
         return "\(year, width: 4)-\(month, width: 2)-\(day, width: 2)T\(clock).\(subsecond)Z"
     }
 
+    /// The number of its month in UTC, counted from the year 0.
+    package var month: Int {
+        let date = CalendarDay.date(daysSince1970: Int(wholeSeconds.flooredQuotient(dividingBy: 86_400)))
+        return date.year * 12 + date.month
+    }
+
     /// Parses RFC 3339 (`2026-01-02T03:04:05.678Z`, `2026-01-02 03:04:05+01:00`), a date alone (midnight UTC), or digits
     /// alone, which ``init(secondsOrMilliseconds:)`` interprets. Digits of a second after the sixth are dropped.
     ///

@@ -168,7 +168,7 @@ struct DatabaseFaultTests {
                 )
             }
             let before = try await Self.partitions(connection)
-            var committer = Committer(source: .spool)
+            let committer = Committer(source: .spool)
             let settled = try await committer.commit(batch, on: connection)
             #expect(settled.count == 3)
             #expect(try await Self.partitions(connection) <= before + 6)

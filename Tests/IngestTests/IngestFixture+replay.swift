@@ -32,15 +32,10 @@ extension IngestFixture {
             fetchKeys: { try JSONWebKeySet(parsing: try await endpoint.fetch()).keys },
             now: now
         )
-        let run = ReplayRun(
-            filter,
-            by: "kim",
-            note: "ticket 7",
-            rate: rate,
-            acceptsExpired: acceptsExpired,
-            isRehearsal: isRehearsal,
-            batch: batch
-        )
+        var run = ReplayRun(filter, by: "kim", note: "ticket 7", rate: rate)
+        run.acceptsExpired = acceptsExpired
+        run.isRehearsal = isRehearsal
+        run.batch = batch
         return try await replay.run(run, connecting: database.settings, onProgress: onProgress)
     }
 

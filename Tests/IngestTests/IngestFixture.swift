@@ -183,13 +183,16 @@ struct IngestFixture {
         let keys = service.keys
         // One, as the daemon has by default with a spool.
         let pool = ConnectionPool(settings, maximum: 1)
-        let maintenance = LetterMaintenance(
+        let settlement = LetterSettlement(
             service: service,
             pool: pool,
             trust: Self.trust,
             interval: .milliseconds(50)
         )
-        let maintaining = Task { if settles { await maintenance.run() } }
+        let maintaining = Task {
+            var settlement = settlement
+            if settles { await settlement.run() }
+        }
         defer { maintaining.cancel() }
         return try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask { await keys.run() }

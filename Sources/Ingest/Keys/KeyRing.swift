@@ -38,12 +38,12 @@ package final class KeyRing: Sendable {
     private let source: Source
     private let metrics: SiwadMetrics
     private let log: Log
+    private let faults: FaultLog
     /// One element for each fetch that the cache asked for.
     private let demands: AsyncStream<Void>
     private let demand: AsyncStream<Void>.Continuation
-    /// One element, however many sets came that must be stored.
-    private let arrivals: AsyncStream<Void>
-    private let arrival: AsyncStream<Void>.Continuation
+    /// A set came that must be stored.
+    private let arrival = WakeupEvent()
     /// The next fetch is due sooner than it was.
     private let schedule = WakeupEvent()
     /// Another set is in force.
@@ -64,8 +64,8 @@ package final class KeyRing: Sendable {
         self.source = source
         self.metrics = metrics
         self.log = log
+        faults = FaultLog(log)
         (self.demands, self.demand) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
-        (self.arrivals, self.arrival) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
     }
 
     package var keys: KeySet { state.withLock { $0.cache.keys } }
@@ -102,7 +102,7 @@ package final class KeyRing: Sendable {
             for await _ in demands {
                 guard let fetched = await fetch() else { continue }
                 state.withLock { $0.unkept = fetched }
-                arrival.yield()
+                arrival.signal()
             }
             group.cancelAll()
         }
@@ -111,7 +111,7 @@ package final class KeyRing: Sendable {
 
     /// Fetches nothing more; requests that wait for a key are answered that it is unavailable.
     package func stop() {
-        settle { $0.stopped() }
+        answer(state.withLock { $0.cache.stopped() })
         demand.finish()
     }
 
@@ -120,10 +120,11 @@ package final class KeyRing: Sendable {
     /// Reads the stored keys once, unless a fetch makes them superfluous.
     private func loadPersisted() async {
         let warning = "kept signing keys could not be read; trying again until the key endpoint answers"
-        await retry(warning, while: { keys.fetchedAt == nil }) {
+        _ = await retry(.keysRead, warning, while: { keys.fetchedAt == nil }) {
             let kept = try await source.persisted()
             guard !kept.isEmpty, let confirmedAt = kept.confirmedAt else { return }
-            settle { $0.persistedKeysLoaded(kept, age: WallTime.now().duration(since: confirmedAt), at: .now) }
+            let age = WallTime.now().duration(since: confirmedAt)
+            answer(state.withLock { $0.cache.persistedKeysLoaded(kept, age: age, at: .now) })
             if keys.version == kept.version { metrics.keysFetchedAt.set(confirmedAt.seconds) }
             replacement.signal()
         }
@@ -132,8 +133,10 @@ package final class KeyRing: Sendable {
     /// Stores the fetched sets, the newest one only, until it is cancelled.
     private func keepFetched() async {
         let warning = "the fetched keys could not be kept for a start without Apple; trying again"
-        for await _ in arrivals {
-            let hasFailed = await retry(warning, while: { state.withLock { $0.unkept != nil } }) {
+        while true {
+            await arrival.wait(atMost: .seconds(3_600))
+            if Task.isCancelled { return }
+            let hasFailed = await retry(.keysStored, warning, while: { state.withLock { $0.unkept != nil } }) {
                 guard let fetched = state.withLock({ $0.unkept }) else { return }
                 try await source.persist(fetched)
                 // A newer set, which arrived in the meantime, is stored next.
@@ -146,20 +149,20 @@ package final class KeyRing: Sendable {
     /// Makes attempts at growing intervals, until one succeeds, none is needed, or the task is cancelled.
     ///
     /// - Returns: whether one succeeded after others had failed.
-    @discardableResult
     private func retry(
+        _ topic: FaultLog.Topic,
         _ warning: String,
         while isNeeded: () -> Bool,
         _ attempt: () async throws -> Void
     ) async -> Bool {
-        var (pauses, repeated) = (Backoff(), RateLimitedLog())
+        var pauses = Backoff()
         while isNeeded() {
             do {
                 try await attempt()
-                return repeated.reset()
+                return faults.ended(topic)
             } catch {
                 guard !Task.isCancelled, isNeeded() else { return false }
-                if repeated.isDue("\(error)") { log.warning(warning, ["error": "\(error)"]) }
+                faults.warning(topic, warning, error)
             }
             // A cancelled sleep ends the task.
             if (try? await Task.sleep(for: pauses.next())) == nil { return false }
@@ -190,63 +193,42 @@ package final class KeyRing: Sendable {
         }
     }
 
-    /// Fetches once.
-    ///
-    /// - Returns: the keys; nil if it failed.
+    /// Fetches once; nil if it failed.
     private func fetch() async -> [JSONWebKey]? {
         let set: JSONWebKeySet
         // Before the fetch: what was received until here is older than the set.
         let askedAt = WallTime.now()
         do {
-            let bytes = try await source.fetch()
-            do {
-                set = try JSONWebKeySet(parsing: bytes)
-            } catch {
-                metrics.keyFetches.increment("rejected")
-                throw error
-            }
+            set = try JSONWebKeySet(parsing: try await source.fetch())
         } catch {
-            if !(error is JOSEError) { metrics.keyFetches.increment("failure") }
+            metrics.keyFetches.increment(error is JOSEError ? "rejected" : "failure")
             log.warning("Apple's key set could not be fetched; the last good one stays", ["error": "\(error)"])
-            ended { $0.fetchFailed(at: .now) }
+            ended(state.withLock { $0.cache.fetchFailed(at: .now) })
             return nil
         }
-        warn(of: set.ignored)
+        if state.withLock({ exchange(&$0.ignored, with: set.ignored) }) != set.ignored {
+            for key in set.ignored {
+                let name = key.keyID ?? "none that is valid"
+                log.warning("a key of Apple's set is not usable", ["kid": name, "reason": key.reason])
+            }
+        }
         metrics.keyFetches.increment("success")
         metrics.keysFetchedAt.set(askedAt.seconds)
-        ended { $0.fetchSucceeded(KeySet(set, fetchedAt: askedAt), at: .now) }
+        ended(state.withLock { $0.cache.fetchSucceeded(KeySet(set, fetchedAt: askedAt), at: .now) })
         replacement.signal()
         return set.keys
     }
 
-    /// Logs unusable keys when they are others than the last time.
-    private func warn(of ignored: [JSONWebKeySet.IgnoredKey]) {
-        guard state.withLock({ exchange(&$0.ignored, with: ignored) }) != ignored else { return }
-        for key in ignored {
-            log.warning(
-                "a key of Apple's set is not usable",
-                ["kid": key.keyID ?? "none that is valid", "reason": key.reason]
-            )
-        }
+    private func ended(_ action: KeySetCache.FetchEndedAction) {
+        answer(action.resolutions)
+        if action.fetchesAgain { demand.yield() }
     }
 
-    private func ended(_ input: (inout KeySetCache) -> KeySetCache.FetchEndedAction) {
-        var fetchesAgain = false
-        settle { cache in
-            let action = input(&cache)
-            fetchesAgain = action.fetchesAgain
-            return action.resolutions
+    /// Calls the waiters that are decided, outside of the lock.
+    private func answer(_ resolved: [KeySetCache.ResolvedWaiter]) {
+        for one in resolved {
+            let decided = state.withLock { $0.waiters.removeValue(forKey: one.waiter) }
+            decided?(one.resolution)
         }
-        if fetchesAgain { demand.yield() }
-    }
-
-    /// Applies an input, and calls the waiters that it decides, outside of the lock.
-    private func settle(_ input: (inout KeySetCache) -> [KeySetCache.ResolvedWaiter]) {
-        let decided = state.withLock { state in
-            input(&state.cache).map { resolution in
-                (state.waiters.removeValue(forKey: resolution.waiter), resolution.resolution)
-            }
-        }
-        for (waiter, resolution) in decided { waiter?(resolution) }
     }
 }

@@ -2,38 +2,80 @@ import AccountStore
 import AppleTokens
 import JOSE
 import Postgres
+import Spool
+import Telemetry
 
-/// Replays or discards the letters that were kept because their key was not known, as soon as a key set allows it.
+/// Counts the open dead letters. Replays or discards the ones that were kept because their key was not known, as soon as a key
+/// set allows it.
 ///
 /// A letter whose key has come is replayed. A letter is discarded if its key did not sign it, or if a set that was fetched
 /// after it was received lacks its key: any client can cause such letters, so they must not take the room of others until an
 /// operator acts. Both are recorded as an operator's actions, under the name `siwad`. Only the latest discarded letters are
 /// kept, so that a flood does not fill the disk.
-struct LetterSettlement {
+struct LetterSettlement: Sendable {
     /// The daemon's name in the audit and in the letters.
     static let operatorName = "siwad"
     /// Letters in memory together: each may be as large as a body.
     private static let batch = 100
-    /// Discarded letters that are kept.
     static let discardedLimit = 1_000
 
-    private let service: IngestService
-    private let pool: ConnectionPool
-    private let trust: SigningKeys.Trust
+    let service: IngestService
+    let pool: ConnectionPool
+    let trust: SigningKeys.Trust
+    var interval = Duration.seconds(5)
     /// The letters that the set of this version does not decide about.
-    private var undecided: (setVersion: Int, ids: Set<Int64>) = (0, [])
-
-    init(service: IngestService, pool: ConnectionPool, trust: SigningKeys.Trust) {
-        self.service = service
-        self.pool = pool
-        self.trust = trust
-    }
+    var undecided: (setVersion: Int, ids: Set<Int64>) = (0, [])
 
     struct Effects: Sendable, Equatable {
         var replayed = 0
         var discarded = 0
+    }
 
-        var isNone: Bool { self == Effects() }
+    /// Works regularly, and whenever another key set is in force, until it is cancelled.
+    mutating func run() async {
+        let faults = FaultLog(service.log)
+        while !Task.isCancelled {
+            if let open = await count(), open[.keysUnavailable, default: 0] > 0, service.storage == .database {
+                do {
+                    let effects = try await settle()
+                    _ = faults.ended(.settlement)
+                    if effects != Effects() {
+                        service.log.notice(
+                            "letters that were kept because their key was not known were settled",
+                            ["replayed": "\(effects.replayed)", "discarded": "\(effects.discarded)"]
+                        )
+                        // There is room again.
+                        _ = await count()
+                    }
+                } catch {
+                    // Some letters may be settled already.
+                    service.durable.forget(.unverified)
+                    guard !Task.isCancelled else { return }
+                    faults.warning(
+                        .settlement,
+                        "letters that were kept because their key was not known could not be settled; trying again",
+                        error
+                    )
+                }
+            }
+            await service.keys.replacement.wait(atMost: interval)
+        }
+    }
+
+    /// - Returns: nil if the count failed, which the writer reports.
+    private func count() async -> [DeadLetterReason: Int]? {
+        service.budget.countingBegan()
+        let open = try? await pool.withSession { session throws(PostgresError) in
+            try DeadLetters.countOpen(in: session)
+        }
+        guard let open else { return nil }
+        service.budget.counted(open)
+        // Another daemon or an operator may have settled any of them since the last count.
+        service.durable.forget(.unverified)
+        for reason in DeadLetterReason.allCases {
+            service.metrics.deadLetters.gauge(reason.rawValue).set(open[reason, default: 0])
+        }
+        return open
     }
 
     /// Settles what the set in force decides about. A letter that it does not decide about is checked once for each set.
@@ -54,22 +96,14 @@ struct LetterSettlement {
         // Stored keys verify what was received while they were current; fetched keys verify everything.
         let today = set.fetchedAt == nil ? [] : set.keys
         let keys = ReplayKeys(today: today, kept: kept, problem: nil)
-        var sorted = Sorted()
+        var conclusions: [Conclusion: [Int64]] = [:]
         for start in stride(from: 0, to: open.count, by: Self.batch) {
             let some = Array(open[start..<min(start + Self.batch, open.count)])
-            try await sort(some, by: set, keys, into: &sorted)
+            conclusions.merge(try await judge(some, by: set, keys), uniquingKeysWith: +)
         }
-        undecided.ids.formUnion(sorted.undecided)
-        effects.replayed = try await replay(sorted.signed, today)
-        for (rejection, ids) in sorted.refused {
-            let isForged = rejection == .badSignature
-            effects.discarded += try await discard(
-                ids,
-                isForged ? "the key that it names did not sign it" : rejection.title
-            )
-        }
-        let asOf = set.fetchedAt.map { " of \($0)" } ?? ""
-        effects.discarded += try await discard(sorted.keyless, "Apple's key set\(asOf) lacks the key that it names")
+        undecided.ids.formUnion(conclusions[.undecided, default: []])
+        if let ids = conclusions[.replay] { effects.replayed = try await replay(ids, today) }
+        for case (.discard(let note), let ids) in conclusions { effects.discarded += try await discard(ids, note) }
         if effects.discarded > 0 {
             try await pool.withSession { session throws(PostgresError) in
                 try DeadLetters.deleteUnverified(
@@ -84,45 +118,44 @@ struct LetterSettlement {
 
     // MARK: - Private parts
 
-    private struct Sorted {
-        var signed: [Int64] = []
-        var refused: [Rejection: [Int64]] = [:]
-        var keyless: [Int64] = []
-        var undecided: [Int64] = []
+    private enum Conclusion: Hashable {
+        case replay
+        /// With the reason that is recorded with the action.
+        case discard(note: String)
+        case undecided
     }
 
-    private func sort(
-        _ ids: [Int64],
-        by set: KeySet,
-        _ keys: ReplayKeys,
-        into sorted: inout Sorted
-    ) async throws {
+    private func judge(_ ids: [Int64], by set: KeySet, _ keys: ReplayKeys) async throws -> [Conclusion: [Int64]] {
         let letters = try await pool.withSession { session throws(PostgresError) in
             try DeadLetters.open(ids: ids, in: session)
         }
+        let now = service.now()
         let judge = ReplayJudge(
-            policy: service.policy,
+            verifier: NotificationVerifier(policy: service.policy),
             keys: keys,
             acceptsExpired: false,
-            retention: service.limits.retention,
-            now: service.now()
+            horizon: now - service.limits.retention,
+            now: now
         )
-        for letter in letters {
+        let concluded = Dictionary(grouping: letters) { letter -> Conclusion in
             switch judge.judge(letter) {
-            case .verified(let received) where judge.isTooOld(received): sorted.undecided.append(letter.id)
-            case .verified: sorted.signed.append(letter.id)
-            case .refused(let rejection): sorted.refused[rejection, default: []].append(letter.id)
-            case .dead(let found) where found.verifiedKeyID != nil: sorted.signed.append(letter.id)
-            case .dead where Self.isKeyless(letter, set, service.policy.leeway): sorted.keyless.append(letter.id)
-            case .dead: sorted.undecided.append(letter.id)
+            case .verified: return .replay
+            case .dead(let found) where found.verifiedKeyID != nil: return .replay
+            case .refused(.badSignature): return .discard(note: "the key that it names did not sign it")
+            case .refused(let rejection): return .discard(note: rejection.title)
+            case .dead where isKeyless(letter, set):
+                let asOf = set.fetchedAt.map { " of \($0)" } ?? ""
+                return .discard(note: "Apple's key set\(asOf) lacks the key that it names")
+            case .dead, .tooOld: return .undecided
             }
         }
+        return concluded.mapValues { $0.map(\.id) }
     }
 
     /// Whether a set that was fetched after the letter was received lacks its key.
-    private static func isKeyless(_ letter: ClaimedDeadLetter, _ set: KeySet, _ leeway: Duration) -> Bool {
+    private func isKeyless(_ letter: ClaimedDeadLetter, _ set: KeySet) -> Bool {
         // Another daemon may have received it, whose clock may be slow.
-        guard let fetchedAt = set.fetchedAt, letter.receivedAt + leeway < fetchedAt else { return false }
+        guard let fetchedAt = set.fetchedAt, letter.receivedAt + service.policy.leeway < fetchedAt else { return false }
         // A body without a token names no key.
         let token = try? NotificationBody.token(in: letter.body)
         let jws = token.flatMap { try? CompactJWS(parsing: $0) }
@@ -130,7 +163,6 @@ struct LetterSettlement {
     }
 
     private func replay(_ ids: [Int64], _ today: [JSONWebKey]) async throws -> Int {
-        guard !ids.isEmpty else { return 0 }
         let replay = DeadLetterReplay(
             policy: service.policy,
             trust: trust,
@@ -138,14 +170,13 @@ struct LetterSettlement {
             fetchKeys: { today },
             now: service.now
         )
-        let note = "the key that it names has come"
-        let run = ReplayRun(DeadLetterFilter(ids: ids), by: Self.operatorName, note: note)
+        let filter = DeadLetterFilter(ids: ids)
+        let run = ReplayRun(filter, by: Self.operatorName, note: "the key that it names has come")
         let report = try await pool.withConnection { connection in try await replay.run(run, on: connection) }
         return report?.replayed ?? 0
     }
 
     private func discard(_ ids: [Int64], _ note: String) async throws -> Int {
-        guard !ids.isEmpty else { return 0 }
         let filter = DeadLetterFilter(ids: ids, reason: .keysUnavailable)
         // Not each id: a flood would fill the audit, which is never deleted.
         let target = DeadLetterFilter(reason: .keysUnavailable).text

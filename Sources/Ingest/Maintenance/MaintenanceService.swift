@@ -1,18 +1,13 @@
 package import AccountStore
 import AppleTokens
 package import Postgres
-import Spool
 package import Telemetry
 
 /// The regular work in the database: tasks of the whole schema, and the dead letters of this daemon.
 package struct MaintenanceService: Sendable {
-    private let service: IngestService
     private let database: DatabaseMaintenance
-    private let letters: LetterMaintenance
+    private let letters: LetterSettlement
 
-    /// - Parameters:
-    ///   - pool: provides the connections.
-    ///   - trust: the stored keys that are trusted.
     package init(
         service: IngestService,
         pool: ConnectionPool,
@@ -20,76 +15,17 @@ package struct MaintenanceService: Sendable {
         policy: MaintenancePolicy,
         metrics: MaintenanceMetrics
     ) {
-        self.service = service
         database = DatabaseMaintenance(pool: pool, policy: policy, metrics: metrics, log: service.log)
-        letters = LetterMaintenance(service: service, pool: pool, trust: trust)
+        letters = LetterSettlement(service: service, pool: pool, trust: trust)
     }
 
-    /// Works until it is cancelled.
     package func run() async {
+        var letters = letters
+        let service = letters.service
         await withTaskGroup { group in
-            group.addTask { await letters.run() }
             group.addTask { await database.run { service.storage == .database } }
+            await letters.run()
         }
-    }
-}
-
-/// Counts the open dead letters, and settles the unverified ones, regularly and whenever another key set is in force.
-struct LetterMaintenance: Sendable {
-    let service: IngestService
-    let pool: ConnectionPool
-    let trust: SigningKeys.Trust
-    var interval = Duration.seconds(5)
-
-    /// Works until it is cancelled.
-    func run() async {
-        var settlement = LetterSettlement(service: service, pool: pool, trust: trust)
-        var repeated = RateLimitedLog()
-        while !Task.isCancelled {
-            if let open = await count(), open[.keysUnavailable, default: 0] > 0, service.storage == .database {
-                do {
-                    let effects = try await settlement.settle()
-                    _ = repeated.reset()
-                    if !effects.isNone { await report(effects) }
-                } catch {
-                    // Some letters may be settled already.
-                    service.durable.forget(.unverified)
-                    if !Task.isCancelled, repeated.isDue("\(error)") {
-                        service.log.warning(
-                            "letters that were kept because their key was not known could not be settled; trying again",
-                            ["error": "\(error)"]
-                        )
-                    }
-                }
-            }
-            await service.keys.replacement.wait(atMost: interval)
-        }
-    }
-
-    /// - Returns: nil if the count failed, which the writer reports.
-    private func count() async -> [DeadLetterReason: Int]? {
-        service.budget.countingBegan()
-        guard
-            let open = try? await pool.withSession({ session throws(PostgresError) in
-                try DeadLetters.countOpen(in: session)
-            })
-        else { return nil }
-        service.budget.counted(open)
-        // Another daemon or an operator may have settled any of them since the last count.
-        service.durable.forget(.unverified)
-        for reason in DeadLetterReason.allCases {
-            service.metrics.deadLetters.gauge(reason.rawValue).set(open[reason, default: 0])
-        }
-        return open
-    }
-
-    private func report(_ effects: LetterSettlement.Effects) async {
-        service.log.notice(
-            "letters that were kept because their key was not known were settled",
-            ["replayed": "\(effects.replayed)", "discarded": "\(effects.discarded)"]
-        )
-        // There is room again.
-        _ = await count()
     }
 }
 
@@ -129,7 +65,6 @@ struct DatabaseMaintenance: Sendable {
         }
     }
 
-    /// Runs the tasks that are due.
     @discardableResult
     func once() async -> MaintenanceEffects {
         var sum = MaintenanceEffects()
@@ -143,7 +78,6 @@ struct DatabaseMaintenance: Sendable {
 
     private enum Progress {
         case stepped(MaintenanceStep, now: WallTime)
-        /// Another daemon runs a task at present.
         case taken
         case notDue(finishedAt: WallTime)
     }
@@ -165,7 +99,9 @@ struct DatabaseMaintenance: Sendable {
                     // Another daemon came in between and began from the start: this one is ahead and continues.
                     break
                 case .stepped(let step, let now):
-                    count(step.effects)
+                    for (item, number) in step.effects.counts where number > 0 {
+                        metrics.effects.increment(item, by: number)
+                    }
                     sum = sum + step.effects
                     previous = step
                     if step.isLast {
@@ -213,41 +149,30 @@ struct DatabaseMaintenance: Sendable {
         }
     }
 
-    private func count(_ effects: MaintenanceEffects) {
-        for (item, number) in effects.counts where number > 0 {
-            metrics.effects.increment(item, by: number)
-        }
-    }
-
-    /// Logs one line for each kind of effect.
     private func report(_ effects: MaintenanceEffects) {
+        func notice(_ count: Int, _ message: String, _ fields: KeyValuePairs<String, String>) {
+            if count > 0 { log.notice(message, fields) }
+        }
         if effects.partitionsCreated > 0 {
             log.info("partitions created ahead", ["partitions": "\(effects.partitionsCreated)"])
         }
-        if !effects.partitionsDropped.isEmpty {
-            log.notice(
-                "notifications older than the retention dropped",
-                ["partitions": effects.partitionsDropped.joined(separator: " ")]
-            )
-        }
-        if effects.lettersDeleted > 0 {
-            log.notice(
-                "resolved dead letters older than the retention deleted",
-                ["dead_letters": "\(effects.lettersDeleted)"]
-            )
-        }
-        if effects.sessionsDeleted > 0 {
-            log.notice("ended and expired sessions deleted", ["sessions": "\(effects.sessionsDeleted)"])
-        }
-        if effects.accountsErased + effects.tokensErased + effects.lettersErased > 0 {
-            log.notice(
-                "personal data of deleted accounts erased",
-                [
-                    "accounts": "\(effects.accountsErased)", "tokens": "\(effects.tokensErased)",
-                    "dead_letters": "\(effects.lettersErased)",
-                ]
-            )
-        }
+        let dropped = effects.partitionsDropped
+        notice(
+            dropped.count,
+            "notifications older than the retention dropped",
+            ["partitions": dropped.joined(separator: " ")]
+        )
+        let (letters, sessions) = (effects.lettersDeleted, effects.sessionsDeleted)
+        notice(letters, "resolved dead letters older than the retention deleted", ["dead_letters": "\(letters)"])
+        notice(sessions, "ended and expired sessions deleted", ["sessions": "\(sessions)"])
+        notice(
+            effects.accountsErased + effects.tokensErased + effects.lettersErased,
+            "personal data of deleted accounts erased",
+            [
+                "accounts": "\(effects.accountsErased)", "tokens": "\(effects.tokensErased)",
+                "dead_letters": "\(effects.lettersErased)",
+            ]
+        )
     }
 }
 

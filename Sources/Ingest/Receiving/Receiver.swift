@@ -14,13 +14,9 @@ package enum IngestResponse: Sendable, Equatable {
 
 /// The reason for a 503.
 package enum Unavailability: String, Sendable, Hashable, CaseIterable {
-    /// Its key is not known and Apple's key set can't be fetched.
     case keysUnavailable = "keys-unavailable"
-    /// PostgreSQL can't be reached or refuses to write.
     case databaseUnavailable = "database-unavailable"
-    /// Too many wait for a transaction.
     case queueFull = "queue-full"
-    /// Too many dead letters of its reason are open.
     case deadLetterLimit = "dead-letter-limit"
     case shuttingDown = "shutting-down"
 
@@ -35,20 +31,15 @@ package enum Unavailability: String, Sendable, Hashable, CaseIterable {
         }
     }
 
-    /// A sentence for the client.
     package var detail: String {
-        switch self {
-        case .keysUnavailable, .databaseUnavailable, .queueFull, .deadLetterLimit:
-            "Nothing is lost by sending it again after the time that Retry-After names."
-        case .shuttingDown:
-            "Send it again after the time that Retry-After names."
-        }
+        self == .shuttingDown
+            ? "Send it again after the time that Retry-After names."
+            : "Nothing is lost by sending it again after the time that Retry-After names."
     }
 }
 
 /// The response to a request that had to wait for one.
 package struct Reply: Sendable, Equatable {
-    /// The number that the request came with.
     package let ticket: UInt64
     package let answer: IngestResponse
 
@@ -90,8 +81,6 @@ package final class Receiver {
         verifier = NotificationVerifier(policy: service.policy)
     }
 
-    /// Receives one request.
-    ///
     /// - Parameter ticket: identifies the request when its response is delivered.
     /// - Returns: the response, or nil if it is delivered later.
     package func receive(_ body: Span<UInt8>, ticket: UInt64) -> IngestResponse? {
@@ -107,12 +96,8 @@ package final class Receiver {
             verifier = NotificationVerifier(policy: service.policy)
         }
         let request = Request(service: service, sink: sink, ticket: ticket, receivedAt: service.now())
-        switch verifier.verify(token: token, keys: service.keys.keys, now: request.receivedAt) {
-        case .verified(let notification):
-            return request.submit(.notification(ReceivedNotification(notification, receivedAt: request.receivedAt)))
-        case .refused(let rejection): return .refused(rejection)
-        case .deadLetter(let letter): return request.keep(letter, response: .acknowledged)
-        case .needsKey(let kid, let token):
+        let decision = verifier.verify(token: token, keys: service.keys.keys, now: request.receivedAt)
+        return request.follow(decision) { kid, token in
             request.waitForKey(kid, token: token)
             return nil
         }
@@ -126,14 +111,26 @@ private struct Request: Sendable {
     let ticket: UInt64
     let receivedAt: WallTime
 
+    /// Submits what the decision makes of the token. Returns the response if nothing is submitted.
+    func follow(
+        _ decision: Decision,
+        needsKey: (_ kid: String, _ token: [UInt8]) -> IngestResponse?
+    ) -> IngestResponse? {
+        switch decision {
+        case .verified(let notification):
+            submit(.notification(ReceivedNotification(notification, receivedAt: receivedAt)))
+        case .refused(let rejection): .refused(rejection)
+        case .deadLetter(let letter): keep(letter, response: .acknowledged)
+        case .needsKey(let kid, let token): needsKey(kid, token)
+        }
+    }
+
     /// Submits a dead letter, unless its token is durable already.
     ///
     /// - Parameter response: the response once it is durable.
-    /// - Returns: nil, or the response if it is not accepted.
-    func keep(_ letter: DeadLetter, response: IngestResponse) -> IngestResponse? {
-        let digest = SHA256.digest(letter.token.span)
-        let received = ReceivedDeadLetter(letter, tokenDigest: digest, receivedAt: receivedAt)
-        if service.durable.contains(digest, as: received.share) { return response }
+    private func keep(_ letter: DeadLetter, response: IngestResponse) -> IngestResponse? {
+        let received = ReceivedDeadLetter(letter, receivedAt: receivedAt)
+        if service.durable.contains(received.tokenDigest, as: received.share) { return response }
         guard service.budget.reserve(letter.reason) else {
             // Without a verified signature it is answered as if it were kept.
             return received.isVerified ? .unavailable(.deadLetterLimit, retryAfterSeconds: 300) : response
@@ -150,21 +147,14 @@ private struct Request: Sendable {
                 switch resolution {
                 case .unknownKey: IngestResponse?.some(.refused(.unknownKey))
                 case .keysUnavailable(let seconds): keepForKey(token, retryAfterSeconds: seconds)
-                case .keyFound: verify(token)
+                case .keyFound:
+                    // At its time of receipt: it must not expire because it waited for a key.
+                    follow(service.verify(token, receivedAt: receivedAt)) { _, token in
+                        // The key was removed by a rotation after it came.
+                        keepForKey(token, retryAfterSeconds: 1)
+                    }
                 }
             if let response { sink.deliver([Reply(ticket: ticket, answer: response)]) }
-        }
-    }
-
-    private func verify(_ token: [UInt8]) -> IngestResponse? {
-        // At its time of receipt: it must not expire because it waited for a key.
-        switch service.verify(token, receivedAt: receivedAt) {
-        case .verified(let notification):
-            submit(.notification(ReceivedNotification(notification, receivedAt: receivedAt)))
-        case .refused(let rejection): .refused(rejection)
-        case .deadLetter(let letter): keep(letter, response: .acknowledged)
-        // The key was removed by a rotation after it came.
-        case .needsKey(_, let token): keepForKey(token, retryAfterSeconds: 1)
         }
     }
 
@@ -172,8 +162,7 @@ private struct Request: Sendable {
         keep(.keysUnavailable(token: token), response: .unavailable(.keysUnavailable, retryAfterSeconds: seconds))
     }
 
-    /// - Returns: nil, or the response if it is not accepted.
-    func submit(_ work: Submission.Work) -> IngestResponse? {
+    private func submit(_ work: Submission.Work) -> IngestResponse? {
         switch service.queue.submit(Submission(work: work, sink: sink, ticket: ticket)) {
         case .accepted: nil
         case .full: .unavailable(.queueFull, retryAfterSeconds: 1)

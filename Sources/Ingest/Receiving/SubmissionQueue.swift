@@ -1,5 +1,115 @@
+import AccountStore
+import AppleTokens
+import JOSE
 import Postgres
+import Spool
 import Synchronization
+
+/// A notification or dead letter that waits to become durable, and the request that waits for it.
+struct Submission: Sendable {
+    /// Indirect, so that a queue of submissions moves few words each.
+    indirect enum Work: Sendable {
+        case notification(ReceivedNotification)
+        /// `whenKept` is the response once it is durable: a letter without a verified signature is not acknowledged.
+        case deadLetter(ReceivedDeadLetter, whenKept: IngestResponse)
+
+        var token: [UInt8] {
+            switch self {
+            case .notification(let received): received.notification.token
+            case .deadLetter(let received, _): received.letter.token
+            }
+        }
+
+        var tokenDigest: [UInt8] {
+            switch self {
+            case .notification: SHA256.digest(token.span)
+            case .deadLetter(let received, _): received.tokenDigest
+            }
+        }
+
+        /// The part of the spool that it may use.
+        var share: Spool.Share {
+            switch self {
+            case .notification: .notifications
+            case .deadLetter(let received, _): received.share
+            }
+        }
+
+        var responseWhenDurable: IngestResponse {
+            switch self {
+            case .notification: .acknowledged
+            case .deadLetter(_, let response): response
+            }
+        }
+    }
+
+    let work: Work
+    let sink: ResponseSink
+    let ticket: UInt64
+    /// Its number among all submissions of the queue, which assigns it.
+    var number: UInt64 = 0
+
+    /// The memory of a request in addition to its token: its claims and the buffers of its connection.
+    static let overhead = 6 << 10
+
+    /// The approximate memory of the request while it waits, in bytes.
+    var bytes: Int { Self.overhead + work.token.count }
+}
+
+extension [(Submission, IngestResponse)] {
+    /// Delivers the responses, with one call for each sink.
+    func deliver() {
+        for responses in Dictionary(grouping: self, by: { ObjectIdentifier($0.0.sink) }).values {
+            responses.first?.0.sink.deliver(responses.map { Reply(ticket: $0.0.ticket, answer: $0.1) })
+        }
+    }
+}
+
+// MARK: - In the spool
+
+extension SpoolRecord {
+    /// The parts of a submission that are needed to judge it again.
+    init(_ submission: Submission) {
+        let (receivedAt, keyID) =
+            switch submission.work {
+            case .notification(let received): (received.receivedAt, String?.some(received.notification.keyID))
+            case .deadLetter(let received, _): (received.receivedAt, received.letter.verifiedKeyID)
+            }
+        self.init(receivedAt: receivedAt.microseconds, keyID: keyID, body: submission.work.token)
+    }
+
+    /// The token in the body. A body without a token is never spooled; its bytes are taken as the token.
+    var token: [UInt8] { (try? NotificationBody.token(in: body.span)) ?? body }
+}
+
+extension Submission {
+    /// A record of the spool, which was answered when it was written.
+    ///
+    /// It is judged under the policy in force: a dead letter whose app is configured by now is a notification.
+    init(_ record: SpoolRecord, judgedBy verifier: NotificationVerifier) {
+        let (receivedAt, token) = (WallTime(microseconds: record.receivedAt), record.token)
+        let letter: DeadLetter
+        switch record.keyID.map({ verifier.judge(recorded: token, verifiedBy: $0, receivedAt: receivedAt) }) {
+        case .verified(let notification):
+            let received = ReceivedNotification(notification, receivedAt: receivedAt)
+            self.init(work: .notification(received), sink: .none, ticket: 0)
+            return
+        case .deadLetter(let dead):
+            letter = dead
+        case .refused(let rejection):
+            letter = DeadLetter(
+                reason: .malformedClaims,
+                detail: "It was acknowledged into the spool, and is refused since then: \(rejection.rawValue).",
+                verifiedKeyID: record.keyID,
+                token: token
+            )
+        case .needsKey, nil:
+            letter = .keysUnavailable(token: token)
+        }
+        let received = ReceivedDeadLetter(letter, receivedAt: receivedAt)
+        self.init(work: .deadLetter(received, whenKept: .acknowledged), sink: .none, ticket: 0)
+    }
+}
 
 /// A bounded queue from any number of event loops to one writer.
 ///
@@ -9,14 +119,11 @@ import Synchronization
 final class SubmissionQueue: Sendable {
     enum Admission: Sendable {
         case accepted
-        /// The limit on submissions or on bytes is reached.
         case full
-        /// Nothing can be stored at present.
         case paused
         case closed
     }
 
-    /// A submission that the writer works on.
     private struct Taken {
         let submission: Submission
         /// It was answered from the spool, because PostgreSQL delays the writer. The writer's response is dropped.
@@ -72,7 +179,6 @@ final class SubmissionQueue: Sendable {
     private let byteLimit: Int
     private let state: Mutex<State>
 
-    /// - Parameter bytes: the limit on the bytes of all submissions that wait or that the writer works on.
     init(limit: Int, bytes: Int = .max, hasSpool: Bool) {
         self.limit = max(limit, 1)
         self.byteLimit = bytes
@@ -85,16 +191,11 @@ final class SubmissionQueue: Sendable {
 
     var lastNumber: UInt64 { state.withLock { $0.lastNumber } }
 
-    var isClosed: Bool { writer { $0.admission == .closed } }
-
-    /// Asks the writer's state.
     func writer<R: Sendable>(_ question: (WriterState<PostgresConnection>) -> R) -> R {
         state.withLock { question($0.writer) }
     }
 
-    /// Gives an input to the writer's state.
-    ///
-    /// - Returns: the action, and the submissions that can't be stored any more: answer them.
+    /// Gives an input to the writer's state. Answer the refused submissions, which can't be stored any more.
     func update<R: Sendable>(_ input: (inout WriterState<PostgresConnection>) -> R) -> (
         action: R, refused: [Submission]
     ) {
@@ -146,16 +247,13 @@ final class SubmissionQueue: Sendable {
         }
     }
 
-    /// Takes the submissions that wait now with numbers up to `number`, at most `limit`.
     func waiting(atMost limit: Int, upTo number: UInt64 = .max) -> [Submission] {
         state.withLock { $0.take(limit, bytes: Self.batchBytes, upTo: number) }
     }
 
     // MARK: - Submissions that the writer works on
 
-    /// The writer finished these submissions.
-    ///
-    /// - Returns: the responses that were not given early.
+    /// The writer finished these submissions. Returns the responses that were not given early.
     func finished(_ responses: [(Submission, IngestResponse)]) -> [(Submission, IngestResponse)] {
         state.withLock { state in
             responses.filter { submission, _ in
@@ -172,9 +270,7 @@ final class SubmissionQueue: Sendable {
         return taken.map(\.submission).sorted { $0.number < $1.number }
     }
 
-    /// Submissions are answered while the writer works on them.
-    ///
-    /// - Returns: the responses to submissions that have none yet.
+    /// Submissions are answered while the writer works on them. Returns the responses to the ones that have none yet.
     func answeredEarly(_ responses: [(Submission, IngestResponse)]) -> [(Submission, IngestResponse)] {
         state.withLock { state in
             responses.filter { submission, _ in

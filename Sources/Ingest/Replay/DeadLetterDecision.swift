@@ -9,7 +9,6 @@ package struct DeadLetterDecision: Sendable {
         /// Discarded letters are open again.
         case reopen
 
-        /// The status of the letters that it applies to.
         package var status: DeadLetterStatus {
             switch self {
             case .discard: .open
@@ -49,7 +48,6 @@ package struct DeadLetterDecision: Sendable {
         self.target = target ?? filter.text
     }
 
-    /// The letters that match now; nil if none does.
     package func selection(on pool: ConnectionPool) async throws(PostgresError) -> DeadLetterSelection? {
         let (filter, status) = (filter, verb.status)
         return try await pool.withSession { session throws(PostgresError) in
@@ -57,10 +55,9 @@ package struct DeadLetterDecision: Sendable {
         }
     }
 
-    /// Applies it to the letters that match now. Records the operator's action first.
+    /// Applies it to the letters that match now. Records the operator's action first. Returns nil if no letter matched.
     ///
     /// - Parameter onProgress: called after each transaction.
-    /// - Returns: nil if no letter matched.
     package func carryOut(
         on pool: ConnectionPool,
         onProgress: (Report) -> Void = { _ in }
@@ -107,14 +104,7 @@ package struct DeadLetterDecision: Sendable {
                 in: session
             )
         case .reopen:
-            try DeadLetters.reopen(
-                filter,
-                after: after,
-                through: through,
-                limit: Self.batch,
-                note: note,
-                in: session
-            )
+            try DeadLetters.reopen(filter, after: after, through: through, limit: Self.batch, note: note, in: session)
         }
     }
 }

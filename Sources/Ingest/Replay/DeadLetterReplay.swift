@@ -3,6 +3,100 @@ package import AppleTokens
 package import JOSE
 package import Postgres
 
+/// A replay of dead letters that an operator wants.
+package struct ReplayRun: Sendable {
+    package var filter: DeadLetterFilter
+    package var operatorName: String
+    /// The operator's reason, for the audit.
+    package var note: String
+    /// Letters a second; nil: no limit.
+    package var rate: Double?
+    /// Also replays letters that were received after their `exp`; newer facts stay in force anyway.
+    package var acceptsExpired = false
+    /// Finds out what would happen to the letters, and changes nothing.
+    package var isRehearsal = false
+    package var batch = 256
+
+    package init(_ filter: DeadLetterFilter, by operatorName: String, note: String, rate: Double? = nil) {
+        self.filter = filter
+        self.operatorName = operatorName
+        self.note = note
+        self.rate = rate
+    }
+
+    /// Letters in one transaction, small enough for an even rate.
+    var pacedBatch: Int {
+        guard let rate else { return batch }
+        return Int(min(Double(batch), max(1, rate / 4)))
+    }
+}
+
+/// The result for one dead letter that was replayed, or would be.
+package struct ReplayResult: Sendable, Equatable {
+    package let id: Int64
+    /// Why it was kept until then.
+    package let formerReason: DeadLetterReason
+    package let end: End
+    /// The live sessions that its notification ended.
+    package let sessionsEnded: Int
+
+    package enum End: Sendable, Equatable {
+        case replayed(NotificationOutcome)
+        /// It stays open: for this reason, in this sentence.
+        case dead(DeadLetterReason, detail: String)
+    }
+
+    init(_ letter: ClaimedDeadLetter, _ end: End, sessionsEnded: Int) {
+        id = letter.id
+        formerReason = letter.reason
+        self.end = end
+        self.sessionsEnded = sessionsEnded
+    }
+}
+
+/// The results of a run so far, or of a rehearsal.
+package struct ReplayReport: Sendable, Equatable {
+    /// The former reason of a letter, and its result.
+    package struct Change: Sendable, Hashable {
+        package let from: DeadLetterReason
+        /// The effect of its notification; nil: it stays open.
+        package let outcome: NotificationOutcome?
+        /// Why it stays open; nil: it does not.
+        package let reason: DeadLetterReason?
+    }
+
+    package let matched: Int
+    /// Why Apple's current keys could not be used; nil: they could, or were not needed.
+    package let keyProblem: String?
+    package private(set) var changes: [Change: Int] = [:]
+    /// For each change that leaves letters open, the sentence of the first.
+    package private(set) var details: [Change: String] = [:]
+    package private(set) var sessionsEnded = 0
+    package private(set) var replayed = 0
+    /// Letters that stay open.
+    package private(set) var dead = 0
+
+    /// Letters that matched and were resolved by another operator before the run reached them.
+    package var passedOver: Int { max(0, matched - replayed - dead) }
+
+    mutating func add(_ results: [ReplayResult]) {
+        for result in results {
+            let change: Change
+            switch result.end {
+            case .replayed(let outcome):
+                change = Change(from: result.formerReason, outcome: outcome, reason: nil)
+                replayed += 1
+            case .dead(let reason, let detail):
+                change = Change(from: result.formerReason, outcome: nil, reason: reason)
+                details[change] = details[change] ?? detail
+                dead += 1
+            }
+            changes[change, default: 0] += 1
+            sessionsEnded += result.sessionsEnded
+        }
+    }
+}
+
 /// Replays dead letters as live traffic is stored, on a connection of its own.
 ///
 /// Letters are processed in the order of their ids, one batch in each transaction, which locks them against other
@@ -16,7 +110,6 @@ package struct DeadLetterReplay: Sendable {
     private let now: @Sendable () -> WallTime
 
     /// - Parameters:
-    ///   - trust: the stored keys that are trusted.
     ///   - retention: letters of older notifications stay open, so that no dropped partition is created again.
     ///   - fetchKeys: fetches Apple's key set; called only if unverified letters match.
     package init(
@@ -67,66 +160,73 @@ package struct DeadLetterReplay: Sendable {
         let keys = selected.counts[.keysUnavailable] == nil ? .none : try await keys(on: connection)
         var report = ReplayReport(matched: selected.total, keyProblem: keys.problem)
         onProgress([], report)
+        let action = OperatorAction(
+            operatorName: run.operatorName,
+            action: "dead-letters replay",
+            target: run.acceptsExpired ? run.filter.text + " --accept-expired" : run.filter.text,
+            note: run.note,
+            affected: selected.total
+        )
         try await connection.withSession { session throws(PostgresError) in
-            if !run.isRehearsal { try OperatorActions.record(run.action(on: selected.total), in: session) }
+            if !run.isRehearsal { try OperatorActions.record(action, in: session) }
             try session.execute(script: Notifications.writerSettings)
         }
 
         let start = ContinuousClock.now
-        var partitions = PartitionHorizon()
+        var months = PartitionedMonths()
         var last = selected.firstID - 1
         var done = 0
         while last < selected.lastID {
-            let part = try await part(run, ids: last...selected.lastID, keys, partitions, on: connection)
+            let part = try await part(run, ids: last...selected.lastID, keys, months, on: connection)
             guard let end = part.results.last?.id else { break }
-            if !run.isRehearsal { partitions = part.partitions }
+            if !run.isRehearsal { months = part.months }
             last = end
             done += part.results.count
             report.add(part.results)
             onProgress(part.results, report)
             try Task.checkCancellation()
-            if let resumption = run.resumption(after: done, since: start), !run.isRehearsal {
-                try await Task.sleep(until: resumption, clock: .continuous)
+            if let rate = run.rate, !run.isRehearsal {
+                try await Task.sleep(until: start + .seconds(Double(done) / rate), clock: .continuous)
             }
         }
         return report
     }
 
-    /// Processes the next letters in one transaction.
     private func part(
         _ run: ReplayRun,
         ids: ClosedRange<Int64>,
         _ keys: ReplayKeys,
-        _ partitions: PartitionHorizon,
+        _ months: PartitionedMonths,
         on connection: PostgresConnection
-    ) async throws(PostgresError) -> (results: [ReplayResult], partitions: PartitionHorizon) {
-        let (policy, retention, now) = (policy, retention, now())
-        var partitions = partitions
+    ) async throws(PostgresError) -> (results: [ReplayResult], months: PartitionedMonths) {
+        let (policy, now) = (policy, now())
+        let horizon = now - retention
+        var months = months
         var conflicts = 0
         while true {
-            let known = partitions
+            let known = months
             do throws(PostgresError) {
                 return try await connection.transaction { transaction throws(PostgresError) in
                     let judge = ReplayJudge(
-                        policy: policy,
+                        verifier: NotificationVerifier(policy: policy),
                         keys: keys,
                         acceptsExpired: run.acceptsExpired,
-                        retention: retention,
+                        horizon: horizon,
                         now: now
                     )
-                    var part = ReplayTransaction(run: run, judge: judge, partitions: known)
+                    var part = ReplayTransaction(run: run, judge: judge, months: known)
                     if run.isRehearsal {
                         try transaction.dryRun { session throws(PostgresError) in try part.rehearse(ids, in: session) }
                     } else {
                         try part.process(run.filter, ids, limit: run.pacedBatch, in: transaction)
                     }
-                    return (part.results, part.partitions)
+                    return (part.results, part.months)
                 }
             } catch let error where error.isConflict && conflicts < Committer.maximumConflicts {
                 conflicts += 1
-            } catch let error where error.isMissingPartition && !partitions.isEmpty {
+            } catch let error where error.isMissingPartition && !months.isEmpty {
                 // Another session dropped partitions.
-                partitions.forget()
+                months = PartitionedMonths()
             }
         }
     }
@@ -144,18 +244,6 @@ package struct DeadLetterReplay: Sendable {
     }
 }
 
-extension ReplayRun {
-    fileprivate func action(on count: Int) -> OperatorAction {
-        OperatorAction(
-            operatorName: operatorName,
-            action: "dead-letters replay",
-            target: acceptsExpired ? filter.text + " --accept-expired" : filter.text,
-            note: note,
-            affected: count
-        )
-    }
-}
-
 /// The letters of a run that one transaction processes.
 private struct ReplayTransaction {
     /// Batches in one transaction of a rehearsal: live traffic about the same people waits for it. Each transaction begins
@@ -167,17 +255,11 @@ private struct ReplayTransaction {
     let run: ReplayRun
     let judge: ReplayJudge
     /// The months that have partitions if the transaction is committed.
-    private(set) var partitions: PartitionHorizon
+    var months: PartitionedMonths
     /// In the order of the ids.
-    private(set) var results: [ReplayResult] = []
-    private var replayed: [ReplayedDeadLetter] = []
-    private var failed: [FailedDeadLetter] = []
-
-    init(run: ReplayRun, judge: ReplayJudge, partitions: PartitionHorizon) {
-        self.run = run
-        self.judge = judge
-        self.partitions = partitions
-    }
+    var results: [ReplayResult] = []
+    var replayed: [ReplayedDeadLetter] = []
+    var failed: [FailedDeadLetter] = []
 
     /// Processes several batches after the earlier letters about their people, whose own rehearsal was rolled back.
     mutating func rehearse(_ ids: ClosedRange<Int64>, in transaction: borrowing Session) throws(PostgresError) {
@@ -219,95 +301,56 @@ private struct ReplayTransaction {
         )
         (replayed, failed) = ([], [])
         var items: [Item] = []
-        items.reserveCapacity(letters.count)
         for letter in letters {
             switch judge.judge(letter) {
-            case .verified(let received) where judge.isTooOld(received): fail(letter, ReplayJudge.tooOld(letter))
-            case .verified(let received): items.append((letter, received))
-            case .dead(let found): fail(letter, found)
-            case .refused(let rejection): fail(letter, ReplayJudge.refused(letter, rejection))
+            case .verified(let received):
+                items.append((letter, received))
+            case .dead(let found):
+                fail(letter, found)
+            case .tooOld:
+                let advice = "to apply it, replay it with a longer SIWAD_RETENTION"
+                fail(letter, letter.staying("It is older than SIWAD_RETENTION: \(advice)."))
+            case .refused(let rejection):
+                fail(letter, letter.staying("Refused as \(rejection.rawValue): \(rejection.title)."))
             }
         }
-        var ensured: [PartitionHorizon.Stretch] = []
-        for stretch in partitions.missing(for: items.lazy.map(\.received.notification.issuedAt)) {
-            do throws(PostgresError) {
-                try Self.ensure(stretch, in: transaction)
-                ensured.append(stretch)
-            } catch let error where error.isMissingMonth {
-                try failMonths(within: stretch, of: &items, in: transaction)
+        try ensureMonths(of: &items, in: transaction)
+        let recordings = try Committer(source: .replay).record(items.map(\.received), in: transaction)
+        for (item, recording) in zip(items, recordings) {
+            switch recording {
+            case .success(let recorded):
+                let (letter, notification, outcome) = (item.letter, item.received.notification, recorded.outcome)
+                replayed.append(ReplayedDeadLetter(id: letter.id, outcome: outcome, notification: notification))
+                results.append(ReplayResult(letter, .replayed(outcome), sessionsEnded: recorded.sessionsEnded))
+            case .failure(let error):
+                fail(item.letter, ReceivedDeadLetter(rejected: item.received, by: error).letter)
             }
         }
-        partitions.ensured(ensured)
-        try record(items, in: transaction)
         try DeadLetters.resolve(replayed, by: run.operatorName, note: run.note, in: transaction)
         try DeadLetters.fail(failed, by: run.operatorName, in: transaction)
         results.sort { $0.id < $1.id }
     }
 
-    private mutating func record(_ items: [Item], in transaction: borrowing Session) throws(PostgresError) {
-        let recordings = try Committer(source: .replay).record(items.map(\.received), in: transaction)
-        for (item, recording) in zip(items, recordings) {
-            switch recording {
-            case .success(let recorded):
-                let (letter, notification) = (item.letter, item.received.notification)
-                replayed.append(
-                    ReplayedDeadLetter(id: letter.id, outcome: recorded.outcome, notification: notification)
-                )
-                results.append(
-                    ReplayResult(
-                        id: letter.id,
-                        formerReason: letter.reason,
-                        end: .replayed(recorded.outcome),
-                        sessionsEnded: recorded.sessionsEnded
-                    )
-                )
-            case .failure(let error):
-                fail(item.letter, ReceivedDeadLetter(rejected: item.received, by: error).letter)
-            }
-        }
-    }
-
-    private static func ensure(
-        _ stretch: PartitionHorizon.Stretch,
-        in transaction: borrowing Session
-    ) throws(PostgresError) {
-        try transaction.savepoint { session throws(PostgresError) in
-            _ = try Notifications.ensurePartitions(from: stretch.from, through: stretch.through, in: session)
-        }
-    }
-
-    /// A month of the stretch can't have its partition: the letters that need it stay dead.
-    private mutating func failMonths(
-        within stretch: PartitionHorizon.Stretch,
-        of items: inout [Item],
-        in transaction: borrowing Session
-    ) throws(PostgresError) {
-        var rest: [Item] = []
-        for item in items {
-            let issued = item.received.notification.issuedAt
-            guard stretch.from <= issued, issued <= stretch.through else {
-                rest.append(item)
-                continue
-            }
+    /// Letters whose month can't have its partition stay dead: a table of that name exists, but is not a partition.
+    private mutating func ensureMonths(of items: inout [Item], in transaction: borrowing Session) throws(PostgresError)
+    {
+        for time in months.missing(for: items.map(\.received)) {
             do throws(PostgresError) {
-                try Self.ensure(PartitionHorizon.Stretch(from: issued, through: issued), in: transaction)
-                rest.append(item)
-            } catch let error where error.isMissingMonth {
-                fail(item.letter, ReceivedDeadLetter(rejected: item.received, by: error).letter)
+                try transaction.savepoint { session throws(PostgresError) in
+                    _ = try Notifications.ensurePartitions(from: time, through: time, in: session)
+                }
+                months.insert([time])
+            } catch let error where error.sqlState == .objectNotInPrerequisiteState {
+                for item in items where item.received.notification.issuedAt.month == time.month {
+                    fail(item.letter, ReceivedDeadLetter(rejected: item.received, by: error).letter)
+                }
+                items.removeAll { $0.received.notification.issuedAt.month == time.month }
             }
         }
-        items = rest
     }
 
     private mutating func fail(_ letter: ClaimedDeadLetter, _ found: DeadLetter) {
         failed.append(FailedDeadLetter(id: letter.id, letter: found))
-        results.append(
-            ReplayResult(
-                id: letter.id,
-                formerReason: letter.reason,
-                end: .dead(found.reason, detail: found.detail),
-                sessionsEnded: 0
-            )
-        )
+        results.append(ReplayResult(letter, .dead(found.reason, detail: found.detail), sessionsEnded: 0))
     }
 }

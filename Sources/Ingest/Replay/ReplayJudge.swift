@@ -6,44 +6,39 @@ package import JOSE
 struct ReplayJudge {
     enum Judgement {
         case verified(ReceivedNotification)
+        /// Recording its notification would create a partition that the retention drops.
+        case tooOld
         case dead(DeadLetter)
         /// It is not a notification of Apple's, and no other key will change that.
         case refused(Rejection)
     }
 
-    private let verifier: NotificationVerifier
-    private let keys: ReplayKeys
-    private let acceptsExpired: Bool
+    let verifier: NotificationVerifier
+    let keys: ReplayKeys
+    let acceptsExpired: Bool
     /// Older notifications are not recorded.
-    private let horizon: WallTime
-    private let now: WallTime
-
-    init(policy: NotificationPolicy, keys: ReplayKeys, acceptsExpired: Bool, retention: Duration, now: WallTime) {
-        self.verifier = NotificationVerifier(policy: policy)
-        self.keys = keys
-        self.acceptsExpired = acceptsExpired
-        self.horizon = now - retention
-        self.now = now
-    }
+    let horizon: WallTime
+    let now: WallTime
 
     /// Judges a letter. A signature that was verified at receipt is not verified again.
     func judge(_ letter: ClaimedDeadLetter) -> Judgement {
-        guard !letter.body.isEmpty else { return Self.stays(letter, "Its body was erased.") }
+        guard !letter.body.isEmpty else { return .dead(letter.staying("Its body was erased.")) }
         let token: [UInt8]
         do {
             token = try NotificationBody.token(in: letter.body)
         } catch {
-            return Self.stays(letter, "Its body holds no token.")
+            return .dead(letter.staying("Its body holds no token."))
         }
+        let withdrawn = Judgement.dead(letter.staying("Its key had left Apple's set before it was received."))
         let authority = letter.verifiedKeyID.map { Authority.record(keyID: $0) } ?? .signature(keys.set)
         let receivedAt = acceptsExpired ? nil : letter.receivedAt
         switch verifier.verify(token: token, authority: authority, receivedAt: receivedAt, now: now) {
         case .verified(let notification):
-            guard isCovered(letter, by: notification.keyID) else { return Self.stays(letter, Self.withdrawn) }
+            guard isCovered(letter, by: notification.keyID) else { return withdrawn }
+            guard notification.issuedAt >= horizon else { return .tooOld }
             return .verified(ReceivedNotification(notification, receivedAt: letter.receivedAt))
         case .deadLetter(let found):
-            guard isCovered(letter, by: found.verifiedKeyID) else { return Self.stays(letter, Self.withdrawn) }
-            return .dead(found)
+            return isCovered(letter, by: found.verifiedKeyID) ? .dead(found) : withdrawn
         case .refused(let rejection):
             return .refused(rejection)
         case .needsKey:
@@ -51,38 +46,19 @@ struct ReplayJudge {
                 keys.problem == nil
                 ? "Its key is not in Apple's set and never was seen there: Apple may not have signed it."
                 : "Its key was never seen in Apple's set, and the set could not be fetched."
-            return Self.stays(letter, detail)
+            return .dead(letter.staying(detail))
         }
     }
-
-    /// Whether recording a notification would create a partition that the retention drops.
-    func isTooOld(_ received: ReceivedNotification) -> Bool { received.notification.issuedAt < horizon }
-
-    /// The finding for a letter that is not a notification of Apple's.
-    static func refused(_ letter: ClaimedDeadLetter, _ rejection: Rejection) -> DeadLetter {
-        same(letter, "Refused as \(rejection.rawValue): \(rejection.title).")
-    }
-
-    /// The finding for a letter whose notification is too old.
-    static func tooOld(_ letter: ClaimedDeadLetter) -> DeadLetter {
-        same(letter, "It is older than SIWAD_RETENTION: to apply it, replay it with a longer SIWAD_RETENTION.")
-    }
-
-    private static let withdrawn = "Its key had left Apple's set before it was received."
 
     private func isCovered(_ letter: ClaimedDeadLetter, by kid: String?) -> Bool {
         guard letter.verifiedKeyID == nil else { return true }
         return kid.map { keys.covers($0, receivedAt: letter.receivedAt, leeway: verifier.policy.leeway) } ?? false
     }
+}
 
-    /// The letter keeps its reason.
-    private static func stays(_ letter: ClaimedDeadLetter, _ detail: String) -> Judgement {
-        .dead(same(letter, detail))
-    }
-
-    private static func same(_ letter: ClaimedDeadLetter, _ detail: String) -> DeadLetter {
-        DeadLetter(reason: letter.reason, detail: detail, token: [])
-    }
+extension ClaimedDeadLetter {
+    /// The finding of an attempt after which it keeps its reason.
+    func staying(_ detail: String) -> DeadLetter { DeadLetter(reason: reason, detail: detail, token: []) }
 }
 
 /// The keys that verify unverified letters: Apple's current ones, and stored ones that were seen before.

@@ -3,8 +3,10 @@ import AppleTokens
 import Glibc
 import JOSE
 import Postgres
+import Spool
+import Synchronization
 
-/// A submission that is durable, with its response.
+/// A submission that is durable, and what it became.
 struct Settled: Sendable {
     enum Effect: Sendable {
         case recorded(ReceivedNotification, RecordedNotification)
@@ -12,7 +14,6 @@ struct Settled: Sendable {
     }
 
     let submission: Submission
-    let response: IngestResponse
     let effect: Effect
 }
 
@@ -20,120 +21,91 @@ struct Settled: Sendable {
 ///
 /// Only a fault of its own data makes a notification a dead letter (`store-rejected`). Every other error is thrown, and the
 /// batch can be stored again: parts of it may be durable, which changes nothing.
-struct Committer: Sendable {
-    /// The result for one notification: its effect, or the error with which PostgreSQL refuses its data.
-    typealias Recording = Result<RecordedNotification, PostgresError>
-
+final class Committer: Sendable {
     let source: NotificationSource
-    private(set) var partitions = PartitionHorizon()
+    private let months = Mutex(PartitionedMonths())
 
     init(source: NotificationSource) {
         self.source = source
     }
 
-    // MARK: - Batches
-
     /// Whether a batch needs no more than the one statement that records notifications.
     func isPlain(_ batch: [Submission]) -> Bool {
-        let isPlain = batch.allSatisfy { submission in
-            switch submission.work {
-            case .notification: true
-            case .deadLetter: false
-            }
-        }
-        return isPlain && partitions.missing(for: batch.issueTimes).isEmpty
+        let notifications = batch.notifications
+        return notifications.count == batch.count && months.withLock { $0.missing(for: notifications).isEmpty }
     }
 
-    /// Stores a batch: the notifications with one statement, the dead letters with another.
-    mutating func commit(
-        _ batch: [Submission],
-        on connection: PostgresConnection
-    ) async throws(PostgresError) -> [Settled] {
-        let committer = self
-        let missing = partitions.missing(for: batch.issueTimes)
+    func commit(_ batch: [Submission], on connection: PostgresConnection) async throws(PostgresError) -> [Settled] {
+        let notifications = batch.notifications
+        let missing = months.withLock { $0.missing(for: notifications) }
         let settled = try await connection.withSession { session throws(PostgresError) in
-            try committer.ensure(missing, in: session)
+            try Self.ensure(missing, in: session)
             do throws(PostgresError) {
-                return try committer.store(batch, in: session)
+                return try self.store(batch, in: session)
             } catch let error where error.isMissingPartition {
                 // Another session dropped a partition that existed.
-                try committer.ensure(PartitionHorizon().missing(for: batch.issueTimes), in: session)
-                return try committer.store(batch, in: session)
+                try Self.ensure(PartitionedMonths().missing(for: notifications), in: session)
+                return try self.store(batch, in: session)
             }
         }
-        partitions.ensured(missing)
+        months.withLock { $0.insert(missing) }
         return settled
     }
 
-    private func ensure(_ stretches: [PartitionHorizon.Stretch], in session: borrowing Session) throws(PostgresError) {
-        for stretch in stretches {
-            try Notifications.ensurePartitions(from: stretch.from, through: stretch.through, in: session)
+    /// Creates partitions also for the month after, so that it begins with its own.
+    private static func ensure(_ months: [WallTime], in session: borrowing Session) throws(PostgresError) {
+        for time in months {
+            let ahead = time == months.last ? Duration.seconds(32 * 86_400) : .zero
+            try Notifications.ensurePartitions(from: time, through: time + ahead, in: session)
         }
     }
 
     private func store(_ batch: [Submission], in session: borrowing Session) throws(PostgresError) -> [Settled] {
         var settled: [Settled] = []
-        settled.reserveCapacity(batch.count)
         var notifications: [(submission: Submission, received: ReceivedNotification)] = []
-        notifications.reserveCapacity(batch.count)
-        var letters: [(submission: Submission, received: ReceivedDeadLetter, response: IngestResponse)] = []
+        var letters: [(submission: Submission, received: ReceivedDeadLetter)] = []
         for submission in batch {
             switch submission.work {
             case .notification(let received): notifications.append((submission, received))
-            case .deadLetter(let letter, let response): letters.append((submission, letter, response))
+            case .deadLetter(let letter, _): letters.append((submission, letter))
             }
         }
         let recordings = try record(notifications.map(\.received), in: session)
         for (item, recording) in zip(notifications, recordings) {
             switch recording {
             case .success(let recorded):
-                let effect = Settled.Effect.recorded(item.received, recorded)
-                settled.append(Settled(submission: item.submission, response: .acknowledged, effect: effect))
+                settled.append(Settled(submission: item.submission, effect: .recorded(item.received, recorded)))
             case .failure(let error):
-                letters.append((item.submission, ReceivedDeadLetter(rejected: item.received, by: error), .acknowledged))
+                letters.append((item.submission, ReceivedDeadLetter(rejected: item.received, by: error)))
             }
         }
         guard !letters.isEmpty else { return settled }
         let isNew = try DeadLetters.record(letters.map(\.received), in: session)
-        for (item, isNew) in zip(letters, isNew) {
-            let effect = Settled.Effect.letterKept(item.received, isNew: isNew)
-            settled.append(Settled(submission: item.submission, response: item.response, effect: effect))
-        }
         return settled
+            + zip(letters, isNew).map { item, isNew in
+                Settled(submission: item.submission, effect: .letterKept(item.received, isNew: isNew))
+            }
     }
-
-    // MARK: - Notifications
 
     /// Records notifications. If their data are refused, each half is recorded by itself, down to the one that is refused.
     ///
     /// - Parameter session: for a replay, a transaction.
-    /// - Returns: a result for each, in their order.
-    func record(_ batch: [ReceivedNotification], in session: borrowing Session) throws(PostgresError) -> [Recording] {
-        var recordings: [Recording] = []
-        recordings.reserveCapacity(batch.count)
-        try record(batch[...], &recordings, in: session)
-        return recordings
-    }
-
-    private func record(
-        _ batch: ArraySlice<ReceivedNotification>,
-        _ recordings: inout [Recording],
+    /// - Returns: for each, in their order, its effect or the error with which PostgreSQL refuses its data.
+    func record(
+        _ batch: [ReceivedNotification],
         isSecondAttempt: Bool = false,
         in session: borrowing Session
-    ) throws(PostgresError) {
-        guard !batch.isEmpty else { return }
+    ) throws(PostgresError) -> [Result<RecordedNotification, PostgresError>] {
+        guard !batch.isEmpty else { return [] }
         do throws(PostgresError) {
-            for recorded in try recordRetrying(Array(batch), in: session) { recordings.append(.success(recorded)) }
+            return try recordRetrying(batch, in: session).map { .success($0) }
         } catch let error where error.blamesData && batch.count > 1 {
-            let middle = batch.startIndex + batch.count / 2
-            try record(batch[..<middle], &recordings, in: session)
-            try record(batch[middle...], &recordings, in: session)
+            let half = batch.count / 2
+            let first = try record(Array(batch.prefix(half)), in: session)
+            return first + (try record(Array(batch.dropFirst(half)), in: session))
         } catch let error where error.blamesData {
-            guard isSecondAttempt else {
-                // A key that another writer, or an erasure, changed at the same time looks like a fault of the data once.
-                return try record(batch, &recordings, isSecondAttempt: true, in: session)
-            }
-            recordings.append(.failure(error))
+            // A key that another writer, or an erasure, changed at the same time looks like a fault of the data once.
+            return isSecondAttempt ? [.failure(error)] : try record(batch, isSecondAttempt: true, in: session)
         }
     }
 
@@ -187,13 +159,10 @@ struct Bisection {
     private(set) var refused: Set<Int> = []
     /// Positions of submissions that were not tried, because the connection or the server is the cause.
     private(set) var untried: Set<Int> = []
-    /// The first reason for a refusal.
     private(set) var refusal: PostgresError?
     /// Why not all were tried; nil if all were.
     private(set) var failure: PostgresError?
 
-    /// Stores what can be stored.
-    ///
     /// - Parameters:
     ///   - error: the error of the whole batch, if it was tried already.
     ///   - attempt: stores some of the batch in one transaction.
@@ -208,19 +177,15 @@ struct Bisection {
         var known = error
         while let part = parts.first {
             parts.removeFirst()
-            let result: PostgresError?
-            if let error = known.take() {
-                result = error
-            } else {
-                result = await attempt(Array(batch[part]))
-            }
-            guard let error = result else {
+            var failure = known.take()
+            if failure == nil { failure = await attempt(Array(batch[part])) }
+            guard let error = failure else {
                 stored += part.count
                 lastSuccess = .now
                 continue
             }
             guard error.maySpareOthers, .now - lastSuccess < patience, !Task.isCancelled else {
-                failure = error
+                self.failure = error
                 untried = Set(parts.joined()).union(part)
                 return
             }
@@ -240,59 +205,22 @@ struct Bisection {
 }
 
 /// The months that are known to have a partition, so that the database is asked only for others.
-struct PartitionHorizon: Sendable {
-    struct Stretch: Sendable, Equatable {
-        let from: WallTime
-        let through: WallTime
+struct PartitionedMonths: Sendable {
+    private var known: Set<Int> = []
+
+    var isEmpty: Bool { known.isEmpty }
+
+    /// A time in each month to create before notifications are recorded, in order.
+    func missing(for notifications: [ReceivedNotification]) -> [WallTime] {
+        var missing: [Int: WallTime] = [:]
+        for time in notifications.lazy.map(\.notification.issuedAt) where !known.contains(time.month) {
+            missing[time.month] = time
+        }
+        return missing.values.sorted()
     }
 
-    /// Two times that are no further apart have no month between their own.
-    private static let bridge = Duration.seconds(28 * 86_400)
-    /// Partitions are made ahead, so that the next month begins with its own.
-    private static let ahead = Duration.seconds(32 * 86_400)
-
-    private var known: Stretch?
-
-    var isEmpty: Bool { known == nil }
-
-    /// The months to create before notifications of these times of issue are recorded.
-    ///
-    /// Distant times are separate stretches: one old notification must not create all the years since.
-    func missing(for issued: some Sequence<WallTime>) -> [Stretch] {
-        var times: [WallTime] = []
-        for issued in issued {
-            if let known, known.from <= issued, issued <= known.through { continue }
-            times.append(issued)
-        }
-        guard !times.isEmpty else { return [] }
-        times.sort()
-        var stretches: [Stretch] = []
-        for time in times {
-            if let last = stretches.last, time <= last.through + Self.bridge {
-                stretches[stretches.count - 1] = Stretch(from: last.from, through: time)
-            } else {
-                stretches.append(Stretch(from: time, through: time))
-            }
-        }
-        let last = stretches.removeLast()
-        stretches.append(Stretch(from: last.from, through: last.through + Self.ahead))
-        return stretches
-    }
-
-    /// These exist now. Only the stretch around the present is remembered: an old notification is rare.
-    mutating func ensured(_ stretches: [Stretch]) {
-        guard let latest = stretches.last else { return }
-        guard let known else {
-            self.known = latest
-            return
-        }
-        guard latest.through > known.through else { return }
-        let touches = latest.from <= known.through + Self.bridge
-        self.known = touches ? Stretch(from: min(known.from, latest.from), through: latest.through) : latest
-    }
-
-    mutating func forget() {
-        known = nil
+    mutating func insert(_ months: [WallTime]) {
+        known.formUnion(months.map(\.month))
     }
 }
 
@@ -305,26 +233,21 @@ extension [Submission] {
             }
         }
     }
-
-    fileprivate var issueTimes: some Sequence<WallTime> {
-        lazy.compactMap { submission in
-            switch submission.work {
-            case .notification(let received): received.notification.issuedAt
-            case .deadLetter: nil
-            }
-        }
-    }
 }
 
 extension ReceivedDeadLetter {
-    /// The dead letter of a notification whose data PostgreSQL refuses.
+    var isVerified: Bool { letter.verifiedKeyID != nil }
+
+    /// The part of the spool that it may use.
+    var share: Spool.Share { isVerified ? .letters : .unverified }
+
+    init(_ letter: DeadLetter, receivedAt: WallTime) {
+        self.init(letter, tokenDigest: SHA256.digest(letter.token.span), receivedAt: receivedAt)
+    }
+
     init(rejected received: ReceivedNotification, by error: PostgresError) {
-        let token = received.notification.token
-        self.init(
-            .storeRejected(received.notification, detail: "PostgreSQL refused it (\(error.refusal))."),
-            tokenDigest: SHA256.digest(token.span),
-            receivedAt: received.receivedAt
-        )
+        let detail = "PostgreSQL refused it (\(error.refusal))."
+        self.init(.storeRejected(received.notification, detail: detail), receivedAt: received.receivedAt)
     }
 }
 
@@ -335,16 +258,10 @@ extension PostgresError {
         sqlState == .checkViolation && constraintName == nil && tableName == "notifications"
     }
 
-    /// Whether a month can't have its partition: a table of that name exists, but is not a partition.
-    var isMissingMonth: Bool { sqlState == .objectNotInPrerequisiteState }
-
-    /// Whether a notification's own data are refused.
     var blamesData: Bool { isDataError && !isMissingPartition }
 
     /// Whether another transaction interfered, so that the same statement may succeed now.
-    var isConflict: Bool {
-        sqlState == .serializationFailure || sqlState == .deadlockDetected
-    }
+    var isConflict: Bool { sqlState == .serializationFailure || sqlState == .deadlockDetected }
 
     /// Whether the cause may be one notification of several: a trigger refuses it, say, or it waits for a row that an
     /// application has locked. It may be the server as well, such as a missing right.

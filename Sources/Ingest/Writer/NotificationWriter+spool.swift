@@ -19,66 +19,51 @@ extension NotificationWriter {
     ///
     /// - Parameter isEarly: the writer works on the batch at the same time, and finishes it.
     func spool(_ batch: [Submission], isEarly: Bool = false) async {
-        guard let spool = service.spool else { return answerUnavailable(batch) }
+        guard let spool = service.spool else { return answer(batch, unavailable) }
         // A directory that can't be used is reported by the write that follows.
         try? await spool.followDirectory()
         service.durable.spoolLost(spool.losses)
         for share in Spool.Share.allCases {
-            var tokens: [[UInt8]: [Submission]] = [:]
-            for submission in batch where submission.work.share == share {
-                tokens[submission.work.tokenDigest, default: []].append(submission)
-            }
+            let tokens = Dictionary(grouping: batch.filter { $0.work.share == share }, by: \.work.tokenDigest)
             if !tokens.isEmpty { await write(tokens, share, to: spool, isEarly: isEarly) }
         }
     }
 
-    private func write(
-        _ tokens: [[UInt8]: [Submission]],
-        _ share: Spool.Share,
-        to spool: Spool,
-        isEarly: Bool
-    ) async {
+    private func write(_ tokens: [[UInt8]: [Submission]], _ share: Spool.Share, to spool: Spool, isEarly: Bool) async {
         let unwritten = tokens.filter { !service.durable.contains($0.key, as: share) }
         let records = unwritten.values.compactMap { $0.first.map { SpoolRecord($0) } }
         do {
             if !records.isEmpty { try await spool.append(records, share: share) }
         } catch {
-            acknowledge(tokens.filter { unwritten[$0.key] == nil }.values.flatMap(\.self), isEarly: isEarly)
-            let refused = unwritten.values.flatMap(\.self)
-            guard error.code == .shareFull else {
+            answer(tokens.filter { unwritten[$0.key] == nil }.values.flatMap(\.self), isEarly: isEarly)
+            var response: IngestResponse?
+            if error.code != .shareFull {
                 spoolFailed(error)
-                return answerUnavailable(refused, isEarly: isEarly)
+                response = unavailable
+            } else {
+                if faults.isDue(.share) {
+                    service.log.error("no more dead letters are kept until PostgreSQL is back", ["error": "\(error)"])
+                }
+                // Without a verified signature it is answered as if it were kept.
+                response = share == .unverified ? nil : .unavailable(.deadLetterLimit, retryAfterSeconds: 300)
             }
-            reports.shareUsedUp(error)
-            // Without a verified signature it is answered as if it were kept.
-            if share == .unverified { return acknowledge(refused, isEarly: isEarly) }
-            let full = IngestResponse.unavailable(.deadLetterLimit, retryAfterSeconds: 300)
-            return answerUnavailable(refused, full, isEarly: isEarly)
+            return answer(unwritten.values.flatMap(\.self), response, isEarly: isEarly)
         }
         for digest in unwritten.keys { service.durable.insert(digest, as: share) }
-        acknowledge(tokens.values.flatMap(\.self), isEarly: isEarly)
+        answer(tokens.values.flatMap(\.self), isEarly: isEarly)
         service.metrics.spooled.increment(by: records.count)
         if !records.isEmpty { spoolSucceeded() }
     }
 
-    /// Answers the submissions of a batch whose dead letter is durable already.
-    ///
-    /// - Returns: the others.
+    /// Answers the submissions of a batch whose dead letter is durable already, and returns the others.
     func answerDurable(_ batch: [Submission]) -> [Submission] {
         func isDurable(_ submission: Submission) -> Bool {
             guard case .deadLetter(let received, _) = submission.work else { return false }
             return service.durable.contains(received.tokenDigest, as: received.share)
         }
         guard batch.contains(where: isDurable) else { return batch }
-        acknowledge(batch.filter(isDurable))
+        answer(batch.filter(isDurable))
         return batch.filter { !isDurable($0) }
-    }
-
-    /// Answers what is durable, and releases its reservations: the spool limits its dead letters itself, and what comes from
-    /// it is counted in the database.
-    private func acknowledge(_ batch: [Submission], isEarly: Bool = false) {
-        if !isEarly { releaseReservations(of: batch) }
-        answer(batch.map { ($0, $0.work.responseWhenDurable) }, isEarly: isEarly)
     }
 
     /// Answers from the spool what PostgreSQL delays, until it is cancelled. Returns if there is no spool.
@@ -101,7 +86,9 @@ extension NotificationWriter {
             let held = service.queue.held(upTo: overdue)
             guard !held.isEmpty else { continue }
             await spool(held, isEarly: true)
-            reports.answeredOverdue()
+            if faults.isDue(.overdue) {
+                service.log.warning("PostgreSQL keeps notifications waiting; they are answered from the spool")
+            }
         }
     }
 
@@ -114,7 +101,14 @@ extension NotificationWriter {
             let scan = try await spool.scan()
             service.durable.spoolLost(spool.losses)
             setAside(scan.setAside)
-            reports.untrusted(scan.untrusted)
+            service.metrics.spoolFilesUntrusted.set(scan.untrusted.count)
+            if let first = scan.untrusted.first, faults.isDue(.untrusted, first) {
+                service.log.error(
+                    "a file in the spool directory is not trusted and not read; if siwad wrote it, give it to siwad's user "
+                        + "alone (chown, chmod 600), else remove it",
+                    ["file": first, "count": "\(scan.untrusted.count)"]
+                )
+            }
         } catch {
             spoolFailed(error)
         }
@@ -128,19 +122,27 @@ extension NotificationWriter {
         }
     }
 
-    private func spoolFailed(_ error: any Error) {
-        let cause = "\(error)"
-        reports.spoolFailed(cause, isAway: apply { $0.spoolFailed(cause: cause) })
+    private func spoolFailed(_ error: SpoolError) {
+        let isAway = apply { $0.spoolFailed(cause: error.message) }
+        let consequence = isAway ? "notifications are answered 503" : "PostgreSQL takes all notifications until it can"
+        faults.error(.spool, "the spool can't be written to; \(consequence)", error)
     }
 
     private func spoolSucceeded() {
-        if apply({ $0.spoolSucceeded() }) { reports.spoolWorksAgain() }
+        guard apply({ $0.spoolSucceeded() }) else { return }
+        _ = faults.ended(.spool)
+        service.log.notice("the spool can be written to again")
     }
 
     private func setAside(_ files: [Spool.SetAside]) {
-        guard !files.isEmpty else { return }
-        service.durable.forgetAll()
-        reports.setAside(files)
+        if !files.isEmpty { service.durable.forgetAll() }
+        for file in files {
+            service.metrics.spoolFilesSetAside.increment(file.reason.rawValue)
+            service.log.error(
+                "a file in the spool directory was set aside; look at it, and remove it when nothing in it is needed",
+                ["file": file.path, "reason": file.reason.rawValue]
+            )
+        }
     }
 
     // MARK: - Draining
@@ -150,19 +152,18 @@ extension NotificationWriter {
         guard let spool = service.spool, !spool.isEmpty else { return }
         let connection = try await openConnection()
         do {
-            var committer = Committer(source: .spool)
             var requests = 0
             while service.queue.writer({ $0.nextStep }) == .maintain {
-                let progress = try await drainOnce(.waiting, on: connection, with: &committer)
+                let progress = try await drainOnce(.waiting, on: connection)
                 if progress.files == 0 { break }
                 requests += progress.requests
             }
             while !service.isClosed {
-                let progress = try await drainOnce(.refused, on: connection, with: &committer)
+                let progress = try await drainOnce(.refused, on: connection)
                 if progress.requests == 0 { break }
                 requests += progress.requests
             }
-            reports.drained(requests)
+            if requests > 0 { service.log.notice("stored what was in the spool", ["requests": "\(requests)"]) }
         } catch {
             await connection.close()
             throw error
@@ -174,33 +175,36 @@ extension NotificationWriter {
     /// others. They stay in the spool, because the cause may be the server.
     ///
     /// - Returns: the files that are done, and the requests that were stored.
-    func drainOnce(
-        _ part: Spool.Part,
-        on connection: PostgresConnection,
-        with committer: inout Committer
-    ) async throws -> (files: Int, requests: Int) {
+    func drainOnce(_ part: Spool.Part, on connection: PostgresConnection) async throws -> (files: Int, requests: Int) {
         guard let spool = service.spool, spool.holds(part) else { return (0, 0) }
-        let limit =
-            switch part {
-            case .waiting: service.limits.batch
-            case .refused: Self.refusedTogether
-            }
+        let limit = part == .waiting ? service.limits.batch : Self.refusedTogether
         let (found, torn) = try await spool.oldest(part, atMost: limit)
         setAside(torn)
-        reports.unread(found.unread)
+        if let error = found.unread {
+            let advice = "it stays and is tried again: give it to siwad's user, or check the disk"
+            faults.error(.unread, "a file in the spool can't be read; \(advice)", error)
+        }
         guard !found.files.isEmpty else { return (torn.count, 0) }
         do {
             let batch = try await verified(found, in: spool, on: connection)
-            let outcome = await store(batch, on: connection, with: &committer)
+            let verifier = NotificationVerifier(policy: service.policy)
+            let outcome = await Bisection(batch.records.map { Submission($0, judgedBy: verifier) }) { part in
+                if service.isClosed { return PostgresError(.cancelled, "siwad ends") }
+                return await attempt(part, with: spoolCommitter, on: connection)
+            }
             if let failure = outcome.failure { throw failure }
-            if let refusal = outcome.refusal {
-                // A server that accepts nothing has a fault of its own.
-                let isAccepting = outcome.stored > 0 || isLiveTrafficStored(elsewhereThan: connection)
-                guard part == .refused || isAccepting else { throw refusal }
-                try await spool.remove(batch, keeping: outcome.refused)
-                reports.drainRefused(outcome.refused.count, refusal)
-            } else {
-                try await spool.remove(batch)
+            if let refusal = outcome.refusal, part == .waiting, outcome.stored == 0 {
+                // A server that accepts nothing, also from live traffic, has a fault of its own.
+                let isAccepting = service.queue.writer { $0.connection !== connection && $0.hasStored }
+                guard isAccepting else { throw refusal }
+            }
+            try await spool.remove(batch, keeping: outcome.refused)
+            if let refusal = outcome.refusal, faults.isDue(.refusal, "\(refusal)") {
+                let consequence = "they stay there as .refused.spool and are tried again"
+                service.log.error(
+                    "PostgreSQL refuses notifications that wait in the spool; \(consequence)",
+                    ["count": "\(outcome.refused.count)", "error": "\(refusal)"]
+                )
             }
             return (torn.count + batch.files.count, outcome.stored)
         } catch {
@@ -208,35 +212,6 @@ extension NotificationWriter {
             // the next time.
             if (error as? PostgresError)?.isConnectionError != true { spool.postpone(found) }
             throw error
-        }
-    }
-
-    private func store(
-        _ batch: Spool.Batch,
-        on connection: PostgresConnection,
-        with committer: inout Committer
-    ) async -> Bisection {
-        let verifier = NotificationVerifier(policy: service.policy)
-        var current = committer
-        let submissions = batch.records.map { Submission($0, judgedBy: verifier) }
-        let bisection = await Bisection(submissions) { part in
-            if service.isClosed { return PostgresError(.cancelled, "siwad ends") }
-            let start = ContinuousClock.now
-            do throws(PostgresError) {
-                settle(try await current.commit(part, on: connection), on: nil, since: start)
-                return nil
-            } catch {
-                return error
-            }
-        }
-        committer = current
-        return bisection
-    }
-
-    private func isLiveTrafficStored(elsewhereThan connection: PostgresConnection) -> Bool {
-        service.queue.writer { writer in
-            guard let live = writer.connection else { return false }
-            return live !== connection && writer.hasStored
         }
     }
 
@@ -258,7 +233,14 @@ extension NotificationWriter {
             case .invalid: forged.insert(position)
             }
         }
-        reports.unverified(unverified)
+        service.metrics.spoolUnverified.increment(by: unverified)
+        if unverified > 0, faults.isDue(.unverified) {
+            service.log.warning(
+                "notifications from the spool could not be verified again because their keys are not known; they are stored "
+                    + "as verified at receipt: check that only siwad writes to the spool directory",
+                ["count": "\(unverified)"]
+            )
+        }
         let (rest, files) = try await spool.setAside(forged: forged, of: batch)
         setAside(files)
         return rest

@@ -11,20 +11,19 @@ extension NotificationWriter {
     private static let pipelineTime = Duration.milliseconds(500)
 
     /// Stores a batch, and the batches that follow while it commits. All of them are answered when this returns.
-    func store(_ batch: [Submission], with committer: inout Committer) async {
+    func store(_ batch: [Submission]) async {
         guard let connection = service.queue.writer({ $0.connection }) else { return await spool(batch) }
         var rest = [batch]
         if committer.isPlain(batch) {
-            let committer = committer
-            let pipeline = await connection.onThread { await storePipelined(batch, committer, on: connection) }
-            rest = pipeline.unsettled + pipeline.others
+            let pipeline = await connection.onThread { await storePipelined(batch, on: connection) }
+            rest = pipeline.rest
             if let error = pipeline.error, !pipeline.isWorthRetrying(error) {
                 return await giveUp(connection, error, rest)
             }
         }
         for batch in rest.map(answerDurable) where !batch.isEmpty {
             if let connection = service.queue.writer({ $0.connection }) {
-                await storeAlone(batch, with: &committer, on: connection)
+                await storeAlone(batch, on: connection)
             } else {
                 await spool(batch)
             }
@@ -34,10 +33,8 @@ extension NotificationWriter {
     // MARK: - Pipelined batches
 
     private struct Pipeline: Sendable {
-        /// Batches whose outcome is unknown.
-        var unsettled: [[Submission]]
-        /// Batches that were taken off the queue and need more than the one statement.
-        var others: [[Submission]] = []
+        /// Batches whose outcome is unknown, and one that was not sent if it needs more than the one statement.
+        var rest: [[Submission]]
         var error: PostgresError?
         /// When the oldest unsettled batch was sent.
         var start = ContinuousClock.now
@@ -52,19 +49,15 @@ extension NotificationWriter {
     /// Stores a batch and the ones after it, until one needs more than the one statement, one fails, or the queue is closed.
     /// The next batch is waited for on the connection's own thread: switching to another one would cost a single
     /// notification a tenth of its processing time.
-    private func storePipelined(
-        _ first: [Submission],
-        _ committer: Committer,
-        on connection: isolated PostgresConnection
-    ) async -> Pipeline {
+    private func storePipelined(_ first: [Submission], on connection: isolated PostgresConnection) async -> Pipeline {
         var batch = first
         while true {
-            var pipeline = await runPipeline(batch, committer, on: connection)
-            guard pipeline.error == nil, pipeline.unsettled.isEmpty, pipeline.others.isEmpty,
+            var pipeline = await runPipeline(batch, on: connection)
+            guard pipeline.error == nil, pipeline.rest.isEmpty,
                 let next = await service.queue.next(atMost: service.limits.batch)
             else { return pipeline }
             guard committer.isPlain(next), service.queue.writer({ $0.connection }) === connection else {
-                pipeline.others = [next]
+                pipeline.rest = [next]
                 return pipeline
             }
             batch = next
@@ -72,36 +65,33 @@ extension NotificationWriter {
     }
 
     /// Sends a batch, and the next one while it commits, and so on for a limited time.
-    private func runPipeline(
-        _ first: [Submission],
-        _ committer: Committer,
-        on connection: isolated PostgresConnection
-    ) async -> Pipeline {
+    private func runPipeline(_ first: [Submission], on connection: isolated PostgresConnection) async -> Pipeline {
         do throws(PostgresError) {
             return try await connection.withSession { session throws(PostgresError) in
-                var pipeline = Pipeline(unsettled: [first])
+                var pipeline = Pipeline(rest: [first])
                 var starts = [pipeline.start]
                 let end = pipeline.start + Self.pipelineTime
                 do throws(PostgresError) {
                     try Notifications.record(
                         pipelined: first.notifications,
                         next: {
-                            guard .now < end, pipeline.others.isEmpty else { return nil }
+                            guard .now < end, pipeline.rest.count == starts.count else { return nil }
                             let batch = service.queue.waiting(atMost: service.limits.batch)
                             guard !batch.isEmpty else { return nil }
-                            guard committer.isPlain(batch) else {
-                                pipeline.others = [batch]
-                                return nil
-                            }
-                            pipeline.unsettled.append(batch)
+                            pipeline.rest.append(batch)
+                            guard committer.isPlain(batch) else { return nil }
                             starts.append(.now)
                             return batch.notifications
                         },
                         source: .endpoint,
                         in: session,
                         durable: { recorded in
-                            let batch = pipeline.unsettled.removeFirst()
-                            settle(batch.settled(recorded), on: connection, since: starts.removeFirst())
+                            // A plain batch: all of them are notifications.
+                            let batch = pipeline.rest.removeFirst()
+                            let settled = zip(zip(batch, batch.notifications), recorded).map { item, recorded in
+                                Settled(submission: item.0, effect: .recorded(item.1, recorded))
+                            }
+                            settle(settled, from: .endpoint, on: connection, since: starts.removeFirst())
                         }
                     )
                 } catch {
@@ -111,26 +101,22 @@ extension NotificationWriter {
                 return pipeline
             }
         } catch {
-            return Pipeline(unsettled: [first], error: error)
+            return Pipeline(rest: [first], error: error)
         }
     }
 
     // MARK: - A batch by itself
 
-    private func storeAlone(
-        _ batch: [Submission],
-        with committer: inout Committer,
-        on connection: PostgresConnection
-    ) async {
+    private func storeAlone(_ batch: [Submission], on connection: PostgresConnection) async {
         let start = ContinuousClock.now
-        guard let error = await attempt(batch, with: &committer, on: connection) else { return }
+        guard let error = await attempt(batch, with: committer, on: connection) else { return }
         if error.isConnectionError, .now - start < Self.promptly, !Task.isCancelled {
             // A server that was restarted, or that ended an idle connection, usually accepts another one immediately. The
             // batch is idempotent, even if it was committed.
-            reports.connectionBroke(error)
-            await storeAgain(batch, with: &committer, replacing: connection)
+            service.log.warning("the connection to PostgreSQL broke; connecting again", ["error": "\(error)"])
+            await storeAgain(batch, replacing: connection)
         } else if error.code == .server, error.maySpareOthers {
-            await storeParts(of: batch, after: error, with: &committer, on: connection)
+            await storeParts(of: batch, after: error, on: connection)
         } else {
             await giveUp(connection, error, [batch])
         }
@@ -140,14 +126,9 @@ extension NotificationWriter {
     private func storeParts(
         of batch: [Submission],
         after error: PostgresError,
-        with committer: inout Committer,
         on connection: PostgresConnection
     ) async {
-        var current = committer
-        let bisection = await Bisection(batch, after: error) { part in
-            await attempt(part, with: &current, on: connection)
-        }
-        committer = current
+        let bisection = await Bisection(batch, after: error) { await attempt($0, with: committer, on: connection) }
         func submissions(_ positions: Set<Int>) -> [Submission] { positions.sorted().map { batch[$0] } }
         if let failure = bisection.failure {
             return await giveUp(connection, failure, [submissions(bisection.refused.union(bisection.untried))])
@@ -158,39 +139,40 @@ extension NotificationWriter {
         case .giveUpConnection:
             await giveUp(connection, refusal, [refused])
         case .keepConnection:
-            reports.refused(refused.count, refusal)
+            if faults.isDue(.refusal, "\(refusal)") {
+                let consequence = service.spool == nil ? "is answered 503" : "waits in the spool"
+                service.log.error(
+                    "PostgreSQL refuses a notification, or another session's lock delays it; it \(consequence)",
+                    ["count": "\(refused.count)", "error": "\(refusal)"]
+                )
+            }
             await spool(refused)
             wakeup.signal()
         }
     }
 
-    /// Stores a batch in one transaction and answers it.
-    ///
-    /// - Returns: nil, or the error.
-    private func attempt(
+    /// Stores a batch in one transaction and answers it, or returns the error.
+    func attempt(
         _ batch: [Submission],
-        with committer: inout Committer,
+        with committer: Committer,
         on connection: PostgresConnection
     ) async -> PostgresError? {
         let start = ContinuousClock.now
         do throws(PostgresError) {
-            settle(try await committer.commit(batch, on: connection), on: connection, since: start)
+            let settled = try await committer.commit(batch, on: connection)
+            settle(settled, from: committer.source, on: connection, since: start)
             return nil
         } catch {
             return error
         }
     }
 
-    private func storeAgain(
-        _ batch: [Submission],
-        with committer: inout Committer,
-        replacing broken: PostgresConnection
-    ) async {
+    private func storeAgain(_ batch: [Submission], replacing broken: PostgresConnection) async {
         do {
             let fresh = try await openConnection(within: Self.promptly)
             await broken.close()
             apply { $0.connectionReplaced(broken, by: fresh) }
-            if let error = await attempt(batch, with: &committer, on: fresh) { await giveUp(fresh, error, [batch]) }
+            if let error = await attempt(batch, with: committer, on: fresh) { await giveUp(fresh, error, [batch]) }
             // Another connection may have come into use before.
             if service.queue.writer({ $0.connection }) !== fresh { await fresh.close() }
         } catch {
@@ -206,21 +188,20 @@ extension NotificationWriter {
 
     // MARK: - After the commit
 
-    /// Answers and counts what is durable.
-    ///
-    /// - Parameter connection: the connection for live traffic that it was stored on; nil for what comes from the spool.
-    func settle(_ settled: [Settled], on connection: PostgresConnection?, since start: ContinuousClock.Instant) {
-        if let connection { apply { $0.batchStored(on: connection) } }
+    func settle(
+        _ settled: [Settled],
+        from source: NotificationSource,
+        on connection: PostgresConnection,
+        since start: ContinuousClock.Instant
+    ) {
+        let isLive = source == .endpoint
+        if isLive { apply { $0.batchStored(on: connection) } }
         // Before the response: a client that repeats a token after it causes no write.
         for case .letterKept(let received, _) in settled.map(\.effect) {
             service.durable.insert(received.tokenDigest, as: received.share)
         }
-        service.queue.finished(settled.map { ($0.submission, $0.response) }).deliver()
-        reports.rejected(settled)
-        measure(settled, isLive: connection != nil, since: start)
-    }
-
-    private func measure(_ settled: [Settled], isLive: Bool, since start: ContinuousClock.Instant) {
+        service.queue.finished(settled.map { ($0.submission, $0.submission.work.responseWhenDurable) }).deliver()
+        logRejections(in: settled)
         let metrics = service.metrics
         let now = service.now()
         metrics.commitDuration.record(.now - start)
@@ -250,37 +231,35 @@ extension NotificationWriter {
         }
     }
 
-    /// Delivers the responses of submissions that have none yet.
-    ///
-    /// - Parameter isEarly: the writer still works on them; otherwise they are finished.
-    func answer(_ responses: [(Submission, IngestResponse)], isEarly: Bool = false) {
-        (isEarly ? service.queue.answeredEarly(responses) : service.queue.finished(responses)).deliver()
+    /// Notifications that PostgreSQL refused because of their data are not tried again until an operator replays them.
+    private func logRejections(in settled: [Settled]) {
+        let details = settled.compactMap { settled -> String? in
+            guard case .letterKept(let received, isNew: true) = settled.effect else { return nil }
+            return received.letter.reason == .storeRejected ? received.letter.detail : nil
+        }
+        guard let detail = details.first, faults.isDue(.rejection, detail) else { return }
+        service.log.warning(
+            "PostgreSQL refuses the data of a notification, which became a dead letter: siwad dead-letters show explains it",
+            ["count": "\(details.count)", "detail": detail]
+        )
     }
 
-    /// Answers 503, and releases reservations.
+    /// Answers a batch that is not stored in the database, and releases its reservations: the spool limits its dead letters
+    /// itself, and what comes from it is counted in the database.
     ///
     /// - Parameters:
-    ///   - response: nil: nothing can be stored at present.
-    ///   - isEarly: the writer works on the batch at the same time, and releases the reservations.
-    func answerUnavailable(_ batch: [Submission], _ response: IngestResponse? = nil, isEarly: Bool = false) {
-        if !isEarly { releaseReservations(of: batch) }
-        let reason = service.isClosed ? Unavailability.shuttingDown : .databaseUnavailable
-        let response = response ?? .unavailable(reason, retryAfterSeconds: 5)
-        answer(batch.map { ($0, response) }, isEarly: isEarly)
-    }
-
-    func releaseReservations(of batch: [Submission]) {
+    ///   - response: nil: the batch is durable.
+    ///   - isEarly: the writer works on the batch at the same time, and releases the reservations. Only submissions that have
+    ///     no response yet are answered.
+    func answer(_ batch: [Submission], _ response: IngestResponse? = nil, isEarly: Bool = false) {
+        let responses = batch.map { ($0, response ?? $0.work.responseWhenDurable) }
+        guard !isEarly else { return service.queue.answeredEarly(responses).deliver() }
         for case .deadLetter(let received, _) in batch.map(\.work) { service.budget.release(received.letter.reason) }
+        service.queue.finished(responses).deliver()
     }
-}
 
-extension [Submission] {
-    /// Its notifications, each with what it did. All of them are notifications.
-    fileprivate func settled(_ recorded: [RecordedNotification]) -> [Settled] {
-        zip(self, recorded).compactMap { submission, recorded in
-            guard case .notification(let received) = submission.work else { return nil }
-            return Settled(submission: submission, response: .acknowledged, effect: .recorded(received, recorded))
-        }
+    var unavailable: IngestResponse {
+        .unavailable(service.isClosed ? .shuttingDown : .databaseUnavailable, retryAfterSeconds: 5)
     }
 }
 

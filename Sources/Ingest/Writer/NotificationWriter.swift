@@ -18,23 +18,16 @@ package final class NotificationWriter: Sendable {
     let settings: ConnectionSettings
     /// The stored keys that verify spooled notifications again.
     let trust: SigningKeys.Trust
-    let reports: WriterReports
-    /// Wakes the loop that performs the steps.
+    let faults: FaultLog
+    let committer = Committer(source: .endpoint)
+    let spoolCommitter = Committer(source: .spool)
     let wakeup = WakeupEvent()
-    private let preparation = Mutex(Preparation())
-
-    /// Work in the database that the next connection must wait for.
-    private struct Preparation {
-        /// How often work was given.
-        var number = 0
-        /// nil: it is done.
-        var work: (@Sendable () async throws -> Void)?
-    }
+    /// Work in the database that the next connection must wait for; nil: it is done. `number`: how often work was given.
+    private let preparation = Mutex<(number: Int, work: (@Sendable () async throws -> Void)?)>((0, nil))
 
     /// How often the spool directory and an idle connection are checked.
     private static let interval = Duration.seconds(5)
 
-    /// - Parameter trust: the stored keys that verify spooled notifications again.
     package init(service: IngestService, settings: ConnectionSettings, trust: SigningKeys.Trust) {
         let hasSpool = service.spool != nil
         self.service = service
@@ -46,7 +39,7 @@ package final class NotificationWriter: Sendable {
         // A row that an application has locked is waited for more than once: together with others, and then alone.
         settings.lockTimeout = min(settings.lockTimeout, hasSpool ? .seconds(1) : .seconds(3))
         self.settings = settings
-        reports = WriterReports(log: service.log, metrics: service.metrics, hasSpool: hasSpool)
+        faults = FaultLog(service.log)
     }
 
     /// Stores what is submitted, until ``finish()``; then stores what waits, and returns.
@@ -57,9 +50,8 @@ package final class NotificationWriter: Sendable {
         await withTaskGroup { group in
             group.addTask { await self.performSteps() }
             group.addTask { await self.answerOverdue() }
-            var committer = Committer(source: .endpoint)
             while let batch = await service.queue.next(atMost: service.limits.batch) {
-                await store(batch, with: &committer)
+                await store(batch)
             }
             wakeup.signal()
             // A connection attempt, or the draining of the spool.
@@ -77,20 +69,15 @@ package final class NotificationWriter: Sendable {
     /// Runs `work` on the database before the next connection is used, or while the present one is; tries again until it
     /// succeeds. It replaces the work that was given before.
     package func prepareAgain(_ work: @escaping @Sendable () async throws -> Void) {
-        preparation.withLock { preparation in
-            preparation.number += 1
-            preparation.work = work
-        }
+        preparation.withLock { $0 = ($0.number + 1, work) }
         wakeup.signal()
     }
 
-    /// Gives an input to the state, and answers the submissions that can't be stored any more.
-    ///
-    /// - Returns: the action to perform.
+    /// Gives an input to the state, answers the submissions that can't be stored any more, and returns the action.
     @discardableResult
     func apply<R: Sendable>(_ input: (inout WriterState<PostgresConnection>) -> R) -> R {
         let (action, refused) = service.queue.update(input)
-        if !refused.isEmpty { answerUnavailable(refused) }
+        if !refused.isEmpty { answer(refused, unavailable) }
         return action
     }
 
@@ -117,7 +104,7 @@ package final class NotificationWriter: Sendable {
                     await wakeup.wait(atMost: Self.interval)
                     await checkIdleConnection()
                 } catch {
-                    if !service.isClosed { reports.drainFailed(error) }
+                    if !service.isClosed { drainFailed(error) }
                     await wakeup.wait(atMost: drainPauses.next())
                 }
             case .end:
@@ -131,30 +118,41 @@ package final class NotificationWriter: Sendable {
     private func connect() async {
         do {
             let connection = try await openConnection()
+            var hasStored = false
+            var fault: (any Error)?
             do {
-                var committer = Committer(source: .spool)
-                let progress = try await drainOnce(.waiting, on: connection, with: &committer)
-                await use(connection, hasStored: progress.requests > 0)
+                hasStored = try await drainOnce(.waiting, on: connection).requests > 0
             } catch let error where error is SpoolError || error is StoredKeysError {
                 // A fault of the disk or of the stored keys is no reason to refuse a database that can be written to.
-                await use(connection, hasStored: false)
-                reports.drainFailed(error)
+                fault = error
             } catch {
                 await connection.close()
                 throw error
             }
+            switch apply({ $0.connected(connection, hasStored: hasStored) }) {
+            case .use:
+                service.metrics.databaseUp.set(1)
+                if faults.ended(.database) { service.log.notice("PostgreSQL can be written to again") }
+            case .discard:
+                await connection.close()
+            }
+            if let fault { drainFailed(fault) }
         } catch {
             guard !service.isClosed else { return }
             apply { $0.connectionFailed() }
-            reports.databaseAway(error)
+            databaseAway(error)
         }
     }
 
-    private func use(_ connection: PostgresConnection, hasStored: Bool) async {
-        switch apply({ $0.connected(connection, hasStored: hasStored) }) {
-        case .use: reports.databaseConnected()
-        case .discard: await connection.close()
-        }
+    private func databaseAway(_ error: any Error) {
+        service.metrics.databaseUp.set(0)
+        let consequence =
+            service.spool == nil ? "notifications are answered 503 until it can" : "notifications wait in the spool"
+        faults.error(.database, "PostgreSQL can't be written to; \(consequence)", error)
+    }
+
+    private func drainFailed(_ error: any Error) {
+        faults.error(.database, "what is in the spool can't be stored; trying again", error)
     }
 
     /// Finds out that PostgreSQL is away before the next notification does.
@@ -172,17 +170,15 @@ package final class NotificationWriter: Sendable {
         }
     }
 
-    /// Nothing can be stored on the connection any more.
     func lost(_ connection: PostgresConnection, _ error: any Error) async {
         switch apply({ $0.connectionLost(connection) }) {
-        case .report: reports.databaseAway(error)
+        case .report: databaseAway(error)
         case .none: break
         }
         wakeup.signal()
         await connection.close()
     }
 
-    /// A connection on which batches can be stored.
     func openConnection(within time: Duration? = nil) async throws -> PostgresConnection {
         try await prepare()
         var settings = settings
@@ -204,12 +200,10 @@ package final class NotificationWriter: Sendable {
     }
 
     private func prepare() async throws {
-        let (number, work) = preparation.withLock { ($0.number, $0.work) }
+        let (number, work) = preparation.withLock { $0 }
         guard let work else { return }
         try await work()
-        preparation.withLock { preparation in
-            // Other work may have been given while this was done.
-            if preparation.number == number { preparation.work = nil }
-        }
+        // Other work may have been given while this was done.
+        preparation.withLock { if $0.number == number { $0.work = nil } }
     }
 }

@@ -168,16 +168,11 @@ struct DeadLettersReplayCommand: DatabaseCommand {
         )
         var letters = filter.filter
         letters.limit = limit
-        let run = ReplayRun(
-            letters,
-            by: name,
-            note: rehearsal.note ?? "",
-            rate: rate,
-            acceptsExpired: acceptExpired,
-            isRehearsal: rehearsal.dryRun
-        )
+        var run = ReplayRun(letters, by: name, note: rehearsal.note ?? "", rate: rate)
+        run.acceptsExpired = acceptExpired
+        run.isRehearsal = rehearsal.dryRun
         let (settings, console, command) = (try configuration.connectionSettings(), invocation.console, self)
-        try await Interruption.endsAfter { try await command.perform(run, replay, settings, console) }
+        try await Interruption.endsAfter { [run] in try await command.perform(run, replay, settings, console) }
     }
 
     private func perform(
