@@ -1,6 +1,5 @@
 import Glibc
 
-/// The reason why a file cannot be read.
 package struct FileReadingError: Error, Sendable, Equatable, CustomStringConvertible {
     /// `No such file or directory`, `Permission denied`, …
     package let cause: String

@@ -64,6 +64,16 @@ extension ArraySlice<UInt8> {
 }
 
 extension UInt8 {
+    /// True for A–Z, a–z and 0–9.
+    package var isLetterOrDigit: Bool {
+        switch self {
+        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+            UInt8(ascii: "0")...UInt8(ascii: "9"):
+            true
+        default: false
+        }
+    }
+
     /// The value of an ASCII hexadecimal digit.
     package var hexadecimalDigit: UInt8? {
         switch self {
@@ -72,6 +82,14 @@ extension UInt8 {
         case UInt8(ascii: "A")...UInt8(ascii: "F"): self - UInt8(ascii: "A") + 10
         default: nil
         }
+    }
+}
+
+extension BidirectionalCollection {
+    /// The elements without the ones at both ends that satisfy the condition.
+    @inlinable package func trimmed(_ isTrimmed: (Element) -> Bool) -> SubSequence {
+        let end = lastIndex { !isTrimmed($0) }.map { index(after: $0) } ?? startIndex
+        return self[..<end].drop(while: isTrimmed)
     }
 }
 

@@ -1,3 +1,5 @@
+import Glibc
+
 extension WallTime {
     /// RFC 3339 in UTC, such as `2026-01-02T03:04:05.678Z`: three digits of a second, or six where microseconds need
     /// them. Parsing it gives the same time, in the years 1 to 9999.
@@ -10,16 +12,30 @@ extension WallTime {
         case .max: return "infinity"
         default: break
         }
-        let seconds = wholeSeconds
-        // Subtracting `seconds` would overflow before the first whole second of the range.
-        let remainder = Int(microseconds % 1_000_000)
+        // Subtracting the whole seconds would overflow before the first one of the range.
+        let remainder = microseconds % 1_000_000
         let fraction = remainder < 0 ? remainder + 1_000_000 : remainder
-        let days = seconds.flooredQuotient(dividingBy: 86_400)
-        let second = Int(seconds - days * 86_400)
-        let (year, month, day) = CalendarDay.date(daysSince1970: Int(days))
-        let clock = "\(second / 3_600, width: 2):\(second / 60 % 60, width: 2):\(second % 60, width: 2)"
+        let date = utc
         let subsecond: String = fraction % 1_000 == 0 ? "\(fraction / 1_000, width: 3)" : "\(fraction, width: 6)"
-        return "\(year, width: 4)-\(month, width: 2)-\(day, width: 2)T\(clock).\(subsecond)Z"
+        let day = "\(date.tm_year + 1900, width: 4)-\(date.tm_mon + 1, width: 2)-\(date.tm_mday, width: 2)"
+        return "\(day)T\(date.clock).\(subsecond)Z"
+    }
+
+    /// The format of HTTP headers, `Sun, 06 Nov 1994 08:49:37 GMT` (IMF-fixdate, RFC 9110 §5.6.7), in English in every locale.
+    package var httpDate: String {
+        let date = utc
+        let weekday = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"][Int(date.tm_wday)]
+        let month = Self.months[Int(date.tm_mon)]
+        return "\(weekday), \(date.tm_mday, width: 2) \(month) \(date.tm_year + 1900, width: 4) \(date.clock) GMT"
+    }
+
+    private static let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+
+    private var utc: tm {
+        var seconds = time_t(wholeSeconds)
+        var date = tm()
+        gmtime_r(&seconds, &date)
+        return date
     }
 
     /// The number of its month in UTC, counted from the year 0.
@@ -37,9 +53,8 @@ extension WallTime {
             self.init(secondsOrMilliseconds: number)
             return
         }
-        var scanner = DigitScanner(text.utf8)
-        guard let days = scanner.daysSince1970() else { return nil }
-        var seconds = Int64(days) * 86_400
+        var scanner = DigitScanner(rest: text.utf8[...])
+        guard var seconds = scanner.midnight() else { return nil }
         var fraction: Int64 = 0
         if !scanner.isAtEnd {
             guard let clock = scanner.clock(), let offset = scanner.zone(), scanner.isAtEnd else { return nil }
@@ -49,60 +64,38 @@ extension WallTime {
         self.init(microseconds: seconds * 1_000_000 + fraction)
     }
 
-    /// Parses the time in an HTTP header, `Sun, 06 Nov 1994 08:49:37 GMT` (IMF-fixdate, RFC 9110 §5.6.7). The obsolete
-    /// forms give nil.
+    /// Parses what ``httpDate`` writes. The obsolete forms of RFC 9110 give nil.
     package init?(httpDate text: String) {
-        let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
         let parts = text.split(separator: " ")
         guard parts.count == 6, parts[0].hasSuffix(","), parts[5] == "GMT",
-            let month = months.firstIndex(of: String(parts[2]))
+            let month = Self.months.firstIndex(of: String(parts[2]))
         else { return nil }
         self.init(iso8601: "\(parts[3])-\(month + 1, width: 2)-\(parts[1])T\(parts[4])Z")
     }
 }
 
-/// The proleptic Gregorian calendar by day numbers (Howard Hinnant's `civil_from_days`). UTC needs neither a time zone
-/// database nor Foundation.
-private enum CalendarDay {
-    static func daysSince1970(year: Int, month: Int, day: Int) -> Int {
-        let shifted = month <= 2 ? year - 1 : year
-        let era = (shifted >= 0 ? shifted : shifted - 399) / 400
-        let yearOfEra = shifted - era * 400
-        let dayOfYear = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1
-        let dayOfEra = yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear
-        return era * 146_097 + dayOfEra - 719_468
-    }
-
-    static func date(daysSince1970: Int) -> (year: Int, month: Int, day: Int) {
-        let days = daysSince1970 + 719_468
-        let era = (days >= 0 ? days : days - 146_096) / 146_097
-        let dayOfEra = days - era * 146_097
-        let yearOfEra = (dayOfEra - dayOfEra / 1_460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
-        let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
-        let monthFromMarch = (5 * dayOfYear + 2) / 153
-        let month = monthFromMarch < 10 ? monthFromMarch + 3 : monthFromMarch - 9
-        let year = yearOfEra + era * 400 + (month <= 2 ? 1 : 0)
-        return (year, month, dayOfYear - (153 * monthFromMarch + 2) / 5 + 1)
-    }
+extension tm {
+    fileprivate var clock: String { "\(tm_hour, width: 2):\(tm_min, width: 2):\(tm_sec, width: 2)" }
 }
 
 /// Consumes the fixed-width fields of RFC 3339.
 private struct DigitScanner {
-    private var rest: Substring.UTF8View
-
-    init(_ text: String.UTF8View) {
-        self.rest = text[...]
-    }
+    var rest: Substring.UTF8View
 
     var isAtEnd: Bool { rest.isEmpty }
 
-    mutating func daysSince1970() -> Int? {
+    /// A date, as seconds since 1970.
+    mutating func midnight() -> Int64? {
         guard let year = number(4), year >= 1, skip("-"), let month = number(2), 1...12 ~= month, skip("-"),
             let day = number(2)
         else { return nil }
+        var date = tm()
+        date.tm_year = Int32(year - 1900)
+        date.tm_mon = Int32(month - 1)
+        date.tm_mday = Int32(day)
+        let seconds = timegm(&date)
         // A day that the month does not have becomes a day of another month.
-        let days = CalendarDay.daysSince1970(year: year, month: month, day: day)
-        return CalendarDay.date(daysSince1970: days) == (year, month, day) ? days : nil
+        return date.tm_mday == day ? Int64(seconds) : nil
     }
 
     /// `Thh:mm[:ss[.f…]]`, with `T`, `t` or a space.
@@ -149,7 +142,7 @@ private struct DigitScanner {
 
 extension DefaultStringInterpolation {
     /// A number padded with zeros to `width` digits.
-    fileprivate mutating func appendInterpolation(_ number: Int, width: Int) {
+    fileprivate mutating func appendInterpolation(_ number: some BinaryInteger, width: Int) {
         let digits = String(number.magnitude)
         if number < 0 { appendLiteral("-") }
         appendLiteral(String(repeating: "0", count: max(0, width - digits.count)))

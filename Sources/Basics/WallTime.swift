@@ -25,7 +25,6 @@ package struct WallTime: Sendable, Hashable {
         self = number.magnitude < 100_000_000_000 ? WallTime(seconds: number) : WallTime(milliseconds: number)
     }
 
-    /// Reads the operating system's clock.
     package static func now() -> WallTime {
         var now = timespec()
         clock_gettime(CLOCK_REALTIME, &now)
