@@ -13,22 +13,19 @@ package struct SimulatedApple: Sendable {
     /// - Throws: `unusableKey` if `keyID` is not a valid `kid`.
     package init(key: RSAPrivateKey, keyID: String? = nil, issuer: String = appleIssuer) throws(JOSEError) {
         let keyID = keyID ?? String(key.publicKey.thumbprint.prefix(10))
-        self.jwk = try key.publicJWK(keyID: keyID)
+        self.jwk = try JSONWebKey(keyID: keyID, publicKey: key.publicKey)
         self.key = key
         self.keyID = keyID
         self.issuer = issuer
     }
 
     /// Generates an RSA key of 2048 bits.
-    ///
-    /// - Throws: `cryptography`.
     package static func generate(issuer: String = appleIssuer) throws(JOSEError) -> SimulatedApple {
         try SimulatedApple(key: .generate(), issuer: issuer)
     }
 
     package var keys: [JSONWebKey] { [jwk] }
 
-    /// The key set as Apple's endpoint serves it.
     package var keySetJSON: String { "{\"keys\":[\(jwk.json)]}" }
 
     /// The header in Apple's format: `kid` and `alg`, no `typ`.
@@ -36,14 +33,11 @@ package struct SimulatedApple: Sendable {
         "{\"kid\":\(JSONValue.quoted(keyID)),\"alg\":\"\(CompactJWS.algorithm)\"}"
     }
 
-    /// - Throws: `cryptography`.
     package func token(for event: SimulatedEvent) throws(JOSEError) -> String {
         try token(claims: event.claims(issuer: issuer))
     }
 
     /// Signs any claims and any header, to test how a receiver handles what Apple does not send. Both are used as they are.
-    ///
-    /// - Throws: `cryptography`.
     package func token(claims: String, header: String? = nil) throws(JOSEError) -> String {
         try CompactJWS.signed(header: Array((header ?? self.header).utf8), payload: Array(claims.utf8), by: key)
     }
@@ -52,7 +46,6 @@ package struct SimulatedApple: Sendable {
     /// notification, and without `events`.
     ///
     /// - Parameter issuedAt: `iat` in seconds since 1970.
-    /// - Throws: `cryptography`.
     package func identityToken(sub: String, app: String, issuedAt: Int64) throws(JOSEError) -> String {
         let (sub, app, issuer) = (JSONValue.quoted(sub), JSONValue.quoted(app), JSONValue.quoted(issuer))
         return try token(

@@ -3,12 +3,9 @@
 /// Every byte string has exactly one encoding. Padding, whitespace, the characters of plain base64 and unused last bits that
 /// are not zero are refused, so that two different tokens never decode to the same bytes.
 package enum Base64URL {
-    /// - Throws: `malformedBase64URL`.
     package static func decode(_ text: Span<UInt8>) throws(JOSEError) -> [UInt8] {
         let tail = text.count % 4
-        guard tail != 1 else {
-            throw JOSEError(code: .malformedBase64URL, message: "base64url text has an impossible length")
-        }
+        guard tail != 1 else { throw JOSEError(.malformedBase64URL, "base64url text has an impossible length") }
         let values = values.span
         var bits: UInt32 = 0
         var marks: UInt8 = 0
@@ -27,15 +24,13 @@ package enum Base64URL {
         }
         let unused: UInt32 = [0, 0, 0b1111, 0b11][tail]
         guard marks < invalid, bits & unused == 0 else {
-            throw JOSEError(code: .malformedBase64URL, message: "text is not canonical base64url without padding")
+            throw JOSEError(.malformedBase64URL, "text is not canonical base64url without padding")
         }
         return bytes
     }
 
-    /// - Throws: `malformedBase64URL`.
     package static func decode(_ text: String) throws(JOSEError) -> [UInt8] {
-        let characters = Array(text.utf8)
-        return try decode(characters.span)
+        try decode(text.utf8.span)
     }
 
     package static func encode(_ bytes: [UInt8]) -> String {

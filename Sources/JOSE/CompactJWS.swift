@@ -23,35 +23,31 @@ package struct CompactJWS: Sendable, Hashable {
             let secondDot = token[(firstDot + 1)...].firstIndex(of: UInt8(ascii: ".")),
             !token[(secondDot + 1)...].contains(UInt8(ascii: "."))
         else {
-            throw JOSEError(code: .malformedToken, message: "the token does not have exactly three parts")
+            throw JOSEError(.malformedToken, "the token does not have exactly three parts")
         }
         let text = token.span
         header = try JWSHeader(encoded: text.extracting(..<firstDot))
         guard header.algorithm == Self.algorithm else {
-            throw JOSEError(code: .unsupportedAlgorithm, message: "the token's alg is not RS256")
+            throw JOSEError(.unsupportedAlgorithm, "the token's alg is not RS256")
         }
         guard !header.needsExtension else {
             throw JOSEError(
-                code: .unsupportedHeader,
-                message: "the token's header requires an extension (crit, b64, zip or enc) that is not supported"
+                .unsupportedHeader,
+                "the token's header requires an extension (crit, b64, zip or enc) that is not supported"
             )
         }
         do {
             payload = try Base64URL.decode(text.extracting(firstDot + 1..<secondDot))
             signature = try Base64URL.decode(text.extracting((secondDot + 1)...))
         } catch {
-            throw JOSEError(code: .malformedToken, message: "a part of the token: \(error.message)")
+            throw JOSEError(.malformedToken, "a part of the token: \(error.message)")
         }
-        guard !signature.isEmpty else {
-            throw JOSEError(code: .malformedToken, message: "the token has no signature")
-        }
+        guard !signature.isEmpty else { throw JOSEError(.malformedToken, "the token has no signature") }
         signingInputRange = 0..<secondDot
         bytes = token
     }
 
     /// Signs a token. `header` and `payload` are used as they are.
-    ///
-    /// - Throws: `cryptography`.
     package static func signed(
         header: [UInt8],
         payload: [UInt8],
@@ -74,43 +70,36 @@ package struct JWSHeader: Sendable, Hashable {
     /// `alg` as written.
     package let algorithm: String
     /// `kid`: 1 to 256 visible ASCII characters. It only selects one of the trusted keys.
-    package let keyID: String?
+    package private(set) var keyID: String?
     /// True if there is a member `x5c`, as in App Store Server Notifications.
-    package let carriesCertificates: Bool
+    package private(set) var carriesCertificates = false
     /// True for `crit`, `b64`, `zip` or `enc`, which change what a signature or a payload means.
-    let needsExtension: Bool
+    private(set) var needsExtension = false
 
     /// Parses only the header of a token, to identify a refused token.
     ///
     /// - Throws: `malformedToken`.
     package init(ofToken token: [UInt8]) throws(JOSEError) {
         guard let dot = token.firstIndex(of: UInt8(ascii: ".")) else {
-            throw JOSEError(code: .malformedToken, message: "the token has no header part")
+            throw JOSEError(.malformedToken, "the token has no header part")
         }
         try self.init(encoded: token.span.extracting(..<dot))
     }
 
     init(encoded: Span<UInt8>) throws(JOSEError) {
         guard encoded.count <= (Self.maximumLength * 4 + 2) / 3 else {
-            throw JOSEError(code: .malformedToken, message: "the token's header is longer than 1 KiB")
+            throw JOSEError(.malformedToken, "the token's header is longer than 1 KiB")
         }
         do {
             try self.init(json: Base64URL.decode(encoded))
         } catch {
             guard error.code != .malformedToken else { throw error }
-            throw JOSEError(
-                code: .malformedToken,
-                message: "the token's header: \(error.message)",
-                offset: error.offset
-            )
+            throw JOSEError(.malformedToken, "the token's header: \(error.message)", at: error.offset)
         }
     }
 
     private init(json: [UInt8]) throws(JOSEError) {
         var algorithm: String?
-        var keyID: String?
-        var carriesCertificates = false
-        var needsExtension = false
         var reader = JSONReader(json)
         try reader.beginObject()
         while try reader.nextMember() {
@@ -128,16 +117,11 @@ package struct JWSHeader: Sendable, Hashable {
             }
         }
         try reader.end()
-        guard let algorithm else {
-            throw JOSEError(code: .malformedToken, message: "the token's header has no alg")
-        }
+        guard let algorithm else { throw JOSEError(.malformedToken, "the token's header has no alg") }
         if let keyID, !Self.isKeyID(keyID) {
-            throw JOSEError(code: .malformedToken, message: "the token's kid is not 1 to 256 visible ASCII characters")
+            throw JOSEError(.malformedToken, "the token's kid is not 1 to 256 visible ASCII characters")
         }
         self.algorithm = algorithm
-        self.keyID = keyID
-        self.carriesCertificates = carriesCertificates
-        self.needsExtension = needsExtension
     }
 
     /// RFC 7515 §4.1.4 leaves the form of `kid` open. Visible ASCII cannot inject anything into a log or a path, and strings

@@ -3,21 +3,16 @@
 /// The message is one sentence that names the mistake. It never contains bytes of the input.
 package struct JOSEError: Error, Sendable, Hashable, CustomStringConvertible {
     package enum Code: String, Sendable, Hashable, CaseIterable {
-        /// Not canonical base64url without padding.
         case malformedBase64URL = "malformed-base64url"
-        /// Not JSON as the strict reader accepts it.
         case malformedJSON = "malformed-json"
-        /// JSON, but the value has another type than requested.
         case typeMismatch = "type-mismatch"
         /// A JSON number that is not exactly a 64-bit integer.
         case notAnInteger = "not-an-integer"
         /// Not three parts of canonical base64url with a header that is a JSON object of at most 1 KiB.
         case malformedToken = "malformed-token"
-        /// `alg` in the header is not `RS256`.
         case unsupportedAlgorithm = "unsupported-algorithm"
         /// The header requires an extension: `crit`, `b64`, `zip` or `enc`.
         case unsupportedHeader = "unsupported-header"
-        /// Not a key that may verify signatures.
         case unusableKey = "unusable-key"
         /// Not a key set, or a key set without a usable key.
         case unusableKeySet = "unusable-key-set"
@@ -32,14 +27,13 @@ package struct JOSEError: Error, Sendable, Hashable, CustomStringConvertible {
     /// Where in the JSON text the reader stopped, in bytes from its start.
     package let offset: Int?
 
-    package init(code: Code, message: String, offset: Int? = nil) {
+    package init(_ code: Code, _ message: String, at offset: Int? = nil) {
         self.code = code
         self.message = message
         self.offset = offset
     }
 
     package var description: String {
-        guard let offset else { return message }
-        return "\(message) (at byte \(offset))"
+        offset.map { "\(message) (at byte \($0))" } ?? message
     }
 }

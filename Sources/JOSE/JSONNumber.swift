@@ -35,7 +35,7 @@ struct JSONNumberToken {
         index = Self.skipDigits(bytes, from: index)
         guard index > whole else { throw Self.malformed(at: index) }
         guard index == whole + 1 || bytes[whole] != UInt8(ascii: "0") else {
-            throw JOSEError(code: .malformedJSON, message: "a JSON number has a leading zero", offset: whole)
+            throw JOSEError(.malformedJSON, "a JSON number has a leading zero", at: whole)
         }
         var point = index
         if index < bytes.count, bytes[index] == UInt8(ascii: ".") {
@@ -86,6 +86,6 @@ struct JSONNumberToken {
     }
 
     private static func malformed(at offset: Int) -> JOSEError {
-        JOSEError(code: .malformedJSON, message: "a JSON number is cut short", offset: offset)
+        JOSEError(.malformedJSON, "a JSON number is cut short", at: offset)
     }
 }

@@ -5,19 +5,6 @@
 /// values are checked as strictly as read ones. Every method throws `malformedJSON` for other text, and `typeMismatch` if the
 /// value has another type than the requested one.
 ///
-/// ```swift
-/// var reader = JSONReader(bytes)
-/// try reader.beginObject()
-/// while try reader.nextMember() {
-///     if reader.nameIs("iss") {
-///         issuer = try reader.string()
-///     } else {
-///         try reader.skipValue()
-///     }
-/// }
-/// try reader.end()
-/// ```
-///
 /// Read or skip exactly one value after `nextMember()` or `nextElement()` returned true; anything else throws and never traps.
 package struct JSONReader: ~Copyable {
     package static let maximumDepth = 32
@@ -77,12 +64,12 @@ package struct JSONReader: ~Copyable {
 
     /// Compares the name of the current member. Call it before reading the value.
     package func nameIs(_ name: StaticString) -> Bool {
-        names.lastEquals(name, in: bytes)
+        names.lastEquals(name)
     }
 
     /// The name of the current member. Call it before reading the value.
     package func memberName() -> String {
-        names.last(in: bytes)
+        String(decoding: names.last ?? [], as: UTF8.self)
     }
 
     package mutating func beginArray() throws(JOSEError) {
@@ -101,8 +88,7 @@ package struct JSONReader: ~Copyable {
     }
 
     private mutating func open(_ container: JSONKind) throws(JOSEError) {
-        let found = try kind()
-        guard found == container else { throw mismatch(found, wanted: container) }
+        try expect(container)
         guard depth < Self.maximumDepth else { throw malformed("JSON is nested deeper than 32 levels") }
         depth += 1
         position += 1
@@ -140,15 +126,7 @@ package struct JSONReader: ~Copyable {
     }
 
     private func malformed(_ message: String) -> JOSEError {
-        JOSEError(code: .malformedJSON, message: message, offset: position)
-    }
-
-    private func mismatch(_ found: JSONKind, wanted: JSONKind) -> JOSEError {
-        JOSEError(
-            code: .typeMismatch,
-            message: "a JSON \(wanted.rawValue) is expected, not a \(found.rawValue)",
-            offset: position
-        )
+        JOSEError(.malformedJSON, message, at: position)
     }
 }
 
@@ -173,19 +151,16 @@ extension JSONReader {
         let start = position
         let token = try scanNumber()
         guard let value = token.integer(of: bytes) else {
-            throw JOSEError(code: .notAnInteger, message: "a JSON number is not a 64-bit integer", offset: start)
+            throw JOSEError(.notAnInteger, "a JSON number is not a 64-bit integer", at: start)
         }
         return value
     }
 
     package mutating func boolean() throws(JOSEError) -> Bool {
         try expect(.boolean)
-        if bytes[position] == UInt8(ascii: "t") {
-            try scanWord("true")
-            return true
-        }
-        try scanWord("false")
-        return false
+        let isTrue = bytes[position] == UInt8(ascii: "t")
+        try scanWord(isTrue ? "true" : "false")
+        return isTrue
     }
 
     /// Reads a string, or skips another value and returns nil.
@@ -249,7 +224,10 @@ extension JSONReader {
 
     private mutating func expect(_ wanted: JSONKind) throws(JOSEError) {
         let found = try kind()
-        guard found == wanted else { throw mismatch(found, wanted: wanted) }
+        guard found == wanted else {
+            let message = "a JSON \(wanted.rawValue) is expected, not a \(found.rawValue)"
+            throw JOSEError(.typeMismatch, message, at: position)
+        }
     }
 
     private mutating func scanString() throws(JOSEError) -> JSONStringToken {

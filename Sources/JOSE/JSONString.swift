@@ -91,7 +91,7 @@ struct JSONStringToken {
     }
 
     private static func malformed(_ message: String, at offset: Int) -> JOSEError {
-        JOSEError(code: .malformedJSON, message: message, offset: offset)
+        JOSEError(.malformedJSON, message, at: offset)
     }
 }
 
@@ -108,9 +108,18 @@ extension JSONStringToken {
 
     /// The decoded string as UTF-8. `bytes` is the scanned text.
     func content(of bytes: [UInt8]) -> [UInt8] {
-        guard isEscaped else { return Array(bytes[start..<end]) }
         var content: [UInt8] = []
         content.reserveCapacity(end - start)
+        appendContent(of: bytes, to: &content)
+        return content
+    }
+
+    /// Appends the decoded string as UTF-8.
+    func appendContent(of bytes: [UInt8], to content: inout [UInt8]) {
+        guard isEscaped else {
+            content += bytes[start..<end]
+            return
+        }
         var index = start
         while index < end {
             if bytes[index] != UInt8(ascii: "\\") {
@@ -128,7 +137,6 @@ extension JSONStringToken {
                 index += 2
             }
         }
-        return content
     }
 
     private static func simpleEscape(_ byte: UInt8) -> UInt8 {

@@ -20,7 +20,6 @@ package indirect enum JSONValue: Sendable, Hashable {
     /// The members in the order of the text.
     case object([Member])
 
-    /// - Throws: `malformedJSON`.
     package init(parsing bytes: [UInt8]) throws(JOSEError) {
         var reader = JSONReader(bytes)
         self = try reader.value()
@@ -44,8 +43,7 @@ package indirect enum JSONValue: Sendable, Hashable {
     }
 
     package var string: String? {
-        guard case .string(let text) = self else { return nil }
-        return text
+        if case .string(let text) = self { text } else { nil }
     }
 
     /// The value if it is exactly a 64-bit integer.
@@ -55,22 +53,26 @@ package indirect enum JSONValue: Sendable, Hashable {
     }
 
     package var array: [JSONValue]? {
-        guard case .array(let elements) = self else { return nil }
-        return elements
+        if case .array(let elements) = self { elements } else { nil }
     }
 
     package var members: [Member]? {
-        guard case .object(let members) = self else { return nil }
-        return members
+        if case .object(let members) = self { members } else { nil }
     }
 }
 
 extension JSONValue {
     /// The value as JSON without whitespace. Only characters are escaped that JSON requires to be escaped.
     package var compactText: String {
-        var text = ""
-        write(to: &text)
-        return text
+        switch self {
+        case .null: "null"
+        case .boolean(let value): value ? "true" : "false"
+        case .number(let number): number.text
+        case .string(let string): Self.quoted(string)
+        case .array(let elements): "[\(elements.map(\.compactText).joined(separator: ","))]"
+        case .object(let members):
+            "{\(members.map { "\(Self.quoted($0.name)):\($0.value.compactText)" }.joined(separator: ","))}"
+        }
     }
 
     /// `text` as a JSON string with its quotes.
@@ -78,30 +80,6 @@ extension JSONValue {
         var quoted = ""
         quoted.appendJSON(text, escapingInvisible: false)
         return quoted
-    }
-
-    private func write(to text: inout String) {
-        switch self {
-        case .null: text += "null"
-        case .boolean(let value): text += value ? "true" : "false"
-        case .number(let number): text += number.text
-        case .string(let string): text += Self.quoted(string)
-        case .array(let elements):
-            text += "["
-            for (index, element) in elements.enumerated() {
-                if index > 0 { text += "," }
-                element.write(to: &text)
-            }
-            text += "]"
-        case .object(let members):
-            text += "{"
-            for (index, member) in members.enumerated() {
-                if index > 0 { text += "," }
-                text += Self.quoted(member.name) + ":"
-                member.value.write(to: &text)
-            }
-            text += "}"
-        }
     }
 }
 

@@ -8,7 +8,7 @@ package struct JSONWebKey: Sendable, Hashable {
     /// - Throws: `unusableKey` unless `keyID` is 1 to 256 visible ASCII characters.
     package init(keyID: String, publicKey: RSAPublicKey) throws(JOSEError) {
         guard JWSHeader.isKeyID(keyID) else {
-            throw Self.unusable("kid is not 1 to 256 visible ASCII characters")
+            throw JOSEError(.unusableKey, "kid is not 1 to 256 visible ASCII characters")
         }
         self.keyID = keyID
         self.publicKey = publicKey
@@ -18,19 +18,19 @@ package struct JSONWebKey: Sendable, Hashable {
     ///
     /// - Throws: `unusableKey`.
     package init(_ value: JSONValue) throws(JOSEError) {
-        guard value.kind == .object else { throw Self.unusable("it is not a JSON object") }
-        guard value["kty"]?.string == "RSA" else { throw Self.unusable("kty is not RSA") }
+        guard value.kind == .object else { throw JOSEError(.unusableKey, "it is not a JSON object") }
+        guard value["kty"]?.string == "RSA" else { throw JOSEError(.unusableKey, "kty is not RSA") }
         for name in Self.privateMembers where value[name] != nil {
-            throw Self.unusable("it carries private members")
+            throw JOSEError(.unusableKey, "it carries private members")
         }
         if let algorithm = value["alg"], algorithm.string != CompactJWS.algorithm {
-            throw Self.unusable("alg is not RS256")
+            throw JOSEError(.unusableKey, "alg is not RS256")
         }
-        if let use = value["use"], use.string != "sig" { throw Self.unusable("use is not sig") }
+        if let use = value["use"], use.string != "sig" { throw JOSEError(.unusableKey, "use is not sig") }
         if let operations = value["key_ops"], operations.array?.contains(.string("verify")) != true {
-            throw Self.unusable("key_ops does not include verify")
+            throw JOSEError(.unusableKey, "key_ops does not include verify")
         }
-        guard let keyID = value["kid"]?.string else { throw Self.unusable("kid is missing or not a string") }
+        guard let keyID = value["kid"]?.string else { throw JOSEError(.unusableKey, "kid is missing or not a string") }
         try self.init(
             keyID: keyID,
             publicKey: RSAPublicKey(modulus: Self.number("n", of: value), exponent: Self.number("e", of: value))
@@ -53,16 +53,14 @@ package struct JSONWebKey: Sendable, Hashable {
     private static let privateMembers = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"]
 
     private static func number(_ name: String, of value: JSONValue) throws(JOSEError) -> [UInt8] {
-        guard let text = value[name]?.string else { throw unusable("\(name) is missing or not a string") }
+        guard let text = value[name]?.string else {
+            throw JOSEError(.unusableKey, "\(name) is missing or not a string")
+        }
         do {
             return try Base64URL.decode(text)
         } catch {
-            throw unusable("\(name) is not canonical base64url")
+            throw JOSEError(.unusableKey, "\(name) is not canonical base64url")
         }
-    }
-
-    private static func unusable(_ message: String) -> JOSEError {
-        JOSEError(code: .unusableKey, message: message)
     }
 }
 
@@ -96,7 +94,7 @@ package struct JSONWebKeySet: Sendable, Hashable {
     /// - Throws: `unusableKeySet` if it is empty, too large or has a `kid` twice.
     package init(_ keys: [JSONWebKey]) throws(JOSEError) {
         guard 1...Self.maximumCount ~= keys.count, Set(keys.map(\.keyID)).count == keys.count else {
-            throw Self.unusable("a key set has 1 to 64 keys, each with a kid of its own")
+            throw JOSEError(.unusableKeySet, "a key set has 1 to 64 keys, each with a kid of its own")
         }
         self.keys = keys
         ignored = []
@@ -108,24 +106,33 @@ package struct JSONWebKeySet: Sendable, Hashable {
     /// - Throws: `malformedJSON`; `unusableKeySet` if it is JSON but not a key set, too large, or has no usable key.
     package init(parsing json: [UInt8]) throws(JOSEError) {
         guard let members = try JSONValue(parsing: json)["keys"]?.array else {
-            throw Self.unusable("this is not a key set: a JSON object with an array named keys is expected")
+            throw JOSEError(
+                .unusableKeySet,
+                "this is not a key set: a JSON object with an array named keys is expected"
+            )
         }
-        guard members.count <= Self.maximumCount else { throw Self.unusable("the key set has more than 64 keys") }
-        let candidates = members.map(Candidate.init)
+        guard members.count <= Self.maximumCount else {
+            throw JOSEError(.unusableKeySet, "the key set has more than 64 keys")
+        }
+        let candidates = members.map { member in
+            Result { () throws(JOSEError) in try JSONWebKey(member) }
+        }
         var materials: [String: Set<RSAPublicKey>] = [:]
-        for case .usable(let key) in candidates { materials[key.keyID, default: []].insert(key.publicKey) }
+        for case .success(let key) in candidates { materials[key.keyID, default: []].insert(key.publicKey) }
         var keys: [JSONWebKey] = []
         var ignored: [IgnoredKey] = []
-        for candidate in candidates {
+        for (candidate, member) in zip(candidates, members) {
             switch candidate {
-            case .unusable(let key): ignored.append(key)
-            case .usable(let key) where materials[key.keyID]?.count != 1:
+            case .failure(let error):
+                let keyID = member["kid"]?.string.flatMap { JWSHeader.isKeyID($0) ? $0 : nil }
+                ignored.append(IgnoredKey(keyID: keyID, reason: error.message))
+            case .success(let key) where materials[key.keyID]?.count != 1:
                 ignored.append(IgnoredKey(keyID: key.keyID, reason: "several keys have this kid"))
-            case .usable(let key):
+            case .success(let key):
                 if !keys.contains(key) { keys.append(key) }
             }
         }
-        guard !keys.isEmpty else { throw Self.unusable("the key set has no usable key") }
+        guard !keys.isEmpty else { throw JOSEError(.unusableKeySet, "the key set has no usable key") }
         self.keys = keys
         self.ignored = ignored
     }
@@ -133,23 +140,5 @@ package struct JSONWebKeySet: Sendable, Hashable {
     /// The usable keys as compact JSON, as a key endpoint serves them.
     package var json: String {
         "{\"keys\":[" + keys.map(\.json).joined(separator: ",") + "]}"
-    }
-
-    private enum Candidate {
-        case usable(JSONWebKey)
-        case unusable(IgnoredKey)
-
-        init(_ member: JSONValue) {
-            do throws(JOSEError) {
-                self = .usable(try JSONWebKey(member))
-            } catch {
-                let keyID = member["kid"]?.string.flatMap { JWSHeader.isKeyID($0) ? $0 : nil }
-                self = .unusable(IgnoredKey(keyID: keyID, reason: error.message))
-            }
-        }
-    }
-
-    private static func unusable(_ message: String) -> JOSEError {
-        JOSEError(code: .unusableKeySet, message: message)
     }
 }

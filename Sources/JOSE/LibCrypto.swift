@@ -1,17 +1,11 @@
 internal import COpenSSL
 
-enum LibCrypto {
-    static func failure(_ purpose: String) -> JOSEError {
-        forgetFailure()
-        return JOSEError(
-            code: .cryptography,
-            message: "libcrypto cannot \(purpose): check the OpenSSL installation and its configuration file"
-        )
-    }
-
-    /// Empties the thread's error queue. Its texts may quote input, and a later call could report them.
-    static func forgetFailure() {
+extension JOSEError {
+    /// Also empties the thread's error queue. Its texts may quote input, and a later call could report them.
+    static func libcrypto(cannot purpose: String) -> JOSEError {
         ERR_clear_error()
+        let advice = "check the OpenSSL installation and its configuration file"
+        return JOSEError(.cryptography, "libcrypto cannot \(purpose): \(advice)")
     }
 }
 
@@ -21,7 +15,7 @@ enum LibCrypto {
 
     /// Takes ownership of `pointer`, which is nil after a failure of libcrypto.
     init(owning pointer: OpaquePointer?) throws(JOSEError) {
-        guard let pointer = unsafe pointer else { throw LibCrypto.failure("create an RSA key") }
+        guard let pointer = unsafe pointer else { throw JOSEError.libcrypto(cannot: "create an RSA key") }
         unsafe self.pointer = pointer
     }
 
@@ -51,7 +45,7 @@ enum LibCrypto {
     func number(_ name: String) throws(JOSEError) -> [UInt8] {
         var number: OpaquePointer?
         guard unsafe EVP_PKEY_get_bn_param(pointer, name, &number) == 1, let number = unsafe number else {
-            throw LibCrypto.failure("read an RSA key")
+            throw JOSEError.libcrypto(cannot: "read an RSA key")
         }
         defer { unsafe BN_free(number) }
         let length = unsafe (BN_num_bits(number) + 7) / 8

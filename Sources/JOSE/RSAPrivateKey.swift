@@ -24,17 +24,17 @@ package struct RSAPrivateKey: Sendable {
     /// - Throws: `unusableKey` for another size, `cryptography`.
     package static func generate(bits: Int = 2048) throws(JOSEError) -> RSAPrivateKey {
         guard RSAPublicKey.modulusBits.contains(bits) else {
-            throw JOSEError(code: .unusableKey, message: "an RSA key has 2048 to 8192 bits")
+            throw JOSEError(.unusableKey, "an RSA key has 2048 to 8192 bits")
         }
         guard let context = unsafe EVP_PKEY_CTX_new_from_name(nil, "RSA", nil) else {
-            throw LibCrypto.failure("generate an RSA key")
+            throw JOSEError.libcrypto(cannot: "generate an RSA key")
         }
         defer { unsafe EVP_PKEY_CTX_free(context) }
         var made: OpaquePointer?
         guard unsafe EVP_PKEY_keygen_init(context) == 1,
             unsafe EVP_PKEY_CTX_set_rsa_keygen_bits(context, CInt(bits)) == 1,
             unsafe EVP_PKEY_generate(context, &made) == 1
-        else { throw LibCrypto.failure("generate an RSA key") }
+        else { throw JOSEError.libcrypto(cannot: "generate an RSA key") }
         return try unsafe RSAPrivateKey(KeyHandle(owning: made))
     }
 
@@ -60,26 +60,22 @@ package struct RSAPrivateKey: Sendable {
     }
 
     /// The key as PEM: PKCS #8, not encrypted.
-    ///
-    /// - Throws: `cryptography`.
     package func pem() throws(JOSEError) -> String {
-        guard let sink = unsafe BIO_new(BIO_s_mem()) else { throw LibCrypto.failure("write an RSA key") }
+        guard let sink = unsafe BIO_new(BIO_s_mem()) else { throw JOSEError.libcrypto(cannot: "write an RSA key") }
         defer { unsafe BIO_free(sink) }
         guard unsafe PEM_write_bio_PKCS8PrivateKey(sink, storage.key.pointer, nil, nil, 0, nil, nil) == 1 else {
-            throw LibCrypto.failure("write an RSA key")
+            throw JOSEError.libcrypto(cannot: "write an RSA key")
         }
         var text = [UInt8](repeating: 0, count: unsafe BIO_ctrl_pending(sink))
         let read = unsafe BIO_read(sink, &text, CInt(text.count))
-        guard Int(read) == text.count else { throw LibCrypto.failure("write an RSA key") }
+        guard Int(read) == text.count else { throw JOSEError.libcrypto(cannot: "write an RSA key") }
         return String(decoding: text, as: UTF8.self)
     }
 
     /// Returns the RS256 signature of `message`.
-    ///
-    /// - Throws: `cryptography`.
     package func sign(_ message: [UInt8]) throws(JOSEError) -> [UInt8] {
         guard let context = unsafe EVP_PKEY_CTX_new_from_pkey(nil, storage.key.pointer, nil) else {
-            throw LibCrypto.failure("sign")
+            throw JOSEError.libcrypto(cannot: "sign")
         }
         defer { unsafe EVP_PKEY_CTX_free(context) }
         let digest = SHA256.digest(message.span)
@@ -90,17 +86,12 @@ package struct RSAPrivateKey: Sendable {
             unsafe EVP_PKEY_CTX_set_signature_md(context, EVP_sha256()) == 1,
             unsafe EVP_PKEY_sign(context, &signature, &length, digest, digest.count) == 1,
             length == signature.count
-        else { throw LibCrypto.failure("sign") }
+        else { throw JOSEError.libcrypto(cannot: "sign") }
         return signature
     }
 
-    /// - Throws: `unusableKey` unless `keyID` is 1 to 256 visible ASCII characters.
-    package func publicJWK(keyID: String) throws(JOSEError) -> JSONWebKey {
-        try JSONWebKey(keyID: keyID, publicKey: publicKey)
-    }
-
     private static let malformedPEM = JOSEError(
-        code: .malformedPEM,
-        message: "this is not the PEM text of an unencrypted RSA private key: create one with openssl genrsa 2048"
+        .malformedPEM,
+        "this is not the PEM text of an unencrypted RSA private key: create one with openssl genrsa 2048"
     )
 }

@@ -17,19 +17,19 @@ package struct RSAPublicKey: Sendable, Hashable {
     /// - Throws: `unusableKey`.
     package init(modulus: [UInt8], exponent: [UInt8]) throws(JOSEError) {
         guard let first = modulus.first, let last = modulus.last, first != 0 else {
-            throw Self.unusable("the modulus is empty or begins with a zero byte")
+            throw JOSEError(.unusableKey, "the modulus is empty or begins with a zero byte")
         }
         let bits = modulus.count * 8 - first.leadingZeroBitCount
         guard Self.modulusBits.contains(bits) else {
-            throw Self.unusable("the modulus has \(bits) bits, not 2048 to 8192")
+            throw JOSEError(.unusableKey, "the modulus has \(bits) bits, not 2048 to 8192")
         }
-        guard last & 1 == 1 else { throw Self.unusable("the modulus is even") }
+        guard last & 1 == 1 else { throw JOSEError(.unusableKey, "the modulus is even") }
         guard let leading = exponent.first, leading != 0, exponent.count <= 4 else {
-            throw Self.unusable("the exponent is empty, begins with a zero byte or is longer than 32 bits")
+            throw JOSEError(.unusableKey, "the exponent is empty, begins with a zero byte or is longer than 32 bits")
         }
         let value = exponent.reduce(0 as UInt32) { $0 << 8 | UInt32($1) }
         guard value & 1 == 1, value >= 65537 else {
-            throw Self.unusable("the exponent is even or smaller than 65537")
+            throw JOSEError(.unusableKey, "the exponent is even or smaller than 65537")
         }
         self.modulus = modulus
         self.exponent = value
@@ -40,10 +40,6 @@ package struct RSAPublicKey: Sendable, Hashable {
     package var exponentBytes: [UInt8] {
         let bytes = [24, 16, 8, 0].map { UInt8(truncatingIfNeeded: exponent >> $0) }
         return Array(bytes.drop { $0 == 0 })
-    }
-
-    private static func unusable(_ message: String) -> JOSEError {
-        JOSEError(code: .unusableKey, message: message)
     }
 }
 
@@ -56,18 +52,17 @@ package struct RSAPublicKey: Sendable, Hashable {
     private let hash = SHA256()
     private var digest = [UInt8](repeating: 0, count: SHA256.digestLength)
 
-    /// - Throws: `cryptography`.
     package init(_ key: RSAPublicKey) throws(JOSEError) {
         let handle = try KeyHandle(key)
         guard let context = unsafe EVP_PKEY_CTX_new_from_pkey(nil, handle.pointer, nil) else {
-            throw LibCrypto.failure("prepare a verification")
+            throw JOSEError.libcrypto(cannot: "prepare a verification")
         }
         guard unsafe EVP_PKEY_verify_init(context) == 1,
             unsafe EVP_PKEY_CTX_set_rsa_padding(context, RSA_PKCS1_PADDING) == 1,
             unsafe EVP_PKEY_CTX_set_signature_md(context, EVP_sha256()) == 1
         else {
             unsafe EVP_PKEY_CTX_free(context)
-            throw LibCrypto.failure("prepare a verification")
+            throw JOSEError.libcrypto(cannot: "prepare a verification")
         }
         unsafe self.context = context
     }
@@ -82,7 +77,8 @@ package struct RSAPublicKey: Sendable, Hashable {
             unsafe EVP_PKEY_verify(context, signature.baseAddress, signature.count, digest, digest.count)
         }
         guard result == 1 else {
-            LibCrypto.forgetFailure()
+            // As for other failures, its texts may quote input.
+            ERR_clear_error()
             return false
         }
         return true

@@ -36,7 +36,7 @@ struct ReferencedKeyTests {
         try await Listener.with { listener, port in
             try await DaemonFixture.withDaemon(["SIWAD_KEYS_REFRESH_FLOOR": "1s"]) { fixture, _, addresses in
                 let stranger = try SimulatedApple.generate()
-                let jwk = try stranger.key.publicJWK(keyID: "own").json
+                let jwk = try JSONWebKey(keyID: "own", publicKey: stranger.key.publicKey).json
                 let http = "http://127.0.0.1:\(port)/keys.json"
                 let places = [
                     "\"jku\":\"\(http)\"", "\"jku\":\"https://127.0.0.1:\(port)/keys.json\"",

@@ -96,7 +96,7 @@ import Testing
     func embeddedKeys() throws {
         let attacker = try RSAPrivateKey.generate()
         let trusted = try RSAVerifier(Fixtures.key().publicKey)
-        let jwk = try attacker.publicJWK(keyID: "test").json
+        let jwk = try JSONWebKey(keyID: "test", publicKey: attacker.publicKey).json
         let members = [
             #""jwk":\#(jwk)"#, #""jku":"http://127.0.0.1:1/keys""#, #""x5u":"http://127.0.0.1:1/cert""#,
             #""x5c":["MIIB"]"#, #""x5t":"AAAA""#,
