@@ -88,15 +88,13 @@ package final class Histogram: Sendable {
         case items
     }
 
-    /// The upper bounds in the exported unit, ascending, without infinity.
-    package let bounds: [Double]
-
     private let unit: Unit
+    private let bounds: [Double]
     private let storedBounds: [Int]
     private let buckets: [Counter]
     private let total = Counter()
 
-    /// - Parameter bounds: ascending and finite.
+    /// - Parameter bounds: the upper bounds in the exported unit, ascending and finite.
     package init(unit: Unit, bounds: [Double]) {
         let scale = unit == .seconds ? 1e9 : 1
         self.unit = unit
@@ -132,5 +130,14 @@ package final class Histogram: Sendable {
             return running
         }
         return (cumulative, unit == .seconds ? Double(total.value) / 1e9 : Double(total.value))
+    }
+
+    var samples: [Sample] {
+        let (cumulative, sum) = snapshot
+        let buckets = zip(bounds + [.infinity], cumulative).map { bound, count in
+            Sample(suffix: "_bucket", labels: [("le", PrometheusText.number(bound))], value: Double(count))
+        }
+        let count = Double(cumulative.last ?? 0)
+        return buckets + [Sample(suffix: "_sum", value: sum), Sample(suffix: "_count", value: count)]
     }
 }

@@ -10,27 +10,13 @@ package enum LogFormat: String, Sendable, CaseIterable {
     case json
 }
 
-/// The levels in ascending order. The raw values are the names in the configuration.
+/// The raw values are the names in the configuration and in swift-log.
 package enum LogLevel: String, Sendable, CaseIterable {
-    case trace
-    case debug
-    case info
-    case notice
-    case warning
-    case error
-    case critical
+    case trace, debug, info, notice, warning, error, critical
 
-    /// The same level of swift-log.
     var loggingLevel: Logger.Level {
-        switch self {
-        case .trace: .trace
-        case .debug: .debug
-        case .info: .info
-        case .notice: .notice
-        case .warning: .warning
-        case .error: .error
-        case .critical: .critical
-        }
+        guard let level = Logger.Level(rawValue: rawValue) else { preconditionFailure("\(rawValue) is not a level") }
+        return level
     }
 }
 
@@ -90,32 +76,28 @@ package struct Log: Sendable {
 
     /// Details for finding a fault.
     package func debug(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
-        record(.debug, message(), fields)
+        record(.debug, message, fields)
     }
 
     package func info(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
-        record(.info, message(), fields)
+        record(.info, message, fields)
     }
 
     /// Normal but rare, and of interest to an operator.
     package func notice(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
-        record(.notice, message(), fields)
+        record(.notice, message, fields)
     }
 
     /// Becomes a fault if no operator acts.
     package func warning(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
-        record(.warning, message(), fields)
+        record(.warning, message, fields)
     }
 
     package func error(_ message: @autoclosure () -> String, _ fields: KeyValuePairs<String, String> = [:]) {
-        record(.error, message(), fields)
+        record(.error, message, fields)
     }
 
-    private func record(
-        _ level: Logger.Level,
-        _ message: @autoclosure () -> String,
-        _ fields: KeyValuePairs<String, String>
-    ) {
+    private func record(_ level: Logger.Level, _ message: () -> String, _ fields: KeyValuePairs<String, String>) {
         guard level >= logger.logLevel else { return }
         var metadata: Logger.Metadata = [:]
         for (key, value) in fields {
@@ -142,21 +124,14 @@ final class LogThreshold: Sendable {
 /// The back end of swift-log: renders each event as one line.
 struct LineLog: LogHandler {
     let label: String
+    let level: LogThreshold
     let format: LogFormat
-    /// Takes a whole record with its newline.
-    let write: @Sendable ([UInt8]) -> Void
-    private let level: LogThreshold
-    /// Overrides the shared level.
-    private var ownLevel: Logger.Level?
     var metadata: Logger.Metadata = [:]
     var metadataProvider: Logger.MetadataProvider?
-
-    init(label: String, level: LogThreshold, format: LogFormat, write: @escaping @Sendable ([UInt8]) -> Void) {
-        self.label = label
-        self.level = level
-        self.format = format
-        self.write = write
-    }
+    /// Overrides the shared level.
+    var ownLevel: Logger.Level?
+    /// Takes a whole record with its newline.
+    let write: @Sendable ([UInt8]) -> Void
 
     var logLevel: Logger.Level {
         get { ownLevel ?? level.level.loggingLevel }

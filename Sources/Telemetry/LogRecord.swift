@@ -15,72 +15,53 @@ struct LogRecord {
 
     /// The record as bytes, with the newline that ends it and no other.
     func line(_ format: LogFormat) -> [UInt8] {
-        var line =
+        let line =
             switch format {
             case .text: text
             case .json: json
             }
-        line.append("\n")
-        return Array(line.utf8)
+        return Array("\(line)\n".utf8)
     }
 
     private var text: String {
-        var line = "\(time) \(level) \(label): "
-        Self.escape(message, into: &line)
+        var line = "\(time) \(level) \(label): \(Self.escaped(message))"
         for (key, value) in fields {
-            line.append(" ")
-            Self.escape(key, into: &line)
-            line.append("=")
-            let plain = value.unicodeScalars.allSatisfy { $0 != " " && $0 != "=" && $0 != "\"" }
-            if plain, !value.isEmpty {
-                Self.escape(value, into: &line)
-            } else {
-                line.append("\"")
-                Self.escape(value, quote: true, into: &line)
-                line.append("\"")
-            }
+            let isPlain = !value.isEmpty && value.unicodeScalars.allSatisfy { $0 != " " && $0 != "=" && $0 != "\"" }
+            let written = isPlain ? Self.escaped(value) : "\"\(Self.escaped(value, quote: true))\""
+            line += " \(Self.escaped(key))=\(written)"
         }
         return line
     }
 
     private var json: String {
-        var line = "{"
-        append("time", time, to: &line)
-        append("level", level, to: &line)
-        append("logger", label, to: &line)
-        append("message", message, to: &line)
-        for (key, value) in fields {
-            append(Self.ownKeys.contains(key) ? key + "_" : key, value, to: &line)
+        let own = [("time", time), ("level", level), ("logger", label), ("message", message)]
+        let others = fields.map { field in
+            (own.contains { $0.0 == field.key } ? field.key + "_" : field.key, field.value)
         }
-        line.append("}")
-        return line
+        var line = ""
+        for (key, value) in own + others {
+            line.append(line.isEmpty ? "{" : ",")
+            line.appendJSON(Self.shortened(key), escapingInvisible: true)
+            line.append(":")
+            line.appendJSON(Self.shortened(value), escapingInvisible: true)
+        }
+        return line + "}"
     }
 
-    private static let ownKeys: Set<String> = ["time", "level", "logger", "message"]
-
-    private func append(_ key: String, _ value: String, to line: inout String) {
-        if line.utf8.count > 1 { line.append(",") }
-        line.appendJSON(Self.shortened(key), escapingInvisible: true)
-        line.append(":")
-        line.appendJSON(Self.shortened(value), escapingInvisible: true)
-    }
-
-    private static func escape(_ text: String, quote: Bool = false, into line: inout String) {
+    private static func escaped(_ text: String, quote: Bool = false) -> String {
+        var escaped = ""
         for scalar in shortened(text).unicodeScalars {
             switch scalar {
-            case "\n": line.append("\\n")
-            case "\r": line.append("\\r")
-            case "\t": line.append("\\t")
-            case "\\": line.append("\\\\")
-            case "\"" where quote: line.append("\\\"")
-            default:
-                if scalar.isInvisible {
-                    line.append("\\u{\(String(scalar.value, radix: 16))}")
-                } else {
-                    line.unicodeScalars.append(scalar)
-                }
+            case "\n": escaped += "\\n"
+            case "\r": escaped += "\\r"
+            case "\t": escaped += "\\t"
+            case "\\": escaped += "\\\\"
+            case "\"" where quote: escaped += "\\\""
+            case _ where scalar.isInvisible: escaped += "\\u{\(String(scalar.value, radix: 16))}"
+            default: escaped.unicodeScalars.append(scalar)
             }
         }
+        return escaped
     }
 
     private static func shortened(_ text: String) -> String {

@@ -14,8 +14,13 @@ package struct LabelSet: Sendable {
     static let other = "other"
 }
 
-/// One line of a scrape: labels and a value.
-typealias Sample = (labels: [(name: String, value: String)], value: Double)
+/// One line of a scrape.
+struct Sample {
+    /// What follows the name of the metric.
+    var suffix = ""
+    var labels: [(name: String, value: String)] = []
+    let value: Double
+}
 
 package typealias CounterFamily = MetricFamily<Counter>
 package typealias GaugeFamily = MetricFamily<Gauge>
@@ -23,14 +28,10 @@ package typealias GaugeFamily = MetricFamily<Gauge>
 /// Metrics of one name, one for each combination of label values.
 package struct MetricFamily<Metric: Sendable>: Sendable {
     private let sets: [LabelSet]
-    private let positions: [[String: Int]]
     private let metrics: [Metric]
 
     init(_ sets: [LabelSet], _ make: () -> Metric) {
         self.sets = sets
-        self.positions = sets.map { set in
-            Dictionary(set.values.enumerated().map { ($1, $0) }, uniquingKeysWith: { first, _ in first })
-        }
         // Each set has one more member, for values outside the set.
         self.metrics = (0..<sets.reduce(1) { $0 * ($1.values.count + 1) }).map { _ in make() }
     }
@@ -40,8 +41,8 @@ package struct MetricFamily<Metric: Sendable>: Sendable {
         precondition(values.count == sets.count, "one value for each label")
         var position = 0
         for (index, value) in values.enumerated() {
-            let size = sets[index].values.count
-            position = position * (size + 1) + (positions[index][value] ?? size)
+            let known = sets[index].values
+            position = position * (known.count + 1) + (known.firstIndex(of: value) ?? known.count)
         }
         return metrics[position]
     }
@@ -59,7 +60,7 @@ package struct MetricFamily<Metric: Sendable>: Sendable {
                 isListed = isListed && index < size
                 labels.append((set.name, index < size ? set.values[index] : LabelSet.other))
             }
-            return value(metrics[position], isListed).map { (labels.reversed(), $0) }
+            return value(metrics[position], isListed).map { Sample(labels: labels.reversed(), value: $0) }
         }
     }
 }
@@ -96,13 +97,8 @@ extension MetricFamily<Gauge> {
 /// Gauges of one name, one for each value of one label. The values come from the configuration; reloading it may add
 /// values, but a request never does.
 package final class GrowingGaugeFamily: Sendable {
-    private struct State {
-        var values: [String] = []
-        var gauges: [String: Gauge] = [:]
-    }
-
     private let label: String
-    private let state = Mutex(State())
+    private let gauges = Mutex<[(value: String, gauge: Gauge)]>([])
     /// For values that are not configured; not exported.
     private let other = Gauge(.nan)
 
@@ -113,24 +109,19 @@ package final class GrowingGaugeFamily: Sendable {
 
     /// Adds values, each exported once it is set.
     package func admit(_ values: [String]) {
-        state.withLock { state in
-            for value in values where state.gauges[value] == nil {
-                state.values.append(value)
-                state.gauges[value] = Gauge(.nan)
+        gauges.withLock { gauges in
+            for value in values where !gauges.contains(where: { $0.value == value }) {
+                gauges.append((value, Gauge(.nan)))
             }
         }
     }
 
     package func gauge(_ value: String) -> Gauge {
-        state.withLock { $0.gauges[value] } ?? other
+        gauges.withLock { $0.first { $0.value == value }?.gauge } ?? other
     }
 
     var samples: [Sample] {
-        state.withLock { state in
-            state.values.compactMap { value in
-                guard let known = state.gauges[value]?.value, !known.isNaN else { return nil }
-                return ([(label, value)], known)
-            }
-        }
+        gauges.withLock { $0.map { Sample(labels: [(label, $0.value)], value: $0.gauge.value) } }
+            .filter { !$0.value.isNaN }
     }
 }

@@ -6,7 +6,7 @@ package final class MetricsRegistry: Sendable {
         let name: String
         let help: String
         let type: PrometheusText.MetricType
-        let append: @Sendable (String, inout PrometheusText) -> Void
+        let samples: @Sendable () -> [Sample]
     }
 
     private let families = Mutex<[Family]>([])
@@ -14,9 +14,7 @@ package final class MetricsRegistry: Sendable {
     package init() {}
 
     package func counter(_ name: String, _ help: String) -> Counter {
-        let counter = Counter()
-        add(name, help, .counter) { [([], Double(counter.value))] }
-        return counter
+        counters(name, help).counter()
     }
 
     package func counters(_ name: String, _ help: String, _ labels: LabelSet...) -> CounterFamily {
@@ -27,12 +25,9 @@ package final class MetricsRegistry: Sendable {
 
     /// - Parameter value: a gauge that starts as not-a-number is exported once it is set.
     package func gauge(_ name: String, _ help: String, initially value: Double = 0) -> Gauge {
-        let gauge = Gauge(value)
-        computed(name, help) { gauge.value }
-        return gauge
+        gauges(name, help, initially: value).gauge()
     }
 
-    /// - Parameter value: gauges that start as not-a-number are exported once they are set.
     package func gauges(_ name: String, _ help: String, initially value: Double = 0, _ labels: LabelSet...)
         -> GaugeFamily
     {
@@ -52,19 +47,18 @@ package final class MetricsRegistry: Sendable {
     package func computed(_ name: String, _ help: String, _ value: @escaping @Sendable () -> Double) {
         add(name, help, .gauge) {
             let value = value()
-            return value.isNaN ? [] : [([], value)]
+            return value.isNaN ? [] : [Sample(value: value)]
         }
     }
 
     /// Registers a gauge that is always 1 and only carries labels.
     package func constant(_ name: String, _ help: String, _ labels: (name: String, value: String)...) {
-        add(name, help, .gauge) { [(labels, 1)] }
+        add(name, help, .gauge) { [Sample(labels: labels, value: 1)] }
     }
 
-    /// - Parameter bounds: the upper bounds in the exported unit.
     package func histogram(_ name: String, _ help: String, unit: Histogram.Unit, bounds: [Double]) -> Histogram {
         let histogram = Histogram(unit: unit, bounds: bounds)
-        add(Family(name: name, help: help, type: .histogram) { $1.histogram($0, histogram) })
+        add(name, help, .histogram) { histogram.samples }
         return histogram
     }
 
@@ -72,8 +66,7 @@ package final class MetricsRegistry: Sendable {
     package func prometheusText() -> String {
         var text = PrometheusText()
         for family in families.withLock({ $0 }) {
-            text.begin(family.name, family.help, family.type)
-            family.append(family.name, &text)
+            text.append(family.name, family.help, family.type, family.samples())
         }
         ProcessMetrics.append(to: &text)
         return text.text
@@ -85,19 +78,9 @@ package final class MetricsRegistry: Sendable {
         _ type: PrometheusText.MetricType,
         _ samples: @escaping @Sendable () -> [Sample]
     ) {
-        add(
-            Family(name: name, help: help, type: type) { name, text in
-                for sample in samples() {
-                    text.sample(name, sample.labels, sample.value)
-                }
-            }
-        )
-    }
-
-    private func add(_ family: Family) {
         families.withLock { families in
-            precondition(!families.contains { $0.name == family.name }, "\(family.name) is registered twice")
-            families.append(family)
+            precondition(!families.contains { $0.name == name }, "\(name) is registered twice")
+            families.append(Family(name: name, help: help, type: type, samples: samples))
         }
     }
 }
@@ -112,29 +95,19 @@ struct PrometheusText {
 
     private(set) var text = ""
 
-    mutating func begin(_ name: String, _ help: String, _ type: MetricType) {
+    mutating func append(_ name: String, _ help: String, _ type: MetricType, _ samples: [Sample]) {
         text += "# HELP \(name) \(Self.escaped(help, quote: false))\n# TYPE \(name) \(type.rawValue)\n"
-    }
-
-    mutating func sample(_ name: String, _ labels: [(name: String, value: String)], _ value: Double) {
-        text += name
-        if !labels.isEmpty {
-            let pairs = labels.map { "\($0.name)=\"\(Self.escaped($0.value, quote: true))\"" }
-            text += "{\(pairs.joined(separator: ","))}"
+        for sample in samples {
+            text += name + sample.suffix
+            if !sample.labels.isEmpty {
+                let pairs = sample.labels.map { "\($0.name)=\"\(Self.escaped($0.value, quote: true))\"" }
+                text += "{\(pairs.joined(separator: ","))}"
+            }
+            text += " \(Self.number(sample.value))\n"
         }
-        text += " \(Self.number(value))\n"
     }
 
-    mutating func histogram(_ name: String, _ histogram: Histogram) {
-        let (cumulative, sum) = histogram.snapshot
-        for (bound, count) in zip(histogram.bounds + [.infinity], cumulative) {
-            sample("\(name)_bucket", [("le", Self.number(bound))], Double(count))
-        }
-        sample("\(name)_sum", [], sum)
-        sample("\(name)_count", [], Double(cumulative.last ?? 0))
-    }
-
-    private static func number(_ value: Double) -> String {
+    static func number(_ value: Double) -> String {
         value == .infinity ? "+Inf" : Int64(exactly: value).map(String.init) ?? "\(value)"
     }
 

@@ -8,8 +8,9 @@ enum ProcessMetrics {
         append("process_max_fds", "File descriptors that may be open.", descriptorLimit(), to: &text)
         guard let status = ProcessStatus(stat: file("/proc/self/stat")) else { return }
         let ticks = Double(sysconf(Int32(_SC_CLK_TCK)))
-        text.begin("process_cpu_seconds_total", "Processor time used, in user and system mode.", .counter)
-        text.sample("process_cpu_seconds_total", [], Double(status.processorTicks) / ticks)
+        let seconds = Double(status.processorTicks) / ticks
+        let help = "Processor time used, in user and system mode."
+        text.append("process_cpu_seconds_total", help, .counter, [Sample(value: seconds)])
         let page = Double(sysconf(Int32(_SC_PAGESIZE)))
         append("process_resident_memory_bytes", "Memory in use.", Double(status.residentPages) * page, to: &text)
         append("process_virtual_memory_bytes", "Address space in use.", Double(status.virtualBytes), to: &text)
@@ -30,8 +31,7 @@ enum ProcessMetrics {
 
     private static func append(_ name: String, _ help: String, _ value: Double?, to text: inout PrometheusText) {
         guard let value else { return }
-        text.begin(name, help, .gauge)
-        text.sample(name, [], value)
+        text.append(name, help, .gauge, [Sample(value: value)])
     }
 
     private static func openDescriptors() -> Double? {

@@ -2,7 +2,7 @@ import Basics
 
 /// The metrics that siwad promises to dashboards. The part that observes an event counts it.
 package struct SiwadMetrics: Sendable {
-    package let registry: MetricsRegistry
+    package let registry = MetricsRegistry()
     /// Counted once the outcome is durable.
     package let notifications: CounterFamily
     /// Counted by the HTTP endpoint, like ``unavailable``.
@@ -34,52 +34,39 @@ package struct SiwadMetrics: Sendable {
     /// In seconds since 1970.
     package let certificateExpiry: Gauge
 
-    /// Registers all metrics.
-    ///
     /// - Parameter appIDs: the primary App IDs of the configuration.
-    package init(version: String, appIDs: [String], registry: MetricsRegistry = MetricsRegistry()) {
-        self.registry = registry
+    package init(version: String, appIDs: [String]) {
         notifications = registry.counters(
             "siwad_notifications_total",
             "Verified notifications by event type and outcome.",
             LabelSet("event_type", ["email-disabled", "email-enabled", "consent-revoked", "account-deleted"]),
             LabelSet("outcome", ["applied", "superseded", "unchanged", "duplicate"])
         )
+        let refusals = [
+            "malformed-body", "malformed-token", "unsupported-algorithm", "not-a-notification",
+            "app-store-notification", "bad-signature", "unknown-key", "wrong-issuer", "body-too-large",
+            "malformed-request", "headers-too-large", "unsupported-encoding", "unsupported-expectation",
+            "unsupported-version", "request-timeout",
+        ]
         rejections = registry.counters(
             "siwad_rejections_total",
             "Requests that were refused without storing anything.",
-            LabelSet(
-                "reason",
-                [
-                    "malformed-body", "malformed-token", "unsupported-algorithm", "not-a-notification",
-                    "app-store-notification", "bad-signature", "unknown-key", "wrong-issuer", "body-too-large",
-                    "malformed-request", "headers-too-large", "unsupported-encoding", "unsupported-expectation",
-                    "unsupported-version", "request-timeout",
-                ]
-            )
+            LabelSet("reason", refusals)
         )
+        let causes = [
+            "keys-unavailable", "database-unavailable", "queue-full", "dead-letter-limit", "shutting-down",
+            "answer-timeout",
+        ]
         unavailable = registry.counters(
             "siwad_unavailable_total",
             "Requests that should be sent again later (503).",
-            LabelSet(
-                "reason",
-                [
-                    "keys-unavailable", "database-unavailable", "queue-full", "dead-letter-limit", "shutting-down",
-                    "answer-timeout",
-                ]
-            )
+            LabelSet("reason", causes)
         )
-        deadLetters = registry.gauges(
-            "siwad_dead_letters",
-            "Open dead letters.",
-            LabelSet(
-                "reason",
-                [
-                    "unknown-audience", "unknown-event-type", "malformed-claims", "expired", "not-yet-valid",
-                    "store-rejected", "keys-unavailable",
-                ]
-            )
-        )
+        let reasons = [
+            "unknown-audience", "unknown-event-type", "malformed-claims", "expired", "not-yet-valid",
+            "store-rejected", "keys-unavailable",
+        ]
+        deadLetters = registry.gauges("siwad_dead_letters", "Open dead letters.", LabelSet("reason", reasons))
         requestDuration = registry.histogram(
             "siwad_request_duration_seconds",
             "From the head of a request to its response.",
@@ -182,16 +169,14 @@ package struct MaintenanceMetrics: Sendable {
             LabelSet("task", Self.tasks),
             LabelSet("result", ["done", "failed", "elsewhere"])
         )
+        let items = [
+            "partitions-created", "partitions-dropped", "dead-letters-deleted", "sessions-deleted",
+            "accounts-erased", "tokens-erased", "dead-letters-erased",
+        ]
         effects = registry.counters(
             "siwad_maintenance_items_total",
             "What maintenance created, dropped, deleted or erased.",
-            LabelSet(
-                "item",
-                [
-                    "partitions-created", "partitions-dropped", "dead-letters-deleted", "sessions-deleted",
-                    "accounts-erased", "tokens-erased", "dead-letters-erased",
-                ]
-            )
+            LabelSet("item", items)
         )
         finishedAt = registry.gauges(
             "siwad_maintenance_last_success_timestamp_seconds",
