@@ -2,24 +2,22 @@ import Glibc
 import Subprocess
 
 /// The directory of PostgreSQL's programs.
-struct Installation {
-    let directory: String
-
+enum Installation {
     /// From the oldest supported version to one that will not be released for years.
     private static let versions = 14...40
 
     /// The newest installation in the directories of Debian, Red Hat or Homebrew, else the one that `pg_config` names.
-    static func find() async throws(LocalPostgresError) -> Installation {
+    static func find() async throws(LocalPostgresError) -> String {
         for version in versions.reversed() {
             for directory in [
                 "/usr/lib/postgresql/\(version)/bin", "/usr/pgsql-\(version)/bin",
                 "/opt/homebrew/opt/postgresql@\(version)/bin",
             ] where access("\(directory)/postgres", X_OK) == 0 {
-                return Installation(directory: directory)
+                return directory
             }
         }
         if let directory = await firstLine(of: "pg_config", ["--bindir"]), access("\(directory)/postgres", X_OK) == 0 {
-            return Installation(directory: directory)
+            return directory
         }
         throw LocalPostgresError(
             .notInstalled,

@@ -41,9 +41,7 @@ package final class LocalCluster: Sendable {
     ///
     /// - Throws: `LocalPostgresError`, `CancellationError`.
     package static func start(at directory: String, _ options: Options = Options()) async throws -> LocalCluster {
-        try await start(options) { user throws(LocalPostgresError) in
-            try await ClusterDirectory.prepare(directory, for: user)
-        }
+        try await start(in: directory, options)
     }
 
     /// Starts a volatile cluster in a temporary directory, which is removed when the cluster stops or this process ends.
@@ -52,9 +50,7 @@ package final class LocalCluster: Sendable {
     package static func startTemporary(_ options: Options = Options()) async throws -> LocalCluster {
         var options = options
         options.durability = .volatile
-        return try await start(options) { user throws(LocalPostgresError) in
-            try ClusterDirectory.makeTemporary(for: user)
-        }
+        return try await start(in: nil, options)
     }
 
     package func conninfo(database: String = "postgres") -> String {
@@ -68,16 +64,19 @@ package final class LocalCluster: Sendable {
 
     // MARK: - Private parts
 
-    private static func start(
-        _ options: Options,
-        _ prepare: (ServerUser?) async throws(LocalPostgresError) -> ClusterDirectory
-    ) async throws -> LocalCluster {
+    /// - Parameter path: nil for a temporary directory.
+    private static func start(in path: String?, _ options: Options) async throws -> LocalCluster {
         let programs = try await Installation.find()
         let user = try await ServerUser.ifNeeded()
-        let directory = try await prepare(user)
+        let directory =
+            if let path {
+                try await ClusterDirectory.prepare(path, for: user)
+            } else {
+                try ClusterDirectory.makeTemporary(for: user)
+            }
         let supervisor = Supervisor(
             arguments: [
-                programs.directory, directory.path, directory.socketDirectory,
+                programs, directory.path, directory.socketDirectory,
                 directory.isTemporary ? "remove" : "keep",
                 options.durability == .volatile ? "QUIT" : "INT",
             ] + settings(options),
@@ -111,12 +110,9 @@ package final class LocalCluster: Sendable {
     }
 }
 
-/// Why a private cluster could not be started.
 package struct LocalPostgresError: Error, Sendable, CustomStringConvertible {
     package enum Code: String, Sendable, CaseIterable {
-        /// PostgreSQL's programs are not installed.
         case notInstalled = "not-installed"
-        /// The directory cannot be created or used.
         case unusableDirectory = "unusable-directory"
         /// The server ended before it accepted connections.
         case notStarted = "not-started"

@@ -16,7 +16,7 @@ struct SupervisorTests {
             let cluster = try await ClusterDirectory.prepare(directory + "/cluster", for: user)
             try #require(chmod(directory, 0o777) == 0)
             let parameters = [
-                try await Installation.find().directory, cluster.path, cluster.socketDirectory, "remove", "QUIT",
+                try await Installation.find(), cluster.path, cluster.socketDirectory, "remove", "QUIT",
                 "-c", "listen_addresses=",
             ]
             // The `sleep` replaces the process that holds the other end of the supervisor's input.
