@@ -13,9 +13,7 @@ package struct AppleClientError: Error, Sendable, Equatable, CustomStringConvert
         /// No connection, or the connection broke.
         case unreachable
         case timedOut
-        /// A status other than 200.
         case unexpectedStatus(Int)
-        /// A larger response than this request can have.
         case tooLarge
     }
 

@@ -1,4 +1,5 @@
 import AsyncHTTPClient
+import Basics
 import Glibc
 package import NIOCore
 import NIOHTTP1
@@ -7,7 +8,7 @@ import NIOSSL
 /// Fetches a key set. It checks only the size of the response; the caller parses it.
 package struct KeySetFetcher: Sendable {
     /// More than any key set: Apple's has about two kilobytes.
-    static let largestAnswer = 262_144
+    static let largestResponse = 262_144
 
     private let url: KeySetURL
     private let userAgent: String
@@ -70,7 +71,7 @@ package struct KeySetFetcher: Sendable {
                     "\(address) answered \(response.status.code) instead of a key set; check the URL of the key set"
                 )
             }
-            let body = try await response.body.collect(upTo: Self.largestAnswer)
+            let body = try await response.body.collect(upTo: Self.largestResponse)
             return (Array(buffer: body), response.headers.first(name: "Date"))
         }
     }
@@ -82,7 +83,7 @@ package struct KeySetFetcher: Sendable {
         case is NIOTooManyBytesError:
             AppleClientError(
                 .tooLarge,
-                "\(address) answered more than \(largestAnswer) bytes; check the URL of the key set"
+                "\(address) answered more than \(largestResponse) bytes; check the URL of the key set"
             )
         case let error as HTTPClientError where PlainCause.timeouts.contains(error):
             AppleClientError(.timedOut, "\(address) did not answer in time; check the network")
@@ -98,27 +99,18 @@ package struct KeySetFetcher: Sendable {
 
     /// Blocks the calling thread, but reads only regular files of a few kilobytes.
     private static func read(_ path: String) throws(AppleClientError) -> [UInt8] {
-        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-        guard descriptor >= 0 else {
-            throw AppleClientError(.unreadableFile, "cannot read \(path): \(String(cString: strerror(errno)))")
-        }
-        defer { close(descriptor) }
         var status = stat()
-        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+        let exists = stat(path, &status) == 0
+        guard !exists || status.st_mode & S_IFMT == S_IFREG else {
             throw AppleClientError(.unreadableFile, "cannot read \(path): it is not a file")
         }
-        var content: [UInt8] = []
-        var block = [UInt8](repeating: 0, count: 16_384)
-        while true {
-            let count = Glibc.read(descriptor, &block, block.count)
-            guard count >= 0 else {
-                throw AppleClientError(.unreadableFile, "cannot read \(path): \(String(cString: strerror(errno)))")
-            }
-            guard count > 0 else { return content }
-            content += block[..<count]
-            guard content.count <= largestAnswer else {
-                throw AppleClientError(.tooLarge, "\(path) has more than \(largestAnswer) bytes; it is not a key set")
-            }
+        guard status.st_size <= largestResponse else {
+            throw AppleClientError(.tooLarge, "\(path) has more than \(largestResponse) bytes; it is not a key set")
+        }
+        do {
+            return try readFile(atPath: path)
+        } catch {
+            throw AppleClientError(.unreadableFile, "cannot read \(path): \(error.cause)")
         }
     }
 }

@@ -4,10 +4,9 @@ import NIOHTTP1
 import NIOSSL
 
 /// Checks whether a server of this machine responds.
-package struct LocalProbe: Sendable {
+package enum LocalProbe {
     package struct Response: Sendable, Equatable {
         package let status: Int
-        /// The header `Allow`.
         package let allow: String?
         /// The first kilobytes of the body.
         package let body: String
@@ -16,34 +15,29 @@ package struct LocalProbe: Sendable {
     }
 
     /// More than any response of siwad to GET.
-    static let largestAnswer = 65_536
-
-    private let userAgent: String
-    private let deadline: Duration
-    private let eventLoopGroup: any EventLoopGroup
-
-    /// - Parameter deadline: for the whole response.
-    package init(version: String, eventLoopGroup: any EventLoopGroup, deadline: Duration = .seconds(5)) {
-        self.userAgent = KeySetFetcher.userAgent(version)
-        self.deadline = deadline
-        self.eventLoopGroup = eventLoopGroup
-    }
+    static let largestResponse = 65_536
 
     /// Sends GET. The certificate is not verified, because it names the host that Apple calls and this connection stays on
     /// this machine.
     ///
+    /// - Parameter deadline: for the whole response.
     /// - Throws: `unreachable`, `timedOut`, `tooLarge`.
-    package func get(_ url: String) async throws(AppleClientError) -> Response {
+    package static func get(
+        _ url: String,
+        version: String,
+        eventLoopGroup: any EventLoopGroup,
+        deadline: Duration = .seconds(5)
+    ) async throws(AppleClientError) -> Response {
         var configuration = HTTPClient.Configuration.singleAttempt
         configuration.tlsConfiguration?.certificateVerification = .none
         configuration.timeout = .init(connect: TimeAmount(deadline))
         do {
             return try await withHTTPClient(configuration, on: eventLoopGroup, deadline: deadline) { client in
                 var request = HTTPClientRequest(url: url)
-                request.headers.add(name: "User-Agent", value: userAgent)
+                request.headers.add(name: "User-Agent", value: KeySetFetcher.userAgent(version))
                 let start = ContinuousClock.now
                 let response = try await client.execute(request, timeout: TimeAmount(deadline))
-                let body = try await response.body.collect(upTo: Self.largestAnswer)
+                let body = try await response.body.collect(upTo: largestResponse)
                 return Response(
                     status: Int(response.status.code),
                     allow: response.headers.first(name: "Allow"),
@@ -54,7 +48,7 @@ package struct LocalProbe: Sendable {
         } catch let error as HTTPClientError where PlainCause.timeouts.contains(error) {
             throw AppleClientError(.timedOut, "\(url) did not answer in time")
         } catch is NIOTooManyBytesError {
-            let message = "\(url) answers more than \(Self.largestAnswer) bytes: it is not siwad"
+            let message = "\(url) answers more than \(largestResponse) bytes: it is not siwad"
             throw AppleClientError(.tooLarge, message)
         } catch {
             throw AppleClientError(.unreachable, "nothing answers at \(url)")

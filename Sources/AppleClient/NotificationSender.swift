@@ -2,7 +2,6 @@ import AsyncHTTPClient
 package import NIOCore
 import NIOHTTP1
 
-/// The result of sending one notification.
 package enum SendOutcome: Sendable, Equatable {
     /// The status and, unless it is 200, the first kilobytes of the body.
     case answered(status: Int, body: String, latency: Duration)
@@ -100,13 +99,11 @@ package struct NotificationSender: Sendable {
     }
 }
 
-/// The results of sending several notifications.
 package struct SendSummary: Sendable, Equatable {
     /// The number of responses by status.
     package internal(set) var statuses: [Int: Int] = [:]
     /// The number of requests without a response.
     package internal(set) var failures = 0
-    /// The cause of the first failure.
     package internal(set) var firstFailure: String?
     /// From the first request to the last response.
     package internal(set) var duration: Duration = .zero

@@ -60,7 +60,7 @@ struct KeySetFetcherTests {
 
     @Test("A response above the limit is refused, with or without Content-Length.")
     func tooLarge() async throws {
-        let body = String(repeating: "x", count: KeySetFetcher.largestAnswer + 1)
+        let body = String(repeating: "x", count: KeySetFetcher.largestResponse + 1)
         let announced = "HTTP/1.1 200 OK\r\nContent-Length: \(body.count)\r\n\r\n\(body)"
         let unannounced = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\(body)"
         for answer in [announced, unannounced] {
@@ -105,7 +105,7 @@ struct KeySetFetcherTests {
         let descriptor = mkstemp(&template)
         try #require(descriptor >= 0)
         let name = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        ftruncate(descriptor, off_t(KeySetFetcher.largestAnswer + 1))
+        ftruncate(descriptor, off_t(KeySetFetcher.largestResponse + 1))
         close(descriptor)
         try await expectFailure("file://\(name)", .tooLarge)
         unlink(name)

@@ -7,15 +7,15 @@ import Testing
 struct LocalProbeTests {
     private let group = MultiThreadedEventLoopGroup.singleton
 
-    private func probe(_ deadline: Duration = .seconds(10)) -> LocalProbe {
-        LocalProbe(version: "1.2.3", eventLoopGroup: group, deadline: deadline)
+    private func get(_ url: String, _ deadline: Duration = .seconds(10)) async throws -> LocalProbe.Response {
+        try await LocalProbe.get(url, version: "1.2.3", eventLoopGroup: group, deadline: deadline)
     }
 
     @Test("The status, Allow and the body are returned.")
     func answer() async throws {
         let answer = "HTTP/1.1 405 X\r\nAllow: POST\r\nContent-Length: 4\r\n\r\nbody"
         try await StubWebServer.with(answering: answer, on: group) { server in
-            let found = try await probe().get("http://127.0.0.1:\(server.port)/a?b")
+            let found = try await get("http://127.0.0.1:\(server.port)/a?b")
             #expect((found.status, found.allow, found.body) == (405, "POST", "body"))
             #expect(server.received.first?.hasPrefix("GET /a?b HTTP/1.1\r\n") == true)
         }
@@ -27,25 +27,25 @@ struct LocalProbeTests {
         for answer in ["", head, head + "x"] {
             try await StubWebServer.with(answering: answer, closes: false, on: group) { server in
                 let error = await #expect(throws: AppleClientError.self) {
-                    _ = try await probe(.milliseconds(50)).get("http://127.0.0.1:\(server.port)/")
+                    _ = try await get("http://127.0.0.1:\(server.port)/", .milliseconds(50))
                 }
                 #expect(error?.code == .timedOut)
             }
         }
-        let error = await #expect(throws: AppleClientError.self) { _ = try await probe().get("http://127.0.0.1:1/") }
+        let error = await #expect(throws: AppleClientError.self) { _ = try await get("http://127.0.0.1:1/") }
         #expect(error?.code == .unreachable)
         #expect(error?.message == "nothing answers at http://127.0.0.1:1/")
     }
 
     @Test("A response above the limit is reported, with or without Content-Length.")
     func tooLarge() async throws {
-        let body = String(repeating: "x", count: LocalProbe.largestAnswer + 1)
+        let body = String(repeating: "x", count: LocalProbe.largestResponse + 1)
         let announced = "HTTP/1.1 200 OK\r\nContent-Length: \(body.utf8.count)\r\n\r\n\(body)"
         let unannounced = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\(body)"
         for answer in [announced, unannounced] {
             try await StubWebServer.with(answering: answer, on: group) { server in
                 let url = "http://127.0.0.1:\(server.port)/"
-                let error = await #expect(throws: AppleClientError.self) { _ = try await probe().get(url) }
+                let error = await #expect(throws: AppleClientError.self) { _ = try await get(url) }
                 #expect(error?.code == .tooLarge)
                 #expect(error?.message == "\(url) answers more than 65536 bytes: it is not siwad")
             }

@@ -91,7 +91,7 @@ struct Checkup: Sendable {
         _ judge: (LocalProbe.Response, String) -> Finding
     ) async -> Finding {
         do throws(AppleClientError) {
-            return judge(try await LocalProbe(version: Version.current, eventLoopGroup: loops.group).get(url), url)
+            return judge(try await LocalProbe.get(url, version: Version.current, eventLoopGroup: loops.group), url)
         } catch {
             return .fail(check, error.description, "start siwad serve with this configuration")
         }
