@@ -107,7 +107,9 @@ let package = Package(
             name: "NotificationServer",
             dependencies: [
                 "AppleTokens",
+                "Basics",
                 "Ingest",
+                "JOSE",
                 "Telemetry",
                 .product(name: "Hummingbird", package: "hummingbird"),
                 .product(name: "HummingbirdCore", package: "hummingbird"),
@@ -220,6 +222,7 @@ package.targets += [
         of: "NotificationServer",
         with: [
             "AppleTokens",
+            "Basics",
             "Ingest",
             "Telemetry",
             "TestSupport",

@@ -68,7 +68,9 @@ let package = Package(
             name: "HTTPConnection",
             dependencies: [
                 "AppleTokens",
+                "Basics",
                 "Ingest",
+                "JOSE",
                 "Telemetry",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),

@@ -41,8 +41,8 @@ struct CipherSuiteTests {
         try await withEndpoint(kind) { port in
             var accepted: Set<Substring> = []
             for name in names {
-                let answer = try await agreed(port, ["-tls1_2", "-cipher", "\(name):@SECLEVEL=0"])
-                if let answer { accepted.insert(answer) }
+                let response = try await agreed(port, ["-tls1_2", "-cipher", "\(name):@SECLEVEL=0"])
+                if let response { accepted.insert(response) }
             }
             let prefix = kind == "ec" ? "ECDHE-ECDSA-" : "ECDHE-RSA-"
             let wanted = ["AES128-GCM-SHA256", "AES256-GCM-SHA384", "CHACHA20-POLY1305"]
@@ -54,8 +54,8 @@ struct CipherSuiteTests {
     func versions(_ kind: String) async throws {
         try await withEndpoint(kind) { port in
             for (version, isAgreed) in [("-tls1", false), ("-tls1_1", false), ("-tls1_2", true), ("-tls1_3", true)] {
-                let answer = try await agreed(port, [version, "-cipher", "ALL:@SECLEVEL=0"])
-                #expect((answer != nil) == isAgreed, "\(version): \(answer ?? "none")")
+                let response = try await agreed(port, [version, "-cipher", "ALL:@SECLEVEL=0"])
+                #expect((response != nil) == isAgreed, "\(version): \(response ?? "none")")
             }
         }
     }

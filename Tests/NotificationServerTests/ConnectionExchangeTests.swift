@@ -27,10 +27,10 @@ struct ConnectionExchangeTests {
         return try #require(number)
     }
 
-    private func answer(_ outcome: Outcome, isLast: Bool = false, omitsBody: Bool = false)
+    private func response(_ outcome: Outcome, isLast: Bool = false, omitsBody: Bool = false)
         -> ConnectionExchange.Writable
     {
-        .answer(outcome, since: start, omitsBody: omitsBody, isLast: isLast)
+        .response(outcome, since: start, omitsBody: omitsBody, isLast: isLast)
     }
 
     @Test("Responses leave in the order of the requests.")
@@ -43,8 +43,8 @@ struct ConnectionExchangeTests {
         exchange.decided(second, .refused(.badSignature))
         #expect(exchange.nextWritable(now: start) == nil)
         exchange.decided(first, .acknowledged)
-        #expect(exchange.nextWritable(now: start) == answer(.acknowledged))
-        #expect(exchange.nextWritable(now: start) == answer(.refused(.badSignature)))
+        #expect(exchange.nextWritable(now: start) == response(.acknowledged))
+        #expect(exchange.nextWritable(now: start) == response(.refused(.badSignature)))
         #expect(exchange.nextWritable(now: start) == nil)
         #expect(!exchange.isFinished)
     }
@@ -55,7 +55,7 @@ struct ConnectionExchangeTests {
         let first = try receive(&exchange)
         exchange.decided(first + 1, .acknowledged)
         exchange.decided(first, .acknowledged)
-        #expect(exchange.nextWritable(now: start) == answer(.acknowledged))
+        #expect(exchange.nextWritable(now: start) == response(.acknowledged))
         exchange.decided(first, .refused(.badSignature))
         #expect(exchange.nextWritable(now: start) == nil)
     }
@@ -68,20 +68,20 @@ struct ConnectionExchangeTests {
         #expect(exchange.headArrived(accepted(), isHEAD: false, now: start) == .ignore)
         #expect(exchange.parsingFailed(.malformedRequest, now: start) == false)
         exchange.decided(only, .acknowledged)
-        #expect(exchange.nextWritable(now: start) == answer(.acknowledged, isLast: true))
+        #expect(exchange.nextWritable(now: start) == response(.acknowledged, isLast: true))
         #expect(exchange.isFinished)
     }
 
     @Test("A refused request is answered before its body has arrived, and does not end the connection.")
     func refusedRequest() throws {
         var exchange = exchange()
-        #expect(exchange.headArrived(.refused(.notFound, isLast: false), isHEAD: true, now: start) == .answer)
-        #expect(exchange.nextWritable(now: start) == answer(.protocolError(.notFound), omitsBody: true))
+        #expect(exchange.headArrived(.refused(.notFound, isLast: false), isHEAD: true, now: start) == .respond)
+        #expect(exchange.nextWritable(now: start) == response(.protocolError(.notFound), omitsBody: true))
         #expect(exchange.bodyArrived(10, limit: 10) == .ignore)
         #expect(exchange.endArrived(now: start) == nil)
         let next = try receive(&exchange)
         exchange.decided(next, .acknowledged)
-        #expect(exchange.nextWritable(now: start) == answer(.acknowledged))
+        #expect(exchange.nextWritable(now: start) == response(.acknowledged))
     }
 
     @Test("A refused request with an endless body ends the connection.")
@@ -97,8 +97,8 @@ struct ConnectionExchangeTests {
         var exchange = exchange()
         _ = exchange.headArrived(accepted(), isHEAD: false, now: start)
         #expect(exchange.bodyArrived(6, limit: 10) == .collect)
-        #expect(exchange.bodyArrived(5, limit: 10) == .answer)
-        #expect(exchange.nextWritable(now: start) == answer(.refused(.bodyTooLarge), isLast: true))
+        #expect(exchange.bodyArrived(5, limit: 10) == .respond)
+        #expect(exchange.nextWritable(now: start) == response(.refused(.bodyTooLarge), isLast: true))
         #expect(exchange.bodyArrived(5, limit: 10) == .ignore)
         #expect(exchange.endArrived(now: start) == nil)
     }
@@ -108,11 +108,11 @@ struct ConnectionExchangeTests {
         var exchange = exchange()
         let first = try receive(&exchange)
         exchange.submitted(first, ticket: 1, now: start)
-        #expect(exchange.headArrived(.broken(.malformedRequest), isHEAD: false, now: start) == .answer)
+        #expect(exchange.headArrived(.broken(.malformedRequest), isHEAD: false, now: start) == .respond)
         #expect(exchange.nextWritable(now: start) == nil)
         exchange.decided(first, .acknowledged)
-        #expect(exchange.nextWritable(now: start) == answer(.acknowledged))
-        #expect(exchange.nextWritable(now: start) == answer(.protocolError(.malformedRequest), isLast: true))
+        #expect(exchange.nextWritable(now: start) == response(.acknowledged))
+        #expect(exchange.nextWritable(now: start) == response(.protocolError(.malformedRequest), isLast: true))
     }
 
     @Test("100 Continue is sent once, after the responses to earlier requests.")
@@ -123,7 +123,7 @@ struct ConnectionExchangeTests {
         _ = exchange.headArrived(accepted(expects: true), isHEAD: false, now: start)
         #expect(exchange.nextWritable(now: start) == nil)
         exchange.decided(first, .acknowledged)
-        #expect(exchange.nextWritable(now: start) == answer(.acknowledged))
+        #expect(exchange.nextWritable(now: start) == response(.acknowledged))
         #expect(exchange.nextWritable(now: start) == .interim)
         #expect(exchange.nextWritable(now: start) == nil)
     }
@@ -139,28 +139,28 @@ struct ConnectionExchangeTests {
         var exchange = exchange()
         let first = try receive(&exchange)
         exchange.submitted(first, ticket: 1, now: start)
-        #expect(exchange.drainingBegan() == .answer)
-        #expect(exchange.headArrived(accepted(), isHEAD: false, now: start) == .answer)
+        #expect(exchange.drainingBegan() == .respond)
+        #expect(exchange.headArrived(accepted(), isHEAD: false, now: start) == .respond)
         exchange.decided(first, .acknowledged)
-        #expect(exchange.nextWritable(now: start) == answer(.acknowledged))
+        #expect(exchange.nextWritable(now: start) == response(.acknowledged))
         let refusal = Outcome.unavailable(.shuttingDown, retryAfterSeconds: 5)
-        #expect(exchange.nextWritable(now: start) == answer(refusal, isLast: true))
+        #expect(exchange.nextWritable(now: start) == response(refusal, isLast: true))
         #expect(exchange.isFinished)
 
         var single = self.exchange()
         let only = try receive(&single)
         _ = single.drainingBegan()
         single.decided(only, .acknowledged)
-        #expect(single.nextWritable(now: start) == answer(.acknowledged, isLast: true))
+        #expect(single.nextWritable(now: start) == response(.acknowledged, isLast: true))
         #expect(single.isFinished)
     }
 
     @Test("A shutdown does not wait for a client that only sent the rest of a refused request.")
     func drainingWhileSkipping() {
         var exchange = exchange()
-        #expect(exchange.headArrived(.refused(.notFound, isLast: false), isHEAD: false, now: start) == .answer)
-        #expect(exchange.nextWritable(now: start) == answer(.protocolError(.notFound)))
-        #expect(exchange.drainingBegan() == .answer)
+        #expect(exchange.headArrived(.refused(.notFound, isLast: false), isHEAD: false, now: start) == .respond)
+        #expect(exchange.nextWritable(now: start) == response(.protocolError(.notFound)))
+        #expect(exchange.drainingBegan() == .respond)
         #expect(exchange.endArrived(now: start) == nil)
         #expect(exchange.timePassed(now: start, limits: limits).finishes)
         #expect(exchange.isFinished)
@@ -179,21 +179,21 @@ struct ConnectionExchangeTests {
         while exchange.nextWritable(now: paused) != nil {}
         let almost = paused + limits.headDeadline - .nanoseconds(1)
         #expect(exchange.timePassed(now: almost, limits: limits) == ConnectionExchange.Overdue())
-        #expect(exchange.timePassed(now: paused + limits.headDeadline, limits: limits).answers)
+        #expect(exchange.timePassed(now: paused + limits.headDeadline, limits: limits).responds)
     }
 
     @Test("Requests above the maximum are ignored, and the last response before them is marked as the last.")
     func tooManyAtOnce() throws {
         var exchange = exchange()
         for _ in 0..<ConnectionExchange.maximumPending {
-            #expect(exchange.headArrived(.refused(.notFound, isLast: false), isHEAD: false, now: start) == .answer)
+            #expect(exchange.headArrived(.refused(.notFound, isLast: false), isHEAD: false, now: start) == .respond)
             #expect(exchange.endArrived(now: start) == nil)
         }
         #expect(exchange.headArrived(accepted(), isHEAD: false, now: start) == .ignore)
         #expect(exchange.ignoresInput)
         var last: ConnectionExchange.Writable?
         while let writable = exchange.nextWritable(now: start) { last = writable }
-        #expect(last == answer(.protocolError(.notFound), isLast: true))
+        #expect(last == response(.protocolError(.notFound), isLast: true))
     }
 
     @Test("Each deadline counts from its own event.")
@@ -209,11 +209,11 @@ struct ConnectionExchangeTests {
 
         var head = exchange()
         head.bytesArrived(now: start)
-        #expect(passes(head, limits.headDeadline).answers)
+        #expect(passes(head, limits.headDeadline).responds)
 
         var body = exchange()
         _ = body.headArrived(accepted(), isHEAD: false, now: start)
-        #expect(passes(body, limits.bodyDeadline).answers)
+        #expect(passes(body, limits.bodyDeadline).responds)
 
         var skipping = exchange()
         _ = skipping.headArrived(.refused(.notFound, isLast: false), isHEAD: false, now: start)
@@ -221,7 +221,7 @@ struct ConnectionExchangeTests {
 
         var waiting = exchange()
         waiting.submitted(try receive(&waiting), ticket: 9, now: start)
-        #expect(passes(waiting, limits.answerDeadline).abandoned == [9])
+        #expect(passes(waiting, limits.responseDeadline).abandoned == [9])
 
         var lingering = exchange()
         lingering.lingeringBegan(now: start)
@@ -258,14 +258,14 @@ struct ConnectionExchangeTests {
         var waiting = exchange()
         let first = try receive(&waiting)
         waiting.submitted(first, ticket: 1, now: start)
-        #expect(waiting.peerFinished(now: start) == .answer)
+        #expect(waiting.peerFinished(now: start) == .respond)
         waiting.decided(first, .acknowledged)
-        #expect(waiting.nextWritable(now: start) == answer(.acknowledged, isLast: true))
+        #expect(waiting.nextWritable(now: start) == response(.acknowledged, isLast: true))
 
         var cutShort = exchange()
         _ = cutShort.headArrived(accepted(), isHEAD: false, now: start)
-        #expect(cutShort.peerFinished(now: start) == .answer)
-        #expect(cutShort.nextWritable(now: start) == answer(.protocolError(.malformedRequest), isLast: true))
+        #expect(cutShort.peerFinished(now: start) == .respond)
+        #expect(cutShort.nextWritable(now: start) == response(.protocolError(.malformedRequest), isLast: true))
 
         var lingering = exchange()
         lingering.lingeringBegan(now: start)

@@ -15,17 +15,17 @@ struct ConnectionLimitTests {
             for number in 0..<3 {
                 let client = try await server.connect()
                 try await client.send(post("\(number)"))
-                #expect(try await client.answer().status == 200)
+                #expect(try await client.response().status == 200)
                 clients.append(client)
             }
             // The first connection is the last one to send a request.
             try await clients[0].send(post("again"))
-            #expect(try await clients[0].answer().status == 200)
+            #expect(try await clients[0].response().status == 200)
             let newcomer = try await server.connect()
             #expect(await clients[1].rest() == "")
             for client in [newcomer, clients[0], clients[2]] {
                 try await client.send(post("still here"))
-                #expect(try await client.answer().status == 200)
+                #expect(try await client.response().status == 200)
             }
             #expect(server.metrics.evictedConnections.value == 1)
         }
@@ -35,19 +35,19 @@ struct ConnectionLimitTests {
     func waitingStay() async throws {
         var limits = ServerLimits()
         limits.connections = 2
-        try await TestServer.with(StubIntake { $0 == "wait" ? nil : .acknowledged }, limits: limits) { server in
+        try await TestServer.with(StubIngest { $0 == "wait" ? nil : .acknowledged }, limits: limits) { server in
             let waiting = try await server.connect()
             try await waiting.send(post("wait"))
-            var tickets = server.intake.tickets.makeAsyncIterator()
+            var tickets = server.ingest.tickets.makeAsyncIterator()
             let ticket = try #require(await tickets.next())
             let slow = try await server.connect()
             try await slow.send("POST /slow")
             let newcomer = try await server.connect()
             #expect(await slow.rest() == "")
             try await newcomer.send(post("x"))
-            #expect(try await newcomer.answer().status == 200)
-            server.intake.answer([Reply(ticket: ticket, answer: .acknowledged)])
-            #expect(try await waiting.answer().status == 200)
+            #expect(try await newcomer.response().status == 200)
+            server.ingest.respond([Reply(ticket: ticket, answer: .acknowledged)])
+            #expect(try await waiting.response().status == 200)
         }
     }
 
@@ -55,15 +55,15 @@ struct ConnectionLimitTests {
     func everyoneWaits() async throws {
         var limits = ServerLimits()
         limits.connections = 1
-        try await TestServer.with(StubIntake { _ in nil }, limits: limits) { server in
+        try await TestServer.with(StubIngest { _ in nil }, limits: limits) { server in
             let waiting = try await server.connect()
             try await waiting.send(post("wait"))
-            var tickets = server.intake.tickets.makeAsyncIterator()
+            var tickets = server.ingest.tickets.makeAsyncIterator()
             let ticket = try #require(await tickets.next())
             let newcomer = try await server.connect()
             #expect(await newcomer.rest() == "")
-            server.intake.answer([Reply(ticket: ticket, answer: .acknowledged)])
-            #expect(try await waiting.answer().status == 200)
+            server.ingest.respond([Reply(ticket: ticket, answer: .acknowledged)])
+            #expect(try await waiting.response().status == 200)
         }
     }
 
@@ -78,7 +78,7 @@ struct ConnectionLimitTests {
                 if number % 50 == 0 {
                     let genuine = try await server.connect()
                     try await genuine.send(post("\(number)", fields: "Connection: close\r\n"))
-                    #expect(try await genuine.answer().status == 200)
+                    #expect(try await genuine.response().status == 200)
                 }
             }
             #expect(server.metrics.connections.value <= 66)

@@ -13,14 +13,14 @@ struct EndpointTests {
             let client = try await server.connect()
             for number in 1...3 {
                 try await client.send(post("body \(number)"))
-                let answer = try await client.answer()
-                #expect(answer.status == 200)
-                #expect(answer.body == "")
-                #expect(answer.fields["content-length"] == "0")
-                #expect(answer.fields["date"]?.hasSuffix(" GMT") == true)
-                #expect(answer.fields["connection"] == nil)
+                let response = try await client.response()
+                #expect(response.status == 200)
+                #expect(response.body == "")
+                #expect(response.fields["content-length"] == "0")
+                #expect(response.fields["date"]?.hasSuffix(" GMT") == true)
+                #expect(response.fields["connection"] == nil)
             }
-            #expect(server.intake.bodies == ["body 1", "body 2", "body 3"])
+            #expect(server.ingest.bodies == ["body 1", "body 2", "body 3"])
             #expect(server.metrics.registry.prometheusText().contains("siwad_request_duration_seconds_count 3\n"))
         }
     }
@@ -30,14 +30,14 @@ struct EndpointTests {
         arguments: Rejection.allCases
     )
     func rejected(_ rejection: Rejection) async throws {
-        try await TestServer.with(StubIntake { _ in .refused(rejection) }) { server in
+        try await TestServer.with(StubIngest { _ in .refused(rejection) }) { server in
             let client = try await server.connect()
             try await client.send(post("x"))
-            let answer = try await client.answer()
-            #expect(answer.status == rejection.status)
-            #expect(answer.reason == rejection.rawValue)
-            #expect(answer.fields["content-type"] == "application/problem+json")
-            #expect(answer.body.contains("\"status\":\(rejection.status)"))
+            let response = try await client.response()
+            #expect(response.status == rejection.status)
+            #expect(response.reason == rejection.rawValue)
+            #expect(response.fields["content-type"] == "application/problem+json")
+            #expect(response.body.contains("\"status\":\(rejection.status)"))
             #expect(server.metrics.rejections.counter(rejection.rawValue).value == 1)
             let metric = "siwad_rejections_total{reason=\"\(rejection.rawValue)\"} 1\n"
             #expect(server.metrics.registry.prometheusText().contains(metric))
@@ -46,14 +46,14 @@ struct EndpointTests {
 
     @Test("A notification that cannot be stored is answered 503 with Retry-After.", arguments: Unavailability.allCases)
     func unavailable(_ reason: Unavailability) async throws {
-        let intake = StubIntake { _ in .unavailable(reason, retryAfterSeconds: 17) }
-        try await TestServer.with(intake) { server in
+        let ingest = StubIngest { _ in .unavailable(reason, retryAfterSeconds: 17) }
+        try await TestServer.with(ingest) { server in
             let client = try await server.connect()
             try await client.send(post("x"))
-            let answer = try await client.answer()
-            #expect(answer.status == 503)
-            #expect(answer.fields["retry-after"] == "17")
-            #expect(answer.reason == reason.rawValue)
+            let response = try await client.response()
+            #expect(response.status == 503)
+            #expect(response.fields["retry-after"] == "17")
+            #expect(response.reason == reason.rawValue)
             let metric = "siwad_unavailable_total{reason=\"\(reason.rawValue)\"} 1\n"
             #expect(server.metrics.registry.prometheusText().contains(metric))
         }
@@ -64,16 +64,16 @@ struct EndpointTests {
         try await TestServer.with { server in
             let client = try await server.connect()
             try await client.send("POST /other HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody")
-            #expect(try await client.answer().status == 404)
+            #expect(try await client.response().status == 404)
             try await client.send("GET \(TestServer.path) HTTP/1.1\r\nHost: a\r\n\r\n")
-            let refused = try await client.answer()
+            let refused = try await client.response()
             #expect(refused.status == 405)
             #expect(refused.fields["allow"] == "POST")
             try await client.send("HEAD \(TestServer.path) HTTP/1.1\r\nHost: a\r\n\r\n" + post("after"))
-            let head = try await client.answer(toHEAD: true)
+            let head = try await client.response(toHEAD: true)
             #expect(head.status == 405)
-            #expect(try await client.answer().status == 200)
-            #expect(server.intake.bodies == ["after"])
+            #expect(try await client.response().status == 200)
+            #expect(server.ingest.bodies == ["after"])
         }
     }
 
@@ -82,7 +82,7 @@ struct EndpointTests {
         try await TestServer.with { server in
             let client = try await server.connect()
             try await client.send("GET \(path) HTTP/1.1\r\nHost: a\r\n\r\n")
-            #expect(try await client.answer().status == 404)
+            #expect(try await client.response().status == 404)
         }
     }
 
@@ -94,13 +94,13 @@ struct EndpointTests {
             let identity = "Content-Encoding: identity\(blank)\r\n"
             // NIO's decoder accepts spaces but no tabs after the fields that frame the body.
             try await client.send(line + identity + "Content-Length: 3 \r\n\r\none")
-            #expect(try await client.answer().status == 200)
+            #expect(try await client.response().status == 200)
             try await client.send(line + "Transfer-Encoding: chunked \r\n\r\n3\r\ntwo\r\n0\r\n\r\n")
-            #expect(try await client.answer().status == 200)
+            #expect(try await client.response().status == 200)
             try await client.send(line + "Expect: 100-continue\(blank)\r\nContent-Length: 5\r\n\r\nthree")
-            #expect(try await client.answer().status == 100)
-            #expect(try await client.answer().status == 200)
-            #expect(server.intake.bodies == ["one", "two", "three"])
+            #expect(try await client.response().status == 100)
+            #expect(try await client.response().status == 200)
+            #expect(server.ingest.bodies == ["one", "two", "three"])
         }
     }
 
@@ -111,7 +111,7 @@ struct EndpointTests {
             try await client.send(
                 "POST \(TestServer.path)?a=b HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx"
             )
-            #expect(try await client.answer().status == 200)
+            #expect(try await client.response().status == 200)
         }
     }
 
@@ -123,8 +123,8 @@ struct EndpointTests {
                 "POST \(TestServer.path) HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
             )
             try await client.send("2;extension=1\r\nde\r\n0\r\nTrailer: x\r\n\r\n")
-            #expect(try await client.answer().status == 200)
-            #expect(server.intake.bodies == ["abcde"])
+            #expect(try await client.response().status == 200)
+            #expect(server.ingest.bodies == ["abcde"])
         }
     }
 
@@ -135,29 +135,29 @@ struct EndpointTests {
             for byte in post("piecemeal") {
                 try await client.send(String(byte))
             }
-            #expect(try await client.answer().status == 200)
-            #expect(server.intake.bodies == ["piecemeal"])
+            #expect(try await client.response().status == 200)
+            #expect(server.ingest.bodies == ["piecemeal"])
         }
     }
 
     @Test("Pipelined requests are answered in their order, whatever the order of the decisions.")
     func pipelining() async throws {
-        try await TestServer.with(StubIntake { $0 == "now" ? .refused(.malformedBody) : nil }) { server in
+        try await TestServer.with(StubIngest { $0 == "now" ? .refused(.malformedBody) : nil }) { server in
             let client = try await server.connect()
             try await client.send(post("1") + post("2") + post("now") + post("3"))
-            var tickets = server.intake.tickets.makeAsyncIterator()
+            var tickets = server.ingest.tickets.makeAsyncIterator()
             let first = try #require(await tickets.next())
             let second = try #require(await tickets.next())
             let third = try #require(await tickets.next())
-            server.intake.answer([
+            server.ingest.respond([
                 Reply(ticket: third, answer: .refused(.unknownKey)),
                 Reply(ticket: second, answer: .refused(.badSignature)),
                 Reply(ticket: first, answer: .acknowledged),
             ])
-            #expect(try await client.answer().status == 200)
-            #expect(try await client.answer().reason == "bad-signature")
-            #expect(try await client.answer().reason == "malformed-body")
-            #expect(try await client.answer().reason == "unknown-key")
+            #expect(try await client.response().status == 200)
+            #expect(try await client.response().reason == "bad-signature")
+            #expect(try await client.response().reason == "malformed-body")
+            #expect(try await client.response().reason == "unknown-key")
         }
     }
 
@@ -165,17 +165,17 @@ struct EndpointTests {
     func deepPipelining() async throws {
         var limits = ServerLimits()
         limits.pipelined = 4
-        try await TestServer.with(StubIntake { _ in nil }, limits: limits) { server in
+        try await TestServer.with(StubIngest { _ in nil }, limits: limits) { server in
             let client = try await server.connect()
             let count = 200
             client.push((0..<count).map { post("\($0)") }.joined())
-            var tickets = server.intake.tickets.makeAsyncIterator()
+            var tickets = server.ingest.tickets.makeAsyncIterator()
             for _ in 0..<count {
                 let ticket = try #require(await tickets.next())
-                server.intake.answer([Reply(ticket: ticket, answer: .acknowledged)])
-                #expect(try await client.answer().status == 200)
+                server.ingest.respond([Reply(ticket: ticket, answer: .acknowledged)])
+                #expect(try await client.response().status == 200)
             }
-            #expect(server.intake.bodies == (0..<count).map { "\($0)" })
+            #expect(server.ingest.bodies == (0..<count).map { "\($0)" })
         }
     }
 
@@ -184,9 +184,9 @@ struct EndpointTests {
         try await TestServer.with { server in
             let client = try await server.connect()
             try await client.send(post("x", fields: "Connection: close\r\n"))
-            let answer = try await client.answer()
-            #expect(answer.status == 200)
-            #expect(answer.fields["connection"] == "close")
+            let response = try await client.response()
+            #expect(response.status == 200)
+            #expect(response.fields["connection"] == "close")
             #expect(await client.rest() == "")
         }
     }
@@ -196,9 +196,9 @@ struct EndpointTests {
         try await TestServer.with { server in
             let client = try await server.connect()
             try await client.send("POST \(TestServer.path) HTTP/1.0\r\nContent-Length: 1\r\n\r\nx")
-            let answer = try await client.answer()
-            #expect(answer.status == 200)
-            #expect(answer.fields["connection"] == "close")
+            let response = try await client.response()
+            #expect(response.status == 200)
+            #expect(response.fields["connection"] == "close")
             #expect(await client.rest() == "")
         }
     }
@@ -209,18 +209,18 @@ struct EndpointTests {
             let head = "POST \(TestServer.path) HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n"
             let client = try await server.connect()
             try await client.send(head + "Content-Length: 4\r\n\r\n")
-            #expect(try await client.answer().status == 100)
+            #expect(try await client.response().status == 100)
             try await client.send("body")
-            #expect(try await client.answer().status == 200)
+            #expect(try await client.response().status == 200)
 
             let large = try await server.connect()
             try await large.send(head + "Content-Length: 70000\r\n\r\n")
-            #expect(try await large.answer().status == 413)
+            #expect(try await large.response().status == 413)
             #expect(await large.rest() == "")
 
             let unknown = try await server.connect()
             try await unknown.send("POST \(TestServer.path) HTTP/1.1\r\nHost: a\r\nExpect: miracles\r\n\r\n")
-            #expect(try await unknown.answer().status == 417)
+            #expect(try await unknown.response().status == 417)
         }
     }
 }

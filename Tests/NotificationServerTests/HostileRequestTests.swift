@@ -65,11 +65,11 @@ struct HostileRequestTests {
         try await TestServer.with { server in
             let client = try await server.connect()
             client.push(shape.request + post("smuggled"))
-            let answer = try await client.answer()
-            #expect([400, 505].contains(answer.status), "\(shape.name)")
-            #expect(answer.fields["connection"] == "close", "\(shape.name)")
+            let response = try await client.response()
+            #expect([400, 505].contains(response.status), "\(shape.name)")
+            #expect(response.fields["connection"] == "close", "\(shape.name)")
             #expect(await client.rest() == "", "\(shape.name)")
-            #expect(server.intake.bodies.isEmpty, "\(shape.name)")
+            #expect(server.ingest.bodies.isEmpty, "\(shape.name)")
         }
     }
 
@@ -78,9 +78,9 @@ struct HostileRequestTests {
         try await TestServer.with { server in
             let client = try await server.connect()
             try await client.send(Self.line + "Content-Length: 65537\r\n\r\n")
-            let answer = try await client.answer()
-            #expect(answer.status == 413)
-            #expect(answer.reason == "body-too-large")
+            let response = try await client.response()
+            #expect(response.status == 413)
+            #expect(response.reason == "body-too-large")
             #expect(await client.rest() == "")
         }
     }
@@ -90,8 +90,8 @@ struct HostileRequestTests {
         try await TestServer.with { server in
             let client = try await server.connect()
             client.push(post(String(repeating: "x", count: 65_536)))
-            #expect(try await client.answer().status == 200)
-            #expect(server.intake.bodies.first?.count == 65_536)
+            #expect(try await client.response().status == 200)
+            #expect(server.ingest.bodies.first?.count == 65_536)
         }
     }
 
@@ -104,8 +104,8 @@ struct HostileRequestTests {
             for _ in 0..<64 {
                 client.push(chunk)
             }
-            #expect(try await client.answer().status == 413)
-            #expect(server.intake.bodies.isEmpty)
+            #expect(try await client.response().status == 413)
+            #expect(server.ingest.bodies.isEmpty)
         }
     }
 
@@ -114,15 +114,15 @@ struct HostileRequestTests {
         try await TestServer.with { server in
             let many = try await server.connect()
             many.push(Self.line + (0..<100).map { "X-\($0): a\r\n" }.joined() + "\r\n")
-            #expect(try await many.answer().status == 431)
+            #expect(try await many.response().status == 431)
 
             let long = try await server.connect()
             long.push(Self.line + "X: " + String(repeating: "a", count: 20_000))
-            #expect(try await long.answer().status == 431)
+            #expect(try await long.response().status == 431)
 
             let target = try await server.connect()
             target.push("POST /" + String(repeating: "a", count: 20_000))
-            #expect(try await target.answer().status == 431)
+            #expect(try await target.response().status == 431)
         }
     }
 
@@ -131,10 +131,10 @@ struct HostileRequestTests {
         try await TestServer.with { server in
             let client = try await server.connect()
             try await client.send(post("x", fields: "Content-Encoding: gzip\r\n"))
-            #expect(try await client.answer().status == 415)
+            #expect(try await client.response().status == 415)
             try await client.send(post("plain", fields: "Content-Encoding: identity\r\n"))
-            #expect(try await client.answer().status == 200)
-            #expect(server.intake.bodies == ["plain"])
+            #expect(try await client.response().status == 200)
+            #expect(server.ingest.bodies == ["plain"])
         }
     }
 
@@ -143,17 +143,17 @@ struct HostileRequestTests {
         try await TestServer.with { server in
             let client = try await server.connect()
             client.push(post("x", fields: "Connection: upgrade\r\nUpgrade: h2c\r\n") + post("smuggled"))
-            let answer = try await client.answer()
-            #expect(answer.status == 200)
-            #expect(answer.fields["connection"] == "close")
+            let response = try await client.response()
+            #expect(response.status == 200)
+            #expect(response.fields["connection"] == "close")
             #expect(await client.rest() == "")
-            #expect(server.intake.bodies == ["x"])
+            #expect(server.ingest.bodies == ["x"])
 
             let tunnel = try await server.connect()
             tunnel.push("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n" + post("smuggled"))
-            #expect(try await tunnel.answer().fields["connection"] == "close")
+            #expect(try await tunnel.response().fields["connection"] == "close")
             #expect(await tunnel.rest() == "")
-            #expect(server.intake.bodies == ["x"])
+            #expect(server.ingest.bodies == ["x"])
         }
     }
 
@@ -164,7 +164,7 @@ struct HostileRequestTests {
         try await TestServer.with(limits: limits) { server in
             let client = try await server.connect()
             try await client.send("POST /app")
-            #expect(try await client.answer().status == 408)
+            #expect(try await client.response().status == 408)
             #expect(await client.rest() == "")
         }
     }
@@ -176,10 +176,10 @@ struct HostileRequestTests {
         try await TestServer.with(limits: limits) { server in
             let client = try await server.connect()
             try await client.send(Self.line + "Content-Length: 100\r\n\r\nx")
-            let answer = try await client.answer()
-            #expect(answer.status == 408)
-            #expect(answer.fields["connection"] == "close")
-            #expect(server.intake.bodies.isEmpty)
+            let response = try await client.response()
+            #expect(response.status == 408)
+            #expect(response.fields["connection"] == "close")
+            #expect(server.ingest.bodies.isEmpty)
         }
     }
 
@@ -193,45 +193,45 @@ struct HostileRequestTests {
             #expect(await client.rest() == "")
             let used = try await server.connect()
             try await used.send(post("x"))
-            #expect(try await used.answer().status == 200)
+            #expect(try await used.response().status == 200)
             #expect(await used.rest() == "")
         }
     }
 
     @Test("A request without a decision in time is answered 503, and the late decision is dropped.")
-    func lateAnswer() async throws {
+    func lateResponse() async throws {
         var limits = ServerLimits()
-        // Long enough for the second answer to come in time on a busy machine.
-        limits.answerDeadline = .seconds(3)
-        try await TestServer.with(StubIntake { _ in nil }, limits: limits) { server in
+        // Long enough for the second response to come in time on a busy machine.
+        limits.responseDeadline = .seconds(3)
+        try await TestServer.with(StubIngest { _ in nil }, limits: limits) { server in
             let client = try await server.connect()
             try await client.send(post("1"))
-            let answer = try await client.answer()
-            #expect(answer.status == 503)
-            #expect(answer.reason == "answer-timeout")
-            #expect(answer.fields["retry-after"] != nil)
-            var tickets = server.intake.tickets.makeAsyncIterator()
+            let response = try await client.response()
+            #expect(response.status == 503)
+            #expect(response.reason == "answer-timeout")
+            #expect(response.fields["retry-after"] != nil)
+            var tickets = server.ingest.tickets.makeAsyncIterator()
             let late = try #require(await tickets.next())
             try await client.send(post("2"))
             let current = try #require(await tickets.next())
-            server.intake.answer([
+            server.ingest.respond([
                 Reply(ticket: late, answer: .refused(.badSignature)), Reply(ticket: current, answer: .acknowledged),
             ])
-            #expect(try await client.answer().status == 200)
+            #expect(try await client.response().status == 200)
         }
     }
 
     @Test("A request that times out does not affect the next one.")
-    func lateAnswerBeforeAnUnfinishedBody() async throws {
+    func lateResponseBeforeAnUnfinishedBody() async throws {
         var limits = ServerLimits()
-        limits.answerDeadline = .milliseconds(500)
-        try await TestServer.with(StubIntake { $0 == "slow" ? nil : .acknowledged }, limits: limits) { server in
+        limits.responseDeadline = .milliseconds(500)
+        try await TestServer.with(StubIngest { $0 == "slow" ? nil : .acknowledged }, limits: limits) { server in
             let client = try await server.connect()
             try await client.send(post("slow") + Self.line + "Content-Length: 9\r\n\r\nunbro")
-            #expect(try await client.answer().status == 503)
+            #expect(try await client.response().status == 503)
             try await client.send("ken.")
-            #expect(try await client.answer().status == 200)
-            #expect(server.intake.bodies == ["slow", "unbroken."])
+            #expect(try await client.response().status == 200)
+            #expect(server.ingest.bodies == ["slow", "unbroken."])
         }
     }
 
@@ -246,12 +246,12 @@ struct HostileRequestTests {
             // A response on another connection shows that the first was read.
             let other = try await server.connect()
             try await other.send(post("x"))
-            #expect(try await other.answer().status == 200)
+            #expect(try await other.response().status == 200)
             let youngest = try await server.connect()
             try await youngest.send(head)
             #expect(await oldest.rest() == "")
             try await youngest.send("\r\nContent-Length: 1\r\n\r\nx")
-            #expect(try await youngest.answer().status == 200)
+            #expect(try await youngest.response().status == 200)
         }
     }
 
@@ -266,12 +266,12 @@ struct HostileRequestTests {
             // A response on another connection shows that the first was read.
             let other = try await server.connect()
             try await other.send(post("x"))
-            #expect(try await other.answer().status == 200)
+            #expect(try await other.response().status == 200)
             let youngest = try await server.connect()
             try await youngest.send(head + String(repeating: "b", count: 19_000))
             #expect(await oldest.rest() == "")
             try await youngest.send(String(repeating: "b", count: 1000))
-            #expect(try await youngest.answer().status == 200)
+            #expect(try await youngest.response().status == 200)
         }
     }
 }

@@ -42,7 +42,7 @@ struct ListenAddressTests {
                 metrics: server.metrics,
                 eventLoops: TestServer.eventLoops,
                 log: TestServer.log,
-                receiver: server.intake.receiver
+                receiver: server.ingest.receiver
             )
             let error = await #expect(throws: ServerError.self) { try await second.run() }
             #expect(error?.code == .addressInUse)
@@ -53,13 +53,14 @@ struct ListenAddressTests {
 
     @Test("An address of another machine is reported as unavailable.")
     func unavailable() async throws {
-        let server = OperationsServer(
-            address: ListenAddress(host: "192.0.2.1", port: 0, setting: "SIWAD_OPERATIONS_LISTEN"),
-            eventLoops: TestServer.eventLoops,
-            log: TestServer.log,
-            metrics: .init()
-        ) { [] }
-        let error = await #expect(throws: ServerError.self) { try await server.run() }
+        let error = await #expect(throws: ServerError.self) {
+            try await OperationsServer.run(
+                address: ListenAddress(host: "192.0.2.1", port: 0, setting: "SIWAD_OPERATIONS_LISTEN"),
+                eventLoops: TestServer.eventLoops,
+                log: TestServer.log,
+                metrics: .init()
+            ) { [] }
+        }
         #expect(error?.code == .addressUnavailable)
     }
 }

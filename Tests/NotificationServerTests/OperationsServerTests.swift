@@ -9,7 +9,7 @@ import Testing
 @Suite("The operations endpoint and the published key set", .timeLimit(.minutes(5)))
 struct OperationsServerTests {
     private struct Client {
-        struct Answer {
+        struct Response {
             let status: Int
             let fields: HTTPHeaders
             let body: String
@@ -20,12 +20,12 @@ struct OperationsServerTests {
         let client: HTTPClient
         let port: Int
 
-        func callAsFunction(_ path: String, method: HTTPMethod = .GET) async throws -> Answer {
+        func callAsFunction(_ path: String, method: HTTPMethod = .GET) async throws -> Response {
             var request = HTTPClientRequest(url: "http://127.0.0.1:\(port)\(path)")
             request.method = method
             let response = try await client.execute(request, timeout: .seconds(20))
             let body = String(buffer: try await response.body.collect(upTo: 1 << 20))
-            return Answer(status: Int(response.status.code), fields: response.headers, body: body)
+            return Response(status: Int(response.status.code), fields: response.headers, body: body)
         }
     }
 
@@ -53,7 +53,7 @@ struct OperationsServerTests {
         let metrics = SiwadMetrics(version: "1.2.3", appIDs: [])
         let state = Readiness()
         try await ask { onRunning in
-            try await OperationsServer(
+            try await OperationsServer.run(
                 address: ListenAddress(host: "127.0.0.1", port: 0),
                 eventLoops: TestServer.eventLoops,
                 log: TestServer.log,
@@ -64,7 +64,7 @@ struct OperationsServerTests {
                     ReadinessCheck(name: "database", isReady: state.isReady.load(ordering: .relaxed)),
                     ReadinessCheck(name: "keys", isReady: true, detail: "2 keys"),
                 ]
-            }.run()
+            }
         } _: { get in
             #expect(try await get("/livez").status == 200)
             let ready = try await get("/readyz")
@@ -88,7 +88,7 @@ struct OperationsServerTests {
     func methods() async throws {
         let metrics = SiwadMetrics(version: "1.2.3", appIDs: [])
         try await ask { onRunning in
-            try await OperationsServer(
+            try await OperationsServer.run(
                 address: ListenAddress(host: "127.0.0.1", port: 0),
                 eventLoops: TestServer.eventLoops,
                 log: TestServer.log,
@@ -96,7 +96,7 @@ struct OperationsServerTests {
                 metrics: metrics.registry
             ) {
                 [ReadinessCheck(name: "database", isReady: false)]
-            }.run()
+            }
         } _: { ask in
             for (path, status) in [("/livez", 200), ("/readyz", 503), ("/readyz?verbose", 503), ("/metrics", 200)] {
                 let read = try await ask(path)
@@ -119,18 +119,18 @@ struct OperationsServerTests {
     @Test("A key set is published where Apple publishes its own.")
     func keySet() async throws {
         try await ask { onRunning in
-            try await KeySetServer(
+            try await KeySetServer.run(
                 address: ListenAddress(host: "127.0.0.1", port: 0),
                 keySet: Array(#"{"keys":[]}"#.utf8),
                 eventLoops: TestServer.eventLoops,
                 log: TestServer.log,
                 onRunning: onRunning
-            ).run()
+            )
         } _: { get in
-            let answer = try await get(KeySetServer.path)
-            #expect(answer.status == 200)
-            #expect(answer.body == #"{"keys":[]}"#)
-            #expect(answer.type == "application/json;charset=UTF-8")
+            let response = try await get(KeySetServer.path)
+            #expect(response.status == 200)
+            #expect(response.body == #"{"keys":[]}"#)
+            #expect(response.type == "application/json;charset=UTF-8")
             #expect(try await get("/").status == 404)
         }
     }

@@ -4,7 +4,7 @@ import NIOSSL
 
 /// A TCP client that sends exactly the given bytes and parses responses as they arrive.
 final class RawClient {
-    struct Answer: Equatable {
+    struct Response: Equatable {
         var status: Int
         /// By lower-case name.
         var fields: [String: String]
@@ -18,7 +18,7 @@ final class RawClient {
         }
     }
 
-    struct NoAnswer: Error {}
+    struct NoResponse: Error {}
 
     private let channel: any Channel
     private var incoming: AsyncStream<ByteBuffer>.Iterator
@@ -67,10 +67,10 @@ final class RawClient {
         try await channel.close().get()
     }
 
-    func answer(toHEAD: Bool = false) async throws -> Answer {
+    func response(toHEAD: Bool = false) async throws -> Response {
         while true {
-            if let answer = parse(toHEAD: toHEAD) { return answer }
-            guard let more = await incoming.next(isolation: #isolation) else { throw NoAnswer() }
+            if let response = parse(toHEAD: toHEAD) { return response }
+            guard let more = await incoming.next(isolation: #isolation) else { throw NoResponse() }
             received.writeImmutableBuffer(more)
         }
     }
@@ -83,7 +83,7 @@ final class RawClient {
         return String(buffer: received)
     }
 
-    private func parse(toHEAD: Bool) -> Answer? {
+    private func parse(toHEAD: Bool) -> Response? {
         let text = String(buffer: received)
         guard let end = text.firstRange(of: "\r\n\r\n") else { return nil }
         let lines = text[..<end.lowerBound].split(separator: "\r\n")
@@ -99,7 +99,7 @@ final class RawClient {
         received.moveReaderIndex(forwardBy: headLength)
         let body = received.readString(length: length) ?? ""
         received.discardReadBytes()
-        return Answer(status: status, fields: fields, body: body)
+        return Response(status: status, fields: fields, body: body)
     }
 
     private final class Collector: ChannelInboundHandler {

@@ -1,4 +1,5 @@
 import AppleTokens
+import Basics
 import Ingest
 import NIOCore
 import Telemetry
@@ -9,7 +10,7 @@ import Testing
 @Suite("The bytes of responses")
 struct ResponsesTests {
     private static let outcomes: [Outcome] =
-        [.acknowledged, .answerTimedOut]
+        [.acknowledged, .responseTimedOut]
         + Rejection.allCases.map { .refused($0) }
         + Unavailability.allCases.map { .unavailable($0, retryAfterSeconds: 3) }
         + ProtocolError.allCases.map { .protocolError($0) }
@@ -47,7 +48,7 @@ struct ResponsesTests {
 
     @Test("Dates have the format of HTTP.")
     func date() {
-        #expect(Responses.date(784_111_777) == "Sun, 06 Nov 1994 08:49:37 GMT")
-        #expect(Responses.date(0) == "Thu, 01 Jan 1970 00:00:00 GMT")
+        #expect(WallTime(seconds: 784_111_777).httpDate == "Sun, 06 Nov 1994 08:49:37 GMT")
+        #expect(WallTime(seconds: 0).httpDate == "Thu, 01 Jan 1970 00:00:00 GMT")
     }
 }

@@ -23,9 +23,9 @@ struct TLSTests {
         try await TestServer.with(certificates: try files.certificates()) { server in
             let client = try await server.connect(tls: try Self.client(maximum: version))
             try await client.send(post("x"))
-            #expect(try await client.answer().status == 200)
+            #expect(try await client.response().status == 200)
             try await client.send(post("y", fields: "Connection: close\r\n"))
-            #expect(try await client.answer().status == 200)
+            #expect(try await client.response().status == 200)
             #expect(await client.rest() == "")
             #expect(server.metrics.certificateExpiry.value > 4e9)
         }
@@ -41,7 +41,7 @@ struct TLSTests {
             let plain = try await server.connect()
             plain.push(post("x"))
             #expect(!(await plain.rest()).contains("200"))
-            #expect(server.intake.bodies.isEmpty)
+            #expect(server.ingest.bodies.isEmpty)
         }
     }
 
@@ -64,16 +64,16 @@ struct TLSTests {
         try await TestServer.with(certificates: certificates, certificatePoll: .milliseconds(5)) { server in
             let client = try await server.connect(tls: try Self.client())
             try await client.send(post("before"))
-            #expect(try await client.answer().status == 200)
+            #expect(try await client.response().status == 200)
             try files.write(Fixtures.otherCertificate, Fixtures.otherKey)
             while server.metrics.certificateExpiry.value == Double(first) {
                 await Task.yield()
             }
             try await client.send(post("after"))
-            #expect(try await client.answer().status == 200)
+            #expect(try await client.response().status == 200)
             let newcomer = try await server.connect(tls: try Self.client())
             try await newcomer.send(post("x"))
-            #expect(try await newcomer.answer().status == 200)
+            #expect(try await newcomer.response().status == 200)
         }
     }
 

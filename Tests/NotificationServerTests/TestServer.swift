@@ -17,7 +17,7 @@ struct TestServer {
 
     let port: Int
     let metrics: SiwadMetrics
-    let intake: StubIntake
+    let ingest: StubIngest
     /// Begins a graceful shutdown.
     let beginShutdown: @Sendable () async -> Void
 
@@ -27,7 +27,7 @@ struct TestServer {
 
     /// Runs a server while `body` runs, and ends it gracefully.
     static func with(
-        _ intake: StubIntake = StubIntake(),
+        _ ingest: StubIngest = StubIngest(),
         limits: ServerLimits = ServerLimits(),
         certificates: ServerCertificates? = nil,
         certificatePoll: Duration = .seconds(5),
@@ -45,7 +45,7 @@ struct TestServer {
             eventLoops: eventLoops,
             log: log,
             onRunning: { running.yield($0) },
-            receiver: intake.receiver
+            receiver: ingest.receiver
         )
         let services = ServiceGroup(
             configuration: ServiceGroupConfiguration(services: [Running(work: server.run)], logger: log.logger)
@@ -58,7 +58,7 @@ struct TestServer {
                 TestServer(
                     port: port,
                     metrics: metrics,
-                    intake: intake,
+                    ingest: ingest,
                     beginShutdown: { await services.triggerGracefulShutdown() }
                 )
             )

@@ -7,13 +7,9 @@ import NIOCore
 /// It has no I/O, clock or bytes. Inputs are events in the past tense, results are actions. Responses leave in the order
 /// of the requests, although the decisions may arrive in another order.
 struct ConnectionExchange {
-    /// The state of the reading side.
     enum Reading: Equatable {
-        /// The TLS handshake is not complete.
         case handshaking(since: NIODeadline)
-        /// Between two requests.
         case idle(since: NIODeadline)
-        /// Part of a head has arrived.
         case head(since: NIODeadline)
         /// The rest of the last request's body is still to arrive.
         case body(since: NIODeadline, count: Int, isLast: Bool)
@@ -37,7 +33,6 @@ struct ConnectionExchange {
         let omitsBody: Bool
     }
 
-    /// The state of the whole connection.
     enum Ending: Equatable {
         case open
         /// The peer has closed its sending side; it may still read.
@@ -52,7 +47,6 @@ struct ConnectionExchange {
     private var firstSequence: UInt64 = 0
     private var isDraining = false
 
-    /// A connection that was accepted at `now`.
     init(isSecure: Bool, now: NIODeadline) {
         reading = isSecure ? .handshaking(since: now) : .idle(since: now)
     }
@@ -63,7 +57,6 @@ struct ConnectionExchange {
 
     var pendingCount: Int { pending.count }
 
-    /// True while a head is incomplete.
     var awaitsHead: Bool {
         if case .head = reading { true } else { false }
     }
@@ -83,21 +76,17 @@ struct ConnectionExchange {
 // MARK: - Reading
 
 extension ConnectionExchange {
-    /// The action after a head.
     enum HeadAction: Equatable {
-        /// Collect the body.
         case collect
-        /// Write the response.
-        case answer
+        case respond
         case ignore
     }
 
-    /// The action after a part of a body.
     enum BodyAction: Equatable {
         case collect
         case ignore
         /// Discard the collected body and write the response.
-        case answer
+        case respond
         case close
     }
 
@@ -148,7 +137,7 @@ extension ConnectionExchange {
             guard count + bytes <= limit else {
                 reading = .ended
                 decideLast(.refused(.bodyTooLarge))
-                return .answer
+                return .respond
             }
             reading = .body(since: since, count: count + bytes, isLast: isLast)
             return .collect
@@ -196,7 +185,7 @@ extension ConnectionExchange {
 
     private mutating func decideNew(_ outcome: Outcome, _ isHEAD: Bool, _ now: NIODeadline) -> HeadAction {
         pending.append(Pending(progress: .decided(outcome), since: now, omitsBody: isHEAD))
-        return .answer
+        return .respond
     }
 
     private mutating func decideLast(_ outcome: Outcome) {
@@ -212,7 +201,7 @@ extension ConnectionExchange {
         /// `100 Continue` for the oldest request.
         case interim
         /// The response to the oldest request, which arrived at `since`. `isLast`: no other response follows.
-        case answer(Outcome, since: NIODeadline, omitsBody: Bool, isLast: Bool)
+        case response(Outcome, since: NIODeadline, omitsBody: Bool, isLast: Bool)
     }
 
     /// The receiver accepted request number `sequence` and will deliver its decision later.
@@ -221,7 +210,6 @@ extension ConnectionExchange {
         pending[index].progress = .submitted(ticket: ticket, since: now)
     }
 
-    /// The outcome of request number `sequence` is known.
     mutating func decided(_ sequence: UInt64, _ outcome: Outcome) {
         guard let index = index(of: sequence) else { return }
         pending[index].progress = .decided(outcome)
@@ -242,7 +230,7 @@ extension ConnectionExchange {
             if case .idle = reading {
                 reading = isDraining && pending.isEmpty ? .ended : .idle(since: now)
             }
-            return .answer(outcome, since: oldest.since, omitsBody: oldest.omitsBody, isLast: isFinished)
+            return .response(outcome, since: oldest.since, omitsBody: oldest.omitsBody, isLast: isFinished)
         }
     }
 
@@ -258,18 +246,17 @@ extension ConnectionExchange {
     /// The action after the peer has finished, or after a shutdown began.
     enum EndAction: Equatable {
         /// Write what is ready; other responses may follow later.
-        case answer
+        case respond
         /// Nothing is pending: close the sending side.
         case finish
         case close
     }
 
-    /// The actions after the deadlines were checked.
     struct Overdue: Equatable {
         var closes = false
         var finishes = false
         /// A response may be ready.
-        var answers = false
+        var responds = false
         /// Tickets of requests that no longer wait for the receiver.
         var abandoned: [UInt64] = []
     }
@@ -302,20 +289,15 @@ extension ConnectionExchange {
         }
     }
 
-    /// The peer closed its sending side.
     mutating func peerFinished(now: NIODeadline) -> EndAction {
-        switch ending {
-        case .lingering: return .close
-        case .open, .peerFinished: break
-        }
+        if case .lingering = ending { return .close }
         ending = .peerFinished
-        switch reading {
-        case .body:
+        if case .body = reading {
             _ = parsingFailed(.malformedRequest, now: now)
-        case .handshaking, .idle, .head, .skipping, .ended:
+        } else {
             reading = .ended
         }
-        return pending.isEmpty ? .close : .answer
+        return pending.isEmpty ? .close : .respond
     }
 
     /// The server shuts down: requests that have begun get their response, later ones are refused.
@@ -325,15 +307,14 @@ extension ConnectionExchange {
         case .handshaking:
             return .close
         case .idle:
-            guard pending.isEmpty else { return .answer }
+            guard pending.isEmpty else { return .respond }
             reading = .ended
             return .finish
         case .head, .body, .skipping, .ended:
-            return .answer
+            return .respond
         }
     }
 
-    /// The last response was written.
     mutating func lingeringBegan(now: NIODeadline) {
         ending = .lingering(since: now)
     }
@@ -362,9 +343,9 @@ extension ConnectionExchange {
             // A shutdown may have begun while the rest of a refused request was still arriving.
             overdue.finishes = pending.isEmpty && (isDraining || now - since >= limits.idleDeadline)
         case .head(let since) where now - since >= limits.headDeadline:
-            overdue.answers = parsingFailed(.requestTimeout, now: now)
+            overdue.responds = parsingFailed(.requestTimeout, now: now)
         case .body(let since, _, _) where now - since >= limits.bodyDeadline:
-            overdue.answers = parsingFailed(.requestTimeout, now: now)
+            overdue.responds = parsingFailed(.requestTimeout, now: now)
         case .skipping(let since, _):
             overdue.finishes = now - since >= limits.bodyDeadline
         case .head, .body, .ended:
@@ -374,7 +355,7 @@ extension ConnectionExchange {
             reading = .ended
         }
         overdue.abandoned = abandonOverdue(now: now, limits: limits)
-        overdue.answers = overdue.answers || !overdue.abandoned.isEmpty
+        overdue.responds = overdue.responds || !overdue.abandoned.isEmpty
         return overdue
     }
 
@@ -390,8 +371,9 @@ extension ConnectionExchange {
     private mutating func abandonOverdue(now: NIODeadline, limits: ServerLimits) -> [UInt64] {
         var abandoned: [UInt64] = []
         for index in pending.indices {
-            if case .submitted(let ticket, let since) = pending[index].progress, now - since >= limits.answerDeadline {
-                pending[index].progress = .decided(.answerTimedOut)
+            if case .submitted(let ticket, let since) = pending[index].progress, now - since >= limits.responseDeadline
+            {
+                pending[index].progress = .decided(.responseTimedOut)
                 abandoned.append(ticket)
             }
         }

@@ -80,7 +80,7 @@ final class NotificationConnection: ChannelInboundHandler {
                     expectedLength = request.contentLength
                     if request.expectsContinue { writeReady() }
                 }
-            case .answer: writeReady()
+            case .respond: writeReady()
             case .ignore: break
             }
         case .body(let bytes):
@@ -94,7 +94,7 @@ final class NotificationConnection: ChannelInboundHandler {
                 holdUnfinished(bytes.readableBytes)
             case .ignore:
                 break
-            case .answer:
+            case .respond:
                 discardRequest()
                 writeReady()
             case .close:
@@ -163,7 +163,7 @@ final class NotificationConnection: ChannelInboundHandler {
             switch writable {
             case .interim:
                 context.write(Self.wrapOutboundOut(loop.responses.interim), promise: nil)
-            case .answer(let outcome, let since, let omitsBody, let isLast):
+            case .response(let outcome, let since, let omitsBody, let isLast):
                 let bytes = loop.responses.bytes(outcome, closing: isLast, withoutBody: omitsBody)
                 context.write(Self.wrapOutboundOut(bytes), promise: nil)
                 loop.metrics.requestDuration.record(Int((now - since).nanoseconds))
@@ -171,9 +171,7 @@ final class NotificationConnection: ChannelInboundHandler {
             }
         }
         adjustFlow()
-        if exchange.isFinished {
-            needsFlush = true
-        }
+        needsFlush = needsFlush || exchange.isFinished
     }
 
     /// Sends what was written, and ends the connection after its last response.
@@ -204,7 +202,7 @@ final class NotificationConnection: ChannelInboundHandler {
 
     private func perform(_ action: ConnectionExchange.EndAction) {
         switch action {
-        case .answer:
+        case .respond:
             writeReady()
             flush()
         case .finish:
@@ -233,7 +231,6 @@ final class NotificationConnection: ChannelInboundHandler {
         flush()
     }
 
-    /// Checks the deadlines.
     func timePassed(now: NIODeadline) {
         let overdue = exchange.timePassed(now: now, limits: loop.limits)
         for ticket in overdue.abandoned {
@@ -243,7 +240,7 @@ final class NotificationConnection: ChannelInboundHandler {
             close()
         } else if overdue.finishes {
             finish()
-        } else if overdue.answers {
+        } else if overdue.responds {
             if exchange.ignoresInput {
                 discardRequest()
             }

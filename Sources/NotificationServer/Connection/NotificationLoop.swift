@@ -27,18 +27,17 @@ package struct ServerLimits: Sendable {
     /// From the head of a request to the end of its body.
     package var bodyDeadline = TimeAmount.seconds(10)
     /// From the end of a request to its response.
-    package var answerDeadline = TimeAmount.seconds(25)
+    package var responseDeadline = TimeAmount.seconds(25)
     /// Silence between requests.
     package var idleDeadline = TimeAmount.seconds(75)
     /// The time to read the last response on a connection that the server ends.
     package var lingerDeadline = TimeAmount.seconds(2)
 
-    /// Limits that fit Apple's traffic.
     package init() {}
 
     /// The interval of deadline checks, short enough for the shortest deadline.
     var sweepInterval: TimeAmount {
-        let shortest = min(headDeadline, bodyDeadline, answerDeadline, idleDeadline, lingerDeadline)
+        let shortest = min(headDeadline, bodyDeadline, responseDeadline, idleDeadline, lingerDeadline)
         return min(.seconds(1), max(.milliseconds(5), .nanoseconds(shortest.nanoseconds / 4)))
     }
 }
@@ -49,10 +48,8 @@ final class NotificationLoop {
     let inspection: RequestInspection
     let metrics: SiwadMetrics
     let receive: RequestReceiver
-    /// Requests that wait for a delivered response.
     var tickets = TicketTable<NotificationConnection>()
     var responses = Responses()
-    /// The sum of the connections' unfinished bytes.
     private(set) var unfinishedBytes = 0
 
     private let eventLoop: any EventLoop
@@ -107,7 +104,6 @@ final class NotificationLoop {
         }
     }
 
-    /// Writes the responses to requests that were waiting.
     func deliver(_ replies: [Reply]) {
         var touched: [NotificationConnection] = []
         touched.reserveCapacity(replies.count)
@@ -218,7 +214,6 @@ struct TicketTable<Holder> {
     private var requests: [UInt64: (holder: Holder, sequence: UInt64)] = [:]
     private var lastTicket: UInt64 = 0
 
-    /// The number of valid tickets.
     var count: Int { requests.count }
 
     /// Issues a ticket for request number `sequence` of `holder`.

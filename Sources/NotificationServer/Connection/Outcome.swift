@@ -4,19 +4,17 @@ import Telemetry
 
 /// The outcome of a request, which determines its response.
 enum Outcome: Hashable, Sendable {
-    /// 200.
     case acknowledged
     /// Refused by verification, or because of its size.
     case refused(Rejection)
-    /// 503.
     case unavailable(Unavailability, retryAfterSeconds: Int)
     /// 503: no response was delivered before the deadline.
-    case answerTimedOut
+    case responseTimedOut
     /// Refused before its body was used.
     case protocolError(ProtocolError)
 
-    init(_ answer: IngestResponse) {
-        switch answer {
+    init(_ response: IngestResponse) {
+        switch response {
         case .acknowledged: self = .acknowledged
         case .refused(let rejection): self = .refused(rejection)
         case .unavailable(let reason, let seconds): self = .unavailable(reason, retryAfterSeconds: seconds)
@@ -31,7 +29,7 @@ enum Outcome: Hashable, Sendable {
             metrics.rejections.increment(rejection.rawValue)
         case .unavailable(let reason, _):
             metrics.unavailable.increment(reason.rawValue)
-        case .answerTimedOut:
+        case .responseTimedOut:
             metrics.unavailable.increment("answer-timeout")
         case .protocolError(let error):
             if error.isCounted {
@@ -52,27 +50,21 @@ enum ProtocolError: String, Sendable, CaseIterable {
     case notFound = "not-found"
     case methodNotAllowed = "method-not-allowed"
 
-    /// Status code, reason phrase, title (the same for every occurrence, RFC 9457 §3.1.3) and advice for the sender.
-    var problem: (status: Int, phrase: String, title: String, detail: String) {
+    /// Status code, title (the same for every occurrence, RFC 9457 §3.1.3) and advice for the sender.
+    var problem: (status: Int, title: String, detail: String) {
         switch self {
         case .malformedRequest:
-            let detail = "Send a well-formed HTTP/1.1 request with one Host and one length of the body."
-            return (400, "Bad Request", "The request is not HTTP", detail)
-        case .headersTooLarge:
-            let title = "The head of the request is too large"
-            return (431, "Request Header Fields Too Large", title, "Send fewer or shorter header fields.")
-        case .unsupportedVersion:
-            return (505, "HTTP Version Not Supported", "The version of HTTP is not supported", "Use HTTP/1.1.")
-        case .unsupportedEncoding:
-            return (415, "Unsupported Media Type", "The body is encoded", "Send the body without Content-Encoding.")
-        case .unsupportedExpectation:
-            return (417, "Expectation Failed", "The expectation is not known", "Expect nothing but 100-continue.")
-        case .requestTimeout:
-            return (408, "Request Timeout", "The request took too long", "Send the whole request without a pause.")
-        case .notFound:
-            return (404, "Not Found", "Nothing is here", "Check the path of the URL that is registered at Apple.")
-        case .methodNotAllowed:
-            return (405, "Method Not Allowed", "The method is not allowed", "Notifications are sent with POST.")
+            (
+                400, "The request is not HTTP",
+                "Send a well-formed HTTP/1.1 request with one Host and one length of the body."
+            )
+        case .headersTooLarge: (431, "The head of the request is too large", "Send fewer or shorter header fields.")
+        case .unsupportedVersion: (505, "The version of HTTP is not supported", "Use HTTP/1.1.")
+        case .unsupportedEncoding: (415, "The body is encoded", "Send the body without Content-Encoding.")
+        case .unsupportedExpectation: (417, "The expectation is not known", "Expect nothing but 100-continue.")
+        case .requestTimeout: (408, "The request took too long", "Send the whole request without a pause.")
+        case .notFound: (404, "Nothing is here", "Check the path of the URL that is registered at Apple.")
+        case .methodNotAllowed: (405, "The method is not allowed", "Notifications are sent with POST.")
         }
     }
 

@@ -1,3 +1,4 @@
+import Basics
 import NIOHTTP1
 
 /// Checks the head of a request against HTTP and the contract of the endpoint.
@@ -120,7 +121,7 @@ extension RequestInspection {
         }
 
         private static func length(_ text: String) -> Int? {
-            let digits = text.utf8.dropOptionalWhitespace()
+            let digits = text.utf8.trimmed(isOptionalWhitespace)
             guard !digits.isEmpty, digits.allSatisfy({ (0x30...0x39).contains($0) }) else { return nil }
             return Int(Substring(digits))
         }
@@ -131,7 +132,7 @@ extension String {
     /// Compares a field's value with lower-case ASCII, ignoring case and surrounding white space (RFC 9110 §5.5).
     fileprivate func isValue(_ lowercase: String) -> Bool {
         if isField(lowercase) { return true }
-        let value = utf8.dropOptionalWhitespace()
+        let value = utf8.trimmed(isOptionalWhitespace)
         return value.count < utf8.count && String(Substring(value)).isField(lowercase)
     }
 
@@ -148,11 +149,6 @@ extension String {
     }
 }
 
-extension String.UTF8View {
-    /// The text without spaces and tabs at both ends.
-    fileprivate func dropOptionalWhitespace() -> SubSequence {
-        var value = drop { $0 == 0x20 || $0 == 0x09 }
-        while let last = value.last, last == 0x20 || last == 0x09 { value.removeLast() }
-        return value
-    }
+private func isOptionalWhitespace(_ byte: UInt8) -> Bool {
+    byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t")
 }

@@ -1,7 +1,9 @@
 import AppleTokens
-import Glibc
+import Basics
 import Ingest
+import JOSE
 import NIOCore
+import NIOHTTP1
 
 /// Renders responses and caches everything in them but the date. One per event loop.
 struct Responses {
@@ -13,7 +15,7 @@ struct Responses {
         let body: String
     }
 
-    private var second: time_t = 0
+    private var second: Int64 = 0
     private var dateField = ""
     private var acknowledged = ByteBuffer()
     private var templates: [Outcome: Template] = [:]
@@ -32,10 +34,10 @@ struct Responses {
     }
 
     private mutating func updateDate() {
-        let current = time(nil)
-        guard current != second else { return }
-        second = current
-        dateField = "Date: \(Self.date(current))\r\n"
+        let now = WallTime.now()
+        guard now.wholeSeconds != second else { return }
+        second = now.wholeSeconds
+        dateField = "Date: \(now.httpDate)\r\n"
         acknowledged = ByteBuffer(string: "\(template(.acknowledged).head)\(dateField)\r\n")
     }
 
@@ -53,65 +55,37 @@ struct Responses {
             return Template(head: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", body: "")
         case .refused(let rejection):
             let fields = rejection.status == 401 ? "WWW-Authenticate: JWS\r\n" : ""
-            let status = rejection.status
-            return problem(rejection.rawValue, (status, phrase(status), rejection.title, rejection.detail), fields)
+            return problem(rejection.rawValue, (rejection.status, rejection.title, rejection.detail), fields)
         case .unavailable(let reason, let seconds):
             let fields = "Retry-After: \(min(max(seconds, 1), 3600))\r\n"
-            return problem(reason.rawValue, (503, phrase(503), reason.title, reason.detail), fields)
-        case .answerTimedOut:
+            return problem(reason.rawValue, (503, reason.title, reason.detail), fields)
+        case .responseTimedOut:
             let title = "The notification could not be stored in time"
-            return problem("answer-timeout", (503, phrase(503), title, "Send it again later."), "Retry-After: 10\r\n")
+            return problem("answer-timeout", (503, title, "Send it again later."), "Retry-After: 10\r\n")
         case .protocolError(let error):
             return problem(error.rawValue, error.problem, error.fields)
-        }
-    }
-
-    private static func phrase(_ status: Int) -> String {
-        switch status {
-        case 400: "Bad Request"
-        case 401: "Unauthorized"
-        case 413: "Content Too Large"
-        case 503: "Service Unavailable"
-        default: "Refused"
         }
     }
 
     /// A response as RFC 9457 defines it.
     private static func problem(
         _ reason: String,
-        _ problem: (status: Int, phrase: String, title: String, detail: String),
+        _ problem: (status: Int, title: String, detail: String),
         _ fields: String
     ) -> Template {
-        let body = """
-            {"type":"urn:siwad:problem:\(escaped(reason))","title":"\(escaped(problem.title))",\
-            "status":\(problem.status),"detail":"\(escaped(problem.detail))"}
-            """
+        let body = JSONValue.object([
+            JSONValue.Member("type", .string("urn:siwad:problem:\(reason)")),
+            JSONValue.Member("title", .string(problem.title)),
+            JSONValue.Member("status", .number(JSONNumber(Int64(problem.status)))),
+            JSONValue.Member("detail", .string(problem.detail)),
+        ]).compactText
+        // RFC 9110 gave 413 another phrase than NIO knows.
+        let phrase =
+            problem.status == 413
+            ? "Content Too Large" : HTTPResponseStatus(statusCode: problem.status).reasonPhrase
         let head =
-            "HTTP/1.1 \(problem.status) \(problem.phrase)\r\nContent-Type: application/problem+json\r\n"
+            "HTTP/1.1 \(problem.status) \(phrase)\r\nContent-Type: application/problem+json\r\n"
             + "Content-Length: \(body.utf8.count)\r\n\(fields)"
         return Template(head: head, body: body)
-    }
-
-    /// The texts are constants of this program without control characters.
-    private static func escaped(_ text: String) -> String {
-        var escaped = ""
-        for character in text {
-            if character == "\"" || character == "\\" { escaped.append("\\") }
-            escaped.append(character)
-        }
-        return escaped
-    }
-
-    /// RFC 9110 §5.6.7: `Sun, 06 Nov 1994 08:49:37 GMT`, in English in every locale.
-    static func date(_ time: time_t) -> String {
-        var time = time
-        var parts = tm()
-        gmtime_r(&time, &parts)
-        let days = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"]
-        let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
-        func padded(_ number: Int32) -> String { number < 10 ? "0\(number)" : "\(number)" }
-        let date = "\(padded(parts.tm_mday)) \(months[Int(parts.tm_mon)]) \(1900 + parts.tm_year)"
-        let clock = "\(padded(parts.tm_hour)):\(padded(parts.tm_min)):\(padded(parts.tm_sec))"
-        return "\(days[Int(parts.tm_wday)]), \(date) \(clock) GMT"
     }
 }

@@ -1,7 +1,6 @@
 import Glibc
 import NIOCore
 
-/// The address that a server listens on.
 package struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
     /// A name or a numeric address, without brackets.
     package let host: String
@@ -53,10 +52,8 @@ package struct ServerError: Error, Sendable, Equatable, CustomStringConvertible 
     package enum Code: Sendable, Equatable, CaseIterable {
         case invalidAddress
         case addressInUse
-        /// This machine does not have the address.
         case addressUnavailable
         case permissionDenied
-        /// Listening failed for another reason.
         case listenFailed
         /// The certificate or key file cannot be read or is not PEM.
         case unreadableCertificate
@@ -82,26 +79,20 @@ package struct ServerError: Error, Sendable, Equatable, CustomStringConvertible 
         guard let error = error as? IOError else {
             return ServerError(.listenFailed, "\(place): \(error); check \(address.setting)")
         }
-        switch error.errnoCode {
-        case EADDRINUSE:
-            return ServerError(
-                .addressInUse,
-                "\(place): the port is in use; stop the process that listens there or change \(address.setting)"
-            )
-        case EADDRNOTAVAIL:
-            return ServerError(
-                .addressUnavailable,
-                "\(place): this machine has no such address; change \(address.setting)"
-            )
-        case EACCES, EPERM:
-            return ServerError(
-                .permissionDenied,
-                "\(place): permission denied; choose a port above 1023 in \(address.setting) or grant "
-                    + "CAP_NET_BIND_SERVICE"
-            )
-        default:
-            let reason = String(cString: strerror(error.errnoCode))
-            return ServerError(.listenFailed, "\(place): \(reason); check \(address.setting)")
-        }
+        let (code, cause): (Code, String) =
+            switch error.errnoCode {
+            case EADDRINUSE:
+                (.addressInUse, "the port is in use; stop the process that listens there or change \(address.setting)")
+            case EADDRNOTAVAIL:
+                (.addressUnavailable, "this machine has no such address; change \(address.setting)")
+            case EACCES, EPERM:
+                (
+                    .permissionDenied,
+                    "permission denied; choose a port above 1023 in \(address.setting) or grant CAP_NET_BIND_SERVICE"
+                )
+            default:
+                (.listenFailed, "\(String(cString: strerror(error.errnoCode))); check \(address.setting)")
+            }
+        return ServerError(code, "\(place): \(cause)")
     }
 }

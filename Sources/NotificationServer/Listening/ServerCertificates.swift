@@ -4,9 +4,7 @@ import Synchronization
 
 /// The certificate chain and key of the notification endpoint, reloaded when their files change.
 package final class ServerCertificates: Sendable {
-    /// The result of a check for changed files.
     package enum Change: Sendable, Equatable {
-        /// The files have not changed.
         case none
         case loaded
         /// The files changed, but the old certificate stays in use.
@@ -16,7 +14,7 @@ package final class ServerCertificates: Sendable {
     private struct State {
         var context: NIOSSLContext
         var expiry: Int64
-        var stamps: [FileStamp?]
+        var stamps: [[Int]?]
     }
 
     private let certificateFile: String
@@ -37,14 +35,13 @@ package final class ServerCertificates: Sendable {
         state.withLock { $0.expiry }
     }
 
-    /// For connections that begin now.
     var context: NIOSSLContext {
         state.withLock { $0.context }
     }
 
     /// Reads the files again if they have changed. Open connections keep their certificate.
     package func reloadIfChanged() -> Change {
-        let stamps = [FileStamp(certificateFile), FileStamp(keyFile)]
+        let stamps = [stamp(certificateFile), stamp(keyFile)]
         guard state.withLock({ $0.stamps != stamps }) else { return .none }
         do {
             let loaded = try Self.load(certificateFile, keyFile)
@@ -59,7 +56,7 @@ package final class ServerCertificates: Sendable {
 
     private static func load(_ certificateFile: String, _ keyFile: String) throws(ServerError) -> State {
         // Before the content, so that the next check notices a change between the two.
-        let stamps = [FileStamp(certificateFile), FileStamp(keyFile)]
+        let stamps = [stamp(certificateFile), stamp(keyFile)]
         let chain = try read(certificateFile, "SIWAD_TLS_CERTIFICATE", "a PEM file of certificates") {
             try NIOSSLCertificate.fromPEMFile($0)
         }
@@ -114,20 +111,9 @@ package final class ServerCertificates: Sendable {
     }
 }
 
-/// Identifies one version of a file's content.
-private struct FileStamp: Equatable, Sendable {
-    let inode: UInt64
-    let size: Int64
-    let seconds: Int
-    let nanoseconds: Int
-
-    /// `nil` if there is no such file.
-    init?(_ path: String) {
-        var status = stat()
-        guard stat(path, &status) == 0 else { return nil }
-        inode = UInt64(status.st_ino)
-        size = Int64(status.st_size)
-        seconds = status.st_mtim.tv_sec
-        nanoseconds = status.st_mtim.tv_nsec
-    }
+/// Identifies one version of a file's content; nil if there is no such file.
+private func stamp(_ path: String) -> [Int]? {
+    var status = stat()
+    guard stat(path, &status) == 0 else { return nil }
+    return [Int(status.st_ino), status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec]
 }

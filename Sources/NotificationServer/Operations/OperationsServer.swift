@@ -6,37 +6,21 @@ package import Telemetry
 
 /// The operations endpoint: `/livez`, `/readyz` and `/metrics`, for GET and HEAD. It listens where only operators and their
 /// tools can connect.
-package struct OperationsServer: Sendable {
-    private let server: RoutedServer
-    private let metrics: MetricsRegistry
-    private let readiness: @Sendable () async -> [ReadinessCheck]
-
+package enum OperationsServer {
+    /// Serves until a graceful shutdown or until it is cancelled.
+    ///
     /// - Parameters:
     ///   - onRunning: called with the port once connections are accepted.
     ///   - readiness: called for each `/readyz`; must return within a second or two.
-    package init(
+    /// - Throws: `ServerError` if it cannot listen.
+    package static func run(
         address: ListenAddress,
         eventLoops: EventLoops,
         log: Log,
         onRunning: @escaping @Sendable (_ port: Int) async -> Void = { _ in },
         metrics: MetricsRegistry,
         readiness: @escaping @Sendable () async -> [ReadinessCheck]
-    ) {
-        self.server = RoutedServer(address: address, eventLoops: eventLoops, log: log) { port in
-            log.info(
-                "operations endpoint is open",
-                ["address": "\(ListenAddress(host: address.host, port: port))"]
-            )
-            await onRunning(port)
-        }
-        self.metrics = metrics
-        self.readiness = readiness
-    }
-
-    /// Serves until a graceful shutdown or until it is cancelled.
-    ///
-    /// - Throws: `ServerError` if it cannot listen.
-    package func run() async throws {
+    ) async throws {
         let router = Router(options: .autoGenerateHeadEndpoints)
         router.add(middleware: ReadingOnly(paths: ["/livez", "/readyz", "/metrics"]))
         router.get("/livez") { _, _ in Self.text("ok\n") }
@@ -46,7 +30,11 @@ package struct OperationsServer: Sendable {
         router.get("/metrics") { _, _ in
             Self.text(metrics.prometheusText(), type: "text/plain; version=0.0.4; charset=utf-8")
         }
-        try await server.run(router)
+        try await serve(router, on: address, eventLoops, log) { port in
+            let place = ListenAddress(host: address.host, port: port)
+            log.info("operations endpoint is open", ["address": "\(place)"])
+            await onRunning(port)
+        }
     }
 
     /// 200 or 503, with one line for each check if verbose or if one failed.
@@ -111,30 +99,20 @@ private struct ReadingOnly: RouterMiddleware {
 }
 
 /// Publishes a key set at the path where Apple publishes its own: for development without Apple.
-package struct KeySetServer: Sendable {
+package enum KeySetServer {
     package static let path = "/auth/keys"
 
-    private let server: RoutedServer
-    private let keySet: [UInt8]
-
-    /// - Parameters:
-    ///   - keySet: a JSON Web Key Set.
-    ///   - onRunning: called with the port once connections are accepted.
-    package init(
+    /// Serves a JSON Web Key Set until a graceful shutdown or until it is cancelled.
+    ///
+    /// - Parameter onRunning: called with the port once connections are accepted.
+    /// - Throws: `ServerError` if it cannot listen.
+    package static func run(
         address: ListenAddress,
         keySet: [UInt8],
         eventLoops: EventLoops,
         log: Log,
-        onRunning: @escaping @Sendable (_ port: Int) async -> Void = { _ in }
-    ) {
-        self.server = RoutedServer(address: address, eventLoops: eventLoops, log: log, onRunning: onRunning)
-        self.keySet = keySet
-    }
-
-    /// Serves until a graceful shutdown or until it is cancelled.
-    ///
-    /// - Throws: `ServerError` if it cannot listen.
-    package func run() async throws {
+        onRunning: @escaping @Sendable (_ port: Int) async -> Void
+    ) async throws {
         let router = Router()
         let body = ByteBuffer(bytes: keySet)
         router.get("/auth/keys") { _, _ in
@@ -144,34 +122,33 @@ package struct KeySetServer: Sendable {
                 body: ResponseBody(byteBuffer: body)
             )
         }
-        try await server.run(router)
+        try await serve(router, on: address, eventLoops, log, onRunning: onRunning)
     }
 }
 
-/// A server with Hummingbird's router, for few requests.
-private struct RoutedServer: Sendable {
-    let address: ListenAddress
-    let eventLoops: EventLoops
-    let log: Log
-    let onRunning: @Sendable (_ port: Int) async -> Void
-
-    func run(_ router: Router<BasicRequestContext>) async throws {
-        let quiet = log.quieter(than: .warning).logger
-        let application = Application(
-            router: router,
-            server: .http1(configuration: .init(idleTimeout: .seconds(75))),
-            configuration: ApplicationConfiguration(
-                address: .hostname(address.host, port: address.port),
-                availableConnectionsDelegate: .maximum(256, logger: quiet)
-            ),
-            onServerRunning: { await onRunning($0.localAddress?.port ?? address.port) },
-            eventLoopGroupProvider: .shared(eventLoops.group),
-            logger: quiet
-        )
-        do {
-            try await application.run()
-        } catch let error as IOError {
-            throw ServerError.listening(on: address, error)
-        }
+/// Serves few requests with Hummingbird's router.
+private func serve(
+    _ router: Router<BasicRequestContext>,
+    on address: ListenAddress,
+    _ eventLoops: EventLoops,
+    _ log: Log,
+    onRunning: @escaping @Sendable (_ port: Int) async -> Void
+) async throws {
+    let quiet = log.quieter(than: .warning).logger
+    let application = Application(
+        router: router,
+        server: .http1(configuration: .init(idleTimeout: .seconds(75))),
+        configuration: ApplicationConfiguration(
+            address: .hostname(address.host, port: address.port),
+            availableConnectionsDelegate: .maximum(256, logger: quiet)
+        ),
+        onServerRunning: { await onRunning($0.localAddress?.port ?? address.port) },
+        eventLoopGroupProvider: .shared(eventLoops.group),
+        logger: quiet
+    )
+    do {
+        try await application.run()
+    } catch let error as IOError {
+        throw ServerError.listening(on: address, error)
     }
 }

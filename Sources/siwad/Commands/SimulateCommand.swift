@@ -2,6 +2,7 @@ import AppleClient
 import AppleSimulator
 import AppleTokens
 import ArgumentParser
+import Basics
 import NotificationServer
 import Settings
 import Synchronization
@@ -87,18 +88,19 @@ struct SimulateServeCommand: Command {
         let log = Log(label: "siwad")
         let console = invocation.console
         try await EventLoops.withOne { loops in
-            let server = KeySetServer(
-                address: address,
-                keySet: Array(apple.keySetJSON.utf8),
-                eventLoops: loops,
-                log: log,
-                onRunning: { port in
+            let server = NamedService("key set") {
+                try await KeySetServer.run(
+                    address: address,
+                    keySet: Array(apple.keySetJSON.utf8),
+                    eventLoops: loops,
+                    log: log
+                ) { port in
                     let bound = ListenAddress(host: address.host, port: port)
                     console.print("http://\(bound)/auth/keys  kid \(apple.keyID), until Ctrl-C")
                 }
-            )
+            }
             do {
-                try await Services.run([NamedService("key set", server.run)], grace: .seconds(1), log: log)
+                try await Services.run([server], grace: .seconds(1), log: log)
             } catch {
                 throw ListenAddress.failure(error, of: [address])
             }

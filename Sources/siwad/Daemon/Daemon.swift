@@ -212,18 +212,21 @@ struct Daemon: Sendable {
 
     private var operationsServer: NamedService {
         let state = state
-        let server = OperationsServer(
-            address: configuration.operationsAddress,
-            eventLoops: loops,
-            log: log,
-            onRunning: { state.operationsOpened(port: $0) },
-            metrics: metrics.registry,
-            readiness: {
-                state.readinessAsked()
-                return await checks()
+        return NamedService("operations") {
+            try await state.notificationsOpen.whenOpen {
+                try await OperationsServer.run(
+                    address: configuration.operationsAddress,
+                    eventLoops: loops,
+                    log: log,
+                    onRunning: { state.operationsOpened(port: $0) },
+                    metrics: metrics.registry,
+                    readiness: {
+                        state.readinessAsked()
+                        return await checks()
+                    }
+                )
             }
-        )
-        return NamedService("operations") { try await state.notificationsOpen.whenOpen(server.run) }
+        }
     }
 
     private var notificationServer: NotificationServer {

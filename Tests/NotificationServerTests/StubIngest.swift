@@ -3,7 +3,7 @@ import NotificationServer
 import Synchronization
 
 /// Replaces the ingest part of the daemon: stores the bodies, and answers immediately or on demand.
-final class StubIntake: Sendable {
+final class StubIngest: Sendable {
     private struct State {
         var bodies: [String] = []
         var delivers: [UInt64: @Sendable ([Reply]) -> Void] = [:]
@@ -16,7 +16,7 @@ final class StubIntake: Sendable {
     private let arrived: AsyncStream<UInt64>.Continuation
     private let decide: @Sendable (String) -> IngestResponse?
 
-    /// - Parameter decide: returns the answer to a body; `nil` for later.
+    /// - Parameter decide: returns the response to a body; `nil` for later.
     init(_ decide: @escaping @Sendable (String) -> IngestResponse? = { _ in .acknowledged }) {
         self.decide = decide
         (tickets, arrived) = AsyncStream.makeStream()
@@ -33,19 +33,19 @@ final class StubIntake: Sendable {
                     bytes.append(body[index])
                 }
                 let text = String(decoding: bytes, as: UTF8.self)
-                let answer = decide(text)
+                let response = decide(text)
                 state.withLock { state in
                     state.bodies.append(text)
-                    if answer == nil { state.delivers[ticket] = deliver }
+                    if response == nil { state.delivers[ticket] = deliver }
                 }
-                if answer == nil { arrived.yield(ticket) }
-                return answer
+                if response == nil { arrived.yield(ticket) }
+                return response
             }
         }
     }
 
     /// Answers waiting requests in one batch from the thread of the test.
-    func answer(_ replies: [Reply]) {
+    func respond(_ replies: [Reply]) {
         guard let first = replies.first else { return }
         state.withLock { $0.delivers[first.ticket] }?(replies)
     }
