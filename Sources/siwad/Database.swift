@@ -1,4 +1,5 @@
 import AppleTokens
+import Basics
 import JOSE
 import Postgres
 import Schema

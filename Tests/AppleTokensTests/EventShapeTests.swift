@@ -1,5 +1,6 @@
 import AppleTokens
 import AppleSimulator
+import Basics
 import JOSE
 import Testing
 

@@ -1,5 +1,6 @@
 @testable import AppleTokens
 import AppleSimulator
+import Basics
 import JOSE
 import Testing
 

@@ -1,4 +1,5 @@
 import AppleTokens
+import Basics
 import FoundationEssentials
 import JOSE
 import Testing

@@ -1,5 +1,6 @@
 import AppleTokens
 import AppleSimulator
+import Basics
 import JOSE
 
 /// A trusted simulated Apple, an untrusted one, and a policy for one app, for most tests of verification.

@@ -2,6 +2,7 @@ import AccountStore
 import AppleTokens
 import AppleSimulator
 import ArgumentParser
+import Basics
 import FoundationEssentials
 import JOSE
 import Postgres

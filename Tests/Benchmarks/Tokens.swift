@@ -1,5 +1,6 @@
 import AppleTokens
 import AppleSimulator
+import Basics
 import FoundationEssentials
 import JOSE
 import Synchronization

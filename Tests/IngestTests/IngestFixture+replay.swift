@@ -1,6 +1,7 @@
 import AccountStore
 import AppleTokens
 import AppleSimulator
+import Basics
 import Ingest
 import JOSE
 import Postgres

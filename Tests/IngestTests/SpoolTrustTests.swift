@@ -1,5 +1,6 @@
 import AppleTokens
 import AppleSimulator
+import Basics
 import Glibc
 import JOSE
 import Spool

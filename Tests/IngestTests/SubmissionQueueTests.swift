@@ -1,4 +1,5 @@
 import AppleTokens
+import Basics
 import StoreTestSupport
 import Testing
 

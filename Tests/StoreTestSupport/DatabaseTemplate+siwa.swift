@@ -1,5 +1,6 @@
 package import AccountStore
 package import AppleTokens
+package import Basics
 import Postgres
 import Schema
 package import TestSupport

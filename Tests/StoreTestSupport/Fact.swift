@@ -1,5 +1,6 @@
 package import AccountStore
-package import AppleTokens
+import AppleTokens
+package import Basics
 package import Postgres
 
 /// An event in the life of a person. It may be delivered at any time and repeatedly.

@@ -1,5 +1,6 @@
 import AccountStore
-package import AppleTokens
+import AppleTokens
+package import Basics
 package import Postgres
 
 /// The state in the database of the people of one delivery, in the terms of the model.

@@ -1,4 +1,5 @@
 import AppleTokens
+import Basics
 import JOSE
 import NotificationServer
 import Terminal

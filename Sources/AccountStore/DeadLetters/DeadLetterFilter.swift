@@ -1,4 +1,5 @@
 package import AppleTokens
+package import Basics
 import Postgres
 
 /// `siwa.dead_letters.status`.

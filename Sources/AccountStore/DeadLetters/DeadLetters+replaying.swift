@@ -1,4 +1,5 @@
 package import AppleTokens
+package import Basics
 package import Postgres
 
 /// An open dead letter that the transaction has locked.

@@ -1,4 +1,5 @@
 import AppleTokens
+import Basics
 
 /// The facts of a batch, merged for each person and each consent before the batch is sent to the database.
 ///

@@ -1,4 +1,5 @@
 package import AppleTokens
+package import Basics
 package import Postgres
 import Schema
 

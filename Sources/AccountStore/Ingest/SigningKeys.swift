@@ -1,4 +1,4 @@
-package import AppleTokens
+package import Basics
 package import Postgres
 
 /// All keys that were seen in Apple's key set (`siwa.signing_keys`), each with the URL that it was fetched from.

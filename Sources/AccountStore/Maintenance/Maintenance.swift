@@ -1,4 +1,4 @@
-package import AppleTokens
+package import Basics
 package import Postgres
 
 /// Maintains the database: future partitions, retention, erasure and old sessions. Each step is one short transaction, so that

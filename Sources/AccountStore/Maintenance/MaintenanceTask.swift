@@ -1,4 +1,4 @@
-package import AppleTokens
+package import Basics
 
 /// A periodic task of the daemons (`siwa.maintenance.task`).
 package enum MaintenanceTask: String, Sendable, CaseIterable {

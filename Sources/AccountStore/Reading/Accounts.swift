@@ -1,4 +1,5 @@
 package import AppleTokens
+package import Basics
 package import Postgres
 
 /// The state of one person in one app group (`siwa.account_states`).

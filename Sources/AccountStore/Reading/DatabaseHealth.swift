@@ -1,4 +1,5 @@
 package import AppleTokens
+package import Basics
 package import Postgres
 
 /// Facts about the database for `siwad doctor`.

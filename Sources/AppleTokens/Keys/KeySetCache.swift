@@ -24,6 +24,9 @@ package struct KeySetCache: Sendable {
     private let maximumAge: Duration
     /// When ``keys`` become too old to be trusted.
     private var trustedUntil: ContinuousClock.Instant?
+    private var unknown: UnknownKeyIDs
+    /// Failed fetches since the last successful one.
+    private var failures = 0
     private var state: State
 
     private enum State {
@@ -33,9 +36,6 @@ package struct KeySetCache: Sendable {
     }
 
     private struct Idle {
-        var unknown: UnknownKeyIDs
-        /// Failed fetches since the last successful one.
-        let failures: Int
         let refreshDueAt: ContinuousClock.Instant
         /// When the bucket allows a fetch for the names that it refused; nil if it refused none.
         var refusedDueAt: ContinuousClock.Instant?
@@ -44,20 +44,15 @@ package struct KeySetCache: Sendable {
     }
 
     private struct Fetching {
-        var unknown: UnknownKeyIDs
-        let failures: Int
         let began: ContinuousClock.Instant
         /// Requested before this fetch began, so that its result settles them.
-        var requested: Set<String>
-        private(set) var waiters: [Waiter]
+        let requested: Set<String>
+        private(set) var waiters: [Waiter] = []
         private var waitingBytes = 0
 
-        init(unknown: consuming UnknownKeyIDs, failures: Int, beginningAt now: ContinuousClock.Instant) {
-            self.requested = unknown.fetchBegan()
-            self.unknown = unknown
-            self.failures = failures
-            self.began = now
-            self.waiters = []
+        init(began: ContinuousClock.Instant, requested: Set<String>) {
+            self.began = began
+            self.requested = requested
         }
 
         /// Returns false if there is no room. There is always room for the first waiter.
@@ -82,13 +77,7 @@ package struct KeySetCache: Sendable {
     private struct Waiter {
         let id: Int
         let kid: String
-        /// The memory that it uses.
         let bytes: Int
-    }
-
-    private struct Ending {
-        let next: State
-        let action: FetchEndedAction
     }
 
     /// Creates a cache without keys whose first refresh is due at `start`.
@@ -108,22 +97,17 @@ package struct KeySetCache: Sendable {
         self.keys = .none
         self.refreshInterval = max(refresh, .milliseconds(100))
         self.maximumAge = maximumAge
-        self.state = .idle(Idle(unknown: UnknownKeyIDs(floor: floor, burst: burst), failures: 0, refreshDueAt: start))
+        self.unknown = UnknownKeyIDs(floor: floor, burst: burst)
+        self.state = .idle(Idle(refreshDueAt: start))
     }
 
     /// When to call ``refreshDue(at:)``; nil while a fetch is under way and after ``stopped()``.
     package var refreshDueAt: ContinuousClock.Instant? {
-        switch state {
-        case .idle(let idle): idle.dueAt
-        case .fetching, .stopped: nil
-        }
+        if case .idle(let idle) = state { idle.dueAt } else { nil }
     }
 
     package var waiterCount: Int {
-        switch state {
-        case .idle, .stopped: 0
-        case .fetching(let fetching): fetching.waiters.count
-        }
+        if case .fetching(let fetching) = state { fetching.waiters.count } else { 0 }
     }
 }
 
@@ -143,18 +127,10 @@ extension KeySetCache {
             keys = persisted
             trustedUntil = now + (maximumAge - age)
         }
-        switch takeState() {
-        case .idle(let idle):
-            state = .idle(idle)
-            return []
-        case .fetching(var fetching):
-            let found = fetching.removeWaiters(foundIn: keys)
-            state = .fetching(fetching)
-            return Self.resolve(.keyFound, to: found)
-        case .stopped:
-            state = .stopped
-            return []
-        }
+        guard case .fetching(var fetching) = state else { return [] }
+        let found = fetching.removeWaiters(foundIn: keys)
+        state = .fetching(fetching)
+        return Self.resolve(.keyFound, to: found)
     }
 
     /// A notification names a key that ``keys`` lacked.
@@ -168,111 +144,68 @@ extension KeySetCache {
     ) -> KeyWantedAction {
         if keys.contains(kid: kid) { return .answer(.keyFound) }
         guard 1...Self.maximumKeyIDBytes ~= kid.utf8.count else { return .answer(.unknownKey) }
-        switch takeState() {
+        let waiter = Waiter(id: waiter, kid: kid, bytes: bytes)
+        switch state {
         case .idle(var idle):
-            if idle.unknown.isAbsent(kid, at: now) {
-                state = .idle(idle)
-                return .answer(.unknownKey)
-            }
-            if let seconds = idle.unknown.secondsUntilFetchAllowed(at: now) {
-                idle.unknown.keyRequested(kid)
-                idle.refusedDueAt = idle.unknown.fetchAllowedAt(now)
+            if unknown.isAbsent(kid, at: now) { return .answer(.unknownKey) }
+            if let seconds = unknown.secondsUntilFetchAllowed(at: now) {
+                unknown.keyRequested(kid)
+                idle.refusedDueAt = unknown.fetchAllowedAt(now)
                 state = .idle(idle)
                 return .answer(.keysUnavailable(retryAfterSeconds: seconds))
             }
-            idle.unknown.fetchCaused(at: now)
-            var fetching = Fetching(unknown: idle.unknown, failures: idle.failures, beginningAt: now)
-            fetching.requested.insert(kid)
-            // There is always room for the first waiter.
-            _ = fetching.add(Waiter(id: waiter, kid: kid, bytes: bytes))
-            state = .fetching(fetching)
+            unknown.fetchCaused(at: now)
+            beginFetch(for: [waiter], at: now)
             return .fetchAndWait
         case .fetching(var fetching):
-            if fetching.unknown.isAbsent(kid, at: now) {
-                state = .fetching(fetching)
-                return .answer(.unknownKey)
-            }
-            if !fetching.requested.contains(kid) { fetching.unknown.keyRequested(kid) }
-            let hasRoom = fetching.add(Waiter(id: waiter, kid: kid, bytes: bytes))
+            if unknown.isAbsent(kid, at: now) { return .answer(.unknownKey) }
+            if !fetching.requested.contains(kid) { unknown.keyRequested(kid) }
+            // Moved out of the state, so that adding a waiter to thousands does not copy them.
+            state = .stopped
+            let hasRoom = fetching.add(waiter)
             state = .fetching(fetching)
             return hasRoom ? .wait : .answer(.keysUnavailable(retryAfterSeconds: 1))
         case .stopped:
-            state = .stopped
             return .answer(.keysUnavailable(retryAfterSeconds: 1))
         }
     }
 
-    /// The time ``refreshDueAt`` was reached.
     package mutating func refreshDue(at now: ContinuousClock.Instant) -> RefreshDueAction {
         forgetKeys(tooOldAt: now)
-        switch takeState() {
-        case .idle(var idle):
-            guard now >= idle.dueAt else {
-                state = .idle(idle)
-                return .none
-            }
-            if now < idle.refreshDueAt { idle.unknown.fetchCaused(at: now) }
-            state = .fetching(Fetching(unknown: idle.unknown, failures: idle.failures, beginningAt: now))
-            return .fetch
-        case .fetching(let fetching):
-            state = .fetching(fetching)
-            return .none
-        case .stopped:
-            state = .stopped
-            return .none
-        }
+        guard case .idle(let idle) = state, now >= idle.dueAt else { return .none }
+        if now < idle.refreshDueAt { unknown.fetchCaused(at: now) }
+        beginFetch(for: [], at: now)
+        return .fetch
     }
 
     /// The fetch under way returned a set. A set without keys counts as a failure.
     package mutating func fetchSucceeded(_ fetched: KeySet, at now: ContinuousClock.Instant) -> FetchEndedAction {
         guard !fetched.isEmpty else { return fetchFailed(at: now) }
-        switch takeState() {
-        case .idle(let idle):
-            state = .idle(idle)
-            return .none
-        case .fetching(let fetching):
-            keys = fetched
-            trustedUntil = now + maximumAge
-            let ending = Self.settled(fetching, by: fetched, at: now, refresh: refreshInterval)
-            state = ending.next
-            return ending.action
-        case .stopped:
-            state = .stopped
-            return .none
-        }
+        guard case .fetching(let fetching) = state else { return .none }
+        keys = fetched
+        trustedUntil = now + maximumAge
+        failures = 0
+        return settle(fetching, at: now)
     }
 
     package mutating func fetchFailed(at now: ContinuousClock.Instant) -> FetchEndedAction {
-        switch takeState() {
-        case .idle(let idle):
-            state = .idle(idle)
-            return .none
-        case .fetching(var fetching):
-            let failures = fetching.failures + 1
-            let backoff = Self.backoff(failures: failures, refresh: refreshInterval)
-            let seconds = max(fetching.unknown.secondsUntilFetchAllowed(at: now) ?? 1, backoff.secondsRoundedUp)
-            fetching.unknown.notSettled(fetching.requested)
-            state = .idle(Idle(unknown: fetching.unknown, failures: failures, refreshDueAt: now + backoff))
-            return FetchEndedAction(
-                resolutions: Self.resolve(.keysUnavailable(retryAfterSeconds: seconds), to: fetching.waiters),
-                fetchesAgain: false
-            )
-        case .stopped:
-            state = .stopped
-            return .none
-        }
+        guard case .fetching(let fetching) = state else { return .none }
+        failures += 1
+        let backoff = Self.backoff(failures: failures, refresh: refreshInterval)
+        let seconds = max(unknown.secondsUntilFetchAllowed(at: now) ?? 1, backoff.secondsRoundedUp)
+        unknown.notSettled(fetching.requested)
+        state = .idle(Idle(refreshDueAt: now + backoff))
+        return FetchEndedAction(
+            resolutions: Self.resolve(.keysUnavailable(retryAfterSeconds: seconds), to: fetching.waiters),
+            fetchesAgain: false
+        )
     }
 
     /// The process is stopping: no fetch follows, and all waiters are answered.
     package mutating func stopped() -> [ResolvedWaiter] {
-        switch takeState() {
-        case .idle, .stopped:
-            state = .stopped
-            return []
-        case .fetching(let fetching):
-            state = .stopped
-            return Self.resolve(.keysUnavailable(retryAfterSeconds: 1), to: fetching.waiters)
-        }
+        defer { state = .stopped }
+        guard case .fetching(let fetching) = state else { return [] }
+        return Self.resolve(.keysUnavailable(retryAfterSeconds: 1), to: fetching.waiters)
     }
 }
 
@@ -286,49 +219,41 @@ extension KeySetCache {
         self.trustedUntil = nil
     }
 
-    /// Moves the state out, so that adding a waiter to thousands does not copy them. Every input must put a state back.
-    private mutating func takeState() -> State {
-        exchange(&state, with: .stopped)
+    private mutating func beginFetch(for waiters: [Waiter], at now: ContinuousClock.Instant) {
+        var fetching = Fetching(began: now, requested: unknown.fetchBegan().union(waiters.map(\.kid)))
+        // There is room for one waiter, and for several that waited together before.
+        for waiter in waiters { _ = fetching.add(waiter) }
+        state = .fetching(fetching)
     }
 
-    /// Answers the waiters that the set settles. The others cause another fetch now, or are refused if the bucket forbids it.
-    private static func settled(
-        _ fetching: Fetching,
-        by fetched: KeySet,
-        at now: ContinuousClock.Instant,
-        refresh: Duration
-    ) -> Ending {
-        var unknown = fetching.unknown
+    /// Answers the waiters that ``keys`` settle, which `fetching` returned. The others cause another fetch now, or are
+    /// refused if the bucket forbids it.
+    private mutating func settle(_ fetching: Fetching, at now: ContinuousClock.Instant) -> FetchEndedAction {
+        let keys = keys
         // The names just requested come first, in case not all are remembered.
         let names = Array(fetching.requested) + unknown.absent(at: fetching.began).subtracting(fetching.requested)
-        unknown.settled(absent: names.filter { fetched.lacks(kid: $0) }, fetchBeganAt: fetching.began)
-        let found = fetching.waiters.filter { fetched.contains(kid: $0.kid) }
-        let missing = fetching.waiters.filter { !fetched.contains(kid: $0.kid) }
+        unknown.settled(absent: names.filter { keys.lacks(kid: $0) }, fetchBeganAt: fetching.began)
+        let found = fetching.waiters.filter { keys.contains(kid: $0.kid) }
+        let missing = fetching.waiters.filter { !keys.contains(kid: $0.kid) }
         let settled = missing.filter { fetching.requested.contains($0.kid) }
-        let absent = settled.filter { fetched.lacks(kid: $0.kid) }
-        let unusable = settled.filter { !fetched.lacks(kid: $0.kid) }
+        let absent = settled.filter { keys.lacks(kid: $0.kid) }
+        let unusable = settled.filter { !keys.lacks(kid: $0.kid) }
         let open = missing.filter { !fetching.requested.contains($0.kid) }
-        let seconds = unknown.secondsUntilFetchAllowed(at: now) ?? 1
-        var resolutions = resolve(.keyFound, to: found) + resolve(.unknownKey, to: absent)
-        resolutions += resolve(.keysUnavailable(retryAfterSeconds: seconds), to: unusable)
-
-        if !open.isEmpty, unknown.secondsUntilFetchAllowed(at: now) == nil {
-            unknown.fetchCaused(at: now)
-            var next = Fetching(unknown: unknown, failures: 0, beginningAt: now)
-            next.requested.formUnion(open.map(\.kid))
-            // There was room for them before.
-            for waiter in open { _ = next.add(waiter) }
-            return Ending(
-                next: .fetching(next),
-                action: FetchEndedAction(resolutions: resolutions, fetchesAgain: true)
-            )
-        }
-        resolutions += resolve(.keysUnavailable(retryAfterSeconds: seconds), to: open)
-        let refusedDueAt = open.isEmpty ? nil : unknown.fetchAllowedAt(now)
-        return Ending(
-            next: .idle(Idle(unknown: unknown, failures: 0, refreshDueAt: now + refresh, refusedDueAt: refusedDueAt)),
-            action: FetchEndedAction(resolutions: resolutions, fetchesAgain: false)
+        let allowedAt = unknown.fetchAllowedAt(now)
+        let unavailable = Resolution.keysUnavailable(
+            retryAfterSeconds: unknown.secondsUntilFetchAllowed(at: now) ?? 1
         )
+        var resolutions = Self.resolve(.keyFound, to: found) + Self.resolve(.unknownKey, to: absent)
+        resolutions += Self.resolve(unavailable, to: unusable)
+
+        if !open.isEmpty, allowedAt == nil {
+            unknown.fetchCaused(at: now)
+            beginFetch(for: open, at: now)
+            return FetchEndedAction(resolutions: resolutions, fetchesAgain: true)
+        }
+        resolutions += Self.resolve(unavailable, to: open)
+        state = .idle(Idle(refreshDueAt: now + refreshInterval, refusedDueAt: open.isEmpty ? nil : allowedAt))
+        return FetchEndedAction(resolutions: resolutions, fetchesAgain: false)
     }
 
     private static func resolve(_ resolution: Resolution, to waiters: [Waiter]) -> [ResolvedWaiter] {
@@ -344,11 +269,9 @@ extension KeySetCache {
 // MARK: - Actions
 
 extension KeySetCache {
-    /// The answer to a request for a key.
     package enum Resolution: Sendable, Hashable {
         /// ``KeySetCache/keys`` has it: verify with that set.
         case keyFound
-        /// Apple's current set lacks it.
         case unknownKey
         /// Unknown at present, or the key is unusable. Retry after this many seconds, at least 1.
         case keysUnavailable(retryAfterSeconds: Int)
@@ -364,7 +287,6 @@ extension KeySetCache {
         case answer(Resolution)
         /// Keep the request until a ``ResolvedWaiter`` names it.
         case wait
-        /// Keep the request, and begin a fetch.
         case fetchAndWait
     }
 

@@ -1,3 +1,5 @@
+import Basics
+
 /// The configured apps: maps the `aud` of a notification to its team and app group.
 ///
 /// The text form is a comma-separated list of `TEAMID/primary.app.id`, with further client ids of the same group after
@@ -20,9 +22,9 @@ package struct AudienceMap: Sendable, Equatable {
     package init(parsing text: String) throws(AudienceMapError) {
         var groups: [Group] = []
         var indexByAudience: [ClientID: Int] = [:]
-        guard !Self.trimmed(text[...]).isEmpty else { throw AudienceMapError(code: .empty, position: 0, entry: "") }
+        guard !text.allSatisfy(Self.isSpace) else { throw AudienceMapError(code: .empty, position: 0, entry: "") }
         for (index, entry) in text.split(separator: ",", omittingEmptySubsequences: false).enumerated() {
-            let group = try Self.group(entry: Self.trimmed(entry), position: index + 1)
+            let group = try Self.group(entry: entry.trimmed(Self.isSpace), position: index + 1)
             for client in group.clients {
                 guard indexByAudience.updateValue(index, forKey: client) == nil else {
                     throw AudienceMapError(code: .duplicateClientID, position: index + 1, entry: client.rawValue)
@@ -45,45 +47,28 @@ package struct AudienceMap: Sendable, Equatable {
         }
         guard !entry.isEmpty else { throw error(.emptyEntry) }
         guard let slash = entry.firstIndex(of: "/") else { throw error(.missingTeamID) }
-        let team = trimmed(entry[..<slash])
+        let team = entry[..<slash].trimmed(isSpace)
         guard isTeamID(team) else { throw error(.malformedTeamID) }
         var clients: [ClientID] = []
         for client in entry[entry.index(after: slash)...].split(separator: "+", omittingEmptySubsequences: false) {
-            let client = trimmed(client)
+            let client = client.trimmed(isSpace)
             guard isClientID(client) else { throw error(.malformedClientID) }
             clients.append(ClientID(String(client)))
         }
         return Group(team: TeamID(String(team)), app: AppID(clients[0].rawValue), clients: clients)
     }
 
-    private static func trimmed(_ text: Substring) -> Substring {
-        let isSpace: (Character) -> Bool = { $0 == " " || $0 == "\t" || $0.isNewline }
-        var rest = text.drop(while: isSpace)
-        while let last = rest.last, isSpace(last) { rest.removeLast() }
-        return rest
+    private static func isSpace(_ character: Character) -> Bool {
+        character == " " || character == "\t" || character.isNewline
     }
 
     private static func isTeamID(_ text: Substring) -> Bool {
-        text.utf8.count == 10
-            && text.utf8.allSatisfy { byte in
-                switch byte {
-                case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "0")...UInt8(ascii: "9"): true
-                default: false
-                }
-            }
+        text.utf8.count == 10 && text.utf8.allSatisfy { $0.isLetterOrDigit && $0 < UInt8(ascii: "a") }
     }
 
     /// Bundle identifiers and Services IDs have letters, digits, `-` and `.`; old ones also have `_`.
     private static func isClientID(_ text: Substring) -> Bool {
-        1...255 ~= text.utf8.count
-            && text.utf8.allSatisfy { byte in
-                switch byte {
-                case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
-                    UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"):
-                    true
-                default: false
-                }
-            }
+        1...255 ~= text.utf8.count && text.utf8.allSatisfy { $0.isLetterOrDigit || "-._".utf8.contains($0) }
     }
 }
 

@@ -7,21 +7,15 @@ package struct Check: Sendable, Equatable {
     package enum Name: String, Sendable, Hashable, CaseIterable {
         /// Three parts of base64url with a header.
         case token
-        /// `alg` is RS256.
         case algorithm
         /// The key set has the key that `kid` names.
         case key
-        /// That key made the signature.
         case signature
-        /// The payload is strict JSON.
         case claims
-        /// `iss` is Apple.
         case issuer
         /// `events` is present, so that it is a notification and not an identity token.
         case events
-        /// `aud` is a configured app.
         case audience
-        /// Neither expired nor in the future.
         case times
         /// Every claim is present and valid, and the event type is known.
         case event
@@ -37,30 +31,30 @@ package struct Check: Sendable, Equatable {
 extension NotificationVerifier {
     /// Performs the checks of ``verify(token:keys:now:)`` and describes each, up to the first one that fails.
     package func explain(token: [UInt8], keys: KeySet, now: WallTime) -> [Check] {
-        explain(token: token, authority: .signature(keys), clock: .live(now, leeway: policy.leeway))
+        explain(token: token, authority: .signature(keys), receivedAt: now, now: now)
     }
 
     /// Explains ``verify(token:authority:receivedAt:now:)`` in the same way.
-    package func explain(token: [UInt8], authority: Authority, receivedAt: WallTime, now: WallTime) -> [Check] {
-        let clock = TokenClock.stored(receivedAt: receivedAt, now: now, leeway: policy.leeway)
-        return explain(token: token, authority: authority, clock: clock)
-    }
-
-    private func explain(token: [UInt8], authority: Authority, clock: TokenClock) -> [Check] {
+    package func explain(token: [UInt8], authority: Authority, receivedAt: WallTime?, now: WallTime) -> [Check] {
         var evidence = Evidence()
+        var notification: VerifiedNotification?
+        var failed: Check?
         do {
-            let notification = try examine(token, authority: authority, clock: clock, evidence: &evidence)
-            return Check.Name.allCases.map { name in
-                Check(name: name, passed: true, detail: finding(name, evidence: evidence, notification: notification))
-            }
+            notification = try examine(
+                token,
+                authority: authority,
+                receivedAt: receivedAt,
+                now: now,
+                evidence: &evidence
+            )
         } catch {
-            let passed = Check.Name.allCases.prefix { $0 != error.check }
-            let checks = passed.map { name in
-                Check(name: name, passed: true, detail: finding(name, evidence: evidence, notification: nil))
-            }
             let keys = if case .signature(let keys) = authority { keys } else { KeySet.none }
-            return checks + [Check(name: error.check, passed: false, detail: Self.description(of: error, keys: keys))]
+            failed = Check(name: error.check, passed: false, detail: Self.description(of: error, keys: keys))
         }
+        let passed = Check.Name.allCases.prefix { $0 != failed?.name }.map { name in
+            Check(name: name, passed: true, detail: finding(name, evidence: evidence, notification: notification))
+        }
+        return passed + (failed.map { [$0] } ?? [])
     }
 
     private func finding(_ name: Check.Name, evidence: Evidence, notification: VerifiedNotification?) -> String {

@@ -5,13 +5,10 @@ package struct DeadLetter: Sendable, Equatable {
     package let reason: DeadLetterReason
     /// One sentence for the operator, without personal data.
     package let detail: String
-    /// `jti`, if it could be read.
+    // `jti`, `aud`, `sub` and `type`, each nil if it could not be read.
     package let notificationID: String?
-    /// `aud`, if it could be read.
     package let audience: String?
-    /// `sub`, if it could be read.
     package let subject: String?
-    /// `type`, if it could be read.
     package let eventType: String?
     /// `kid` of the key that signed it; nil for ``DeadLetterReason/keysUnavailable``, which is not verified.
     package let verifiedKeyID: String?

@@ -4,15 +4,12 @@ import Basics
 ///
 /// Identifiers are compared and ordered by their bytes, as PostgreSQL does with `COLLATE "C"`. Swift's `String` also treats
 /// canonically equivalent texts as equal.
-package protocol Identifier: RawRepresentable, Hashable, Comparable, Sendable, CustomStringConvertible
-where RawValue == String {
-    init(rawValue: String)
-}
+package struct Identifier<Kind>: RawRepresentable, Hashable, Comparable, Sendable, CustomStringConvertible {
+    package let rawValue: String
 
-extension Identifier {
-    package init(_ text: String) {
-        self.init(rawValue: text)
-    }
+    package init(rawValue: String) { self.rawValue = rawValue }
+
+    package init(_ text: String) { self.init(rawValue: text) }
 
     package var description: String { rawValue }
 
@@ -30,38 +27,25 @@ extension Identifier {
 }
 
 /// An Apple developer team: ten characters of A–Z and 0–9. A `sub` identifies a person only together with its team.
-package struct TeamID: Identifier {
-    package let rawValue: String
-
-    package init(rawValue: String) { self.rawValue = rawValue }
-}
+package typealias TeamID = Identifier<IdentifierKind.Team>
 
 /// The primary App ID of an app group, a bundle identifier: consent is given and revoked for the whole group.
-package struct AppID: Identifier {
-    package let rawValue: String
-
-    package init(rawValue: String) { self.rawValue = rawValue }
-}
+package typealias AppID = Identifier<IdentifierKind.App>
 
 /// An id that an application signs in with: the primary App ID, another App ID of its group, or a Services ID.
-package struct ClientID: Identifier {
-    package let rawValue: String
+package typealias ClientID = Identifier<IdentifierKind.Client>
 
-    package init(rawValue: String) { self.rawValue = rawValue }
-}
+/// Apple's identifier of a person (`sub`): the same in all apps of a team, and different in every other team. 1…256 bytes in
+/// a verified notification.
+package typealias Subject = Identifier<IdentifierKind.Person>
 
-/// Apple's identifier of a person (`sub`): the same in all apps of a team, and different in every other team.
-package struct Subject: Identifier {
-    /// 1…256 bytes in a verified notification.
-    package let rawValue: String
+/// The identifier of a notification (`jti`), which identifies duplicates. 1…256 bytes in a verified notification.
+package typealias NotificationID = Identifier<IdentifierKind.Notification>
 
-    package init(rawValue: String) { self.rawValue = rawValue }
-}
-
-/// The identifier of a notification (`jti`), which identifies duplicates.
-package struct NotificationID: Identifier {
-    /// 1…256 bytes in a verified notification.
-    package let rawValue: String
-
-    package init(rawValue: String) { self.rawValue = rawValue }
+package enum IdentifierKind {
+    package enum Team {}
+    package enum App {}
+    package enum Client {}
+    package enum Person {}
+    package enum Notification {}
 }

@@ -15,7 +15,7 @@ package enum NotificationBody {
     ///   `signedPayload`, which App Store Server Notifications have.
     package static func token(in body: [UInt8]) throws(Rejection) -> [UInt8] {
         guard body.count <= maximumBytes else { throw .bodyTooLarge }
-        let content = trimmed(body)
+        let content = body.trimmed(isSpace)
         guard let first = content.first else { throw .malformedBody }
         if first == UInt8(ascii: "{") { return try token(json: body) }
         // A token has only base64url and dots, which cannot make up a form.
@@ -32,23 +32,9 @@ package enum NotificationBody {
 
     /// True for base64url with at least one dot.
     private static func isToken(_ text: ArraySlice<UInt8>) -> Bool {
-        var dots = 0
-        for byte in text {
-            switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):
-                continue
-            case UInt8(ascii: "."): dots += 1
-            default: return false
-            }
-        }
-        return dots > 0
-    }
-
-    private static func trimmed(_ body: [UInt8]) -> ArraySlice<UInt8> {
-        let content = body.drop(while: isSpace)
-        let end = content.lastIndex { !isSpace($0) } ?? content.startIndex - 1
-        return content[..<(end + 1)]
+        let (dash, dot, underscore) = (UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"))
+        return text.contains(dot)
+            && text.allSatisfy { $0.isLetterOrDigit || $0 == dash || $0 == dot || $0 == underscore }
     }
 
     private static func isSpace(_ byte: UInt8) -> Bool {
@@ -69,13 +55,9 @@ extension NotificationBody {
     }
 
     private static func token(json: [UInt8]) throws(Rejection) -> [UInt8] {
-        let found: Content
-        do {
-            found = try content(json: json)
-        } catch {
-            throw .malformedBody
-        }
-        return try token(from: found)
+        // The sender learns no more than that the body is malformed.
+        guard let content = try? content(json: json) else { throw .malformedBody }
+        return try token(from: content)
     }
 
     private static func content(json: [UInt8]) throws(JOSEError) -> Content {

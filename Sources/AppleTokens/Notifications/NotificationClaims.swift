@@ -27,15 +27,15 @@ struct NotificationClaims: Sendable {
         try reader.beginObject()
         while try reader.nextMember() {
             if reader.nameIs("iss") {
-                issuer = try reader.stringClaim()
+                issuer = Claim(try reader.stringOrSkip())
             } else if reader.nameIs("aud") {
-                audience = try reader.stringClaim()
+                audience = Claim(try reader.stringOrSkip())
             } else if reader.nameIs("exp") {
-                expiry = try reader.integerClaim()
+                expiry = Claim(try reader.integerOrSkip())
             } else if reader.nameIs("iat") {
-                issuedAt = try reader.integerClaim()
+                issuedAt = Claim(try reader.integerOrSkip())
             } else if reader.nameIs("jti") {
-                id = try reader.stringClaim()
+                id = Claim(try reader.stringOrSkip())
             } else if reader.nameIs("events") {
                 events = try EventsClaim(reading: &reader)
             } else {
@@ -48,15 +48,11 @@ struct NotificationClaims: Sendable {
     /// Searches a payload that is not strict JSON for a member `events`: without it, it is not a notification. Text in a string
     /// cannot match, because quotes in it are escaped.
     static func namesEvents(_ payload: [UInt8]) -> Bool {
-        let name = Array("\"events\"".utf8)
         var rest = payload[...]
-        while let quote = rest.firstIndex(of: UInt8(ascii: "\"")) {
-            rest = rest[quote...]
-            if rest.starts(with: name) {
-                let following = rest.dropFirst(name.count).first { ![0x20, 0x09, 0x0A, 0x0D].contains($0) }
-                if following == UInt8(ascii: ":") { return true }
-            }
-            rest = rest.dropFirst()
+        while let name = rest.firstRange(of: "\"events\"".utf8) {
+            let following = rest[name.upperBound...].first { ![0x20, 0x09, 0x0A, 0x0D].contains($0) }
+            if following == UInt8(ascii: ":") { return true }
+            rest = rest[(name.lowerBound + 1)...]
         }
         return false
     }
@@ -70,23 +66,16 @@ enum Claim<Value: Sendable>: Sendable {
     case malformed
     case value(Value)
 
+    /// nil is a value of another type.
+    init(_ value: Value?) {
+        self = value.map { .value($0) } ?? .malformed
+    }
+
     var value: Value? {
         switch self {
         case .absent, .malformed: nil
         case .value(let value): value
         }
-    }
-}
-
-extension JSONReader {
-    mutating func stringClaim() throws(JOSEError) -> Claim<String> {
-        guard let text = try stringOrSkip() else { return .malformed }
-        return .value(text)
-    }
-
-    mutating func integerClaim() throws(JOSEError) -> Claim<Int64> {
-        guard let number = try integerOrSkip() else { return .malformed }
-        return .value(number)
     }
 }
 
@@ -103,11 +92,11 @@ struct EventClaims: Sendable {
         try reader.beginObject()
         while try reader.nextMember() {
             if reader.nameIs("type") {
-                type = try reader.stringClaim()
+                type = Claim(try reader.stringOrSkip())
             } else if reader.nameIs("sub") {
-                subject = try reader.stringClaim()
+                subject = Claim(try reader.stringOrSkip())
             } else if reader.nameIs("event_time") {
-                time = try reader.integerClaim()
+                time = Claim(try reader.integerOrSkip())
             } else if reader.nameIs("email") {
                 email = try Self.email(&reader)
             } else if reader.nameIs("is_private_email") {
@@ -120,7 +109,7 @@ struct EventClaims: Sendable {
 
     /// null counts as absent.
     private static func email(_ reader: inout JSONReader) throws(JOSEError) -> Claim<String> {
-        guard try reader.kind() == .null else { return try reader.stringClaim() }
+        guard try reader.kind() == .null else { return Claim(try reader.stringOrSkip()) }
         try reader.skipValue()
         return .absent
     }

@@ -19,23 +19,6 @@ package struct NotificationPolicy: Sendable, Equatable {
     }
 }
 
-/// The times that claims are compared with.
-struct TokenClock: Sendable {
-    /// When the token was received: it must not have expired before. nil disables this check.
-    let receivedAt: WallTime?
-    /// The latest time that a claim may name. A later event would supersede all others until then.
-    let latest: WallTime
-
-    static func live(_ now: WallTime, leeway: Duration) -> TokenClock {
-        TokenClock(receivedAt: now, latest: now + leeway)
-    }
-
-    /// For a stored token: times that were in the future at receipt are accepted once they are reached.
-    static func stored(receivedAt: WallTime?, now: WallTime, leeway: Duration) -> TokenClock {
-        TokenClock(receivedAt: receivedAt, latest: now + leeway)
-    }
-}
-
 extension NotificationPolicy {
     /// Checks the claims of a token whose signature is valid. The contract fixes the order: issuer, presence of events,
     /// audience, times, all other claims, type.
@@ -43,17 +26,21 @@ extension NotificationPolicy {
         _ claims: NotificationClaims,
         keyID: String,
         token: [UInt8],
-        clock: TokenClock
+        receivedAt: WallTime?,
+        now: WallTime
     ) throws(VerificationFailure) -> VerifiedNotification {
         guard let issuer = claims.issuer.value, issuer.hasSameBytes(as: self.issuer) else {
             throw .refused(.wrongIssuer, at: .issuer)
         }
         if case .absent = claims.events { throw .refused(.notANotification, at: .events) }
         let (audience, group) = try group(of: claims)
-        try checkTimes(of: claims, clock: clock)
+        try checkTimes(of: claims, receivedAt: receivedAt, now: now)
 
         let id = try Self.name(claims.id, claim: "jti")
-        let issuedAt = try Self.issuedAt(claims)
+        let issueTime = try Self.present(claims.issuedAt, claim: "iat", type: "a whole number")
+        guard let issuedAt = ClaimTime.issuedAt(issueTime) else {
+            throw .malformed("“iat” is not between 2008 and 2200.")
+        }
         let expiresAt = try Self.expiresAt(claims, issuedAt: issuedAt)
         let event = try Self.event(claims.events)
         return VerifiedNotification(
@@ -82,7 +69,11 @@ extension NotificationPolicy {
     }
 
     /// Checks the times that can be read. The check of the claims refuses the others.
-    private func checkTimes(of claims: NotificationClaims, clock: TokenClock) throws(VerificationFailure) {
+    private func checkTimes(
+        of claims: NotificationClaims,
+        receivedAt: WallTime?,
+        now: WallTime
+    ) throws(VerificationFailure) {
         let issuedAt = claims.issuedAt.value.flatMap(ClaimTime.issuedAt)
         let expiresAt: WallTime? =
             switch claims.expiry {
@@ -90,28 +81,21 @@ extension NotificationPolicy {
             case .malformed: nil
             case .value(let seconds): ClaimTime.expiry(seconds)
             }
-        if let expiresAt, let receivedAt = clock.receivedAt, receivedAt > expiresAt + leeway {
-            throw .deadLetter(.expired, Self.lateness(claims.expiry), at: .times)
+        if let expiresAt, let receivedAt, receivedAt > expiresAt + leeway {
+            let lateness =
+                claims.expiry.value == nil
+                ? "It arrived more than a day after the time in its claim “iat”, and has no “exp”."
+                : "It arrived after the time in its claim “exp”."
+            throw .deadLetter(.expired, lateness, at: .times)
         }
-        if let issuedAt, issuedAt > clock.latest {
+        // A later event would supersede all others until then.
+        let latest = now + leeway
+        if let issuedAt, issuedAt > latest {
             throw .deadLetter(.notYetValid, "Its claim “iat” is in the future.", at: .times)
         }
-        if let time = claims.event?.time.value.flatMap(ClaimTime.event), time > clock.latest {
+        if let time = claims.event?.time.value.flatMap(ClaimTime.event), time > latest {
             throw .deadLetter(.notYetValid, "Its “event_time” is in the future.", at: .times)
         }
-    }
-
-    private static func lateness(_ expiry: Claim<Int64>) -> String {
-        switch expiry {
-        case .absent: "It arrived more than a day after the time in its claim “iat”, and has no “exp”."
-        case .malformed, .value: "It arrived after the time in its claim “exp”."
-        }
-    }
-
-    private static func issuedAt(_ claims: NotificationClaims) throws(VerificationFailure) -> WallTime {
-        let seconds = try present(claims.issuedAt, claim: "iat", type: "a whole number")
-        guard let time = ClaimTime.issuedAt(seconds) else { throw .malformed("“iat” is not between 2008 and 2200.") }
-        return time
     }
 
     private static func expiresAt(_ claims: NotificationClaims, issuedAt: WallTime) throws(VerificationFailure)

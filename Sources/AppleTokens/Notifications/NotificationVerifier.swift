@@ -32,7 +32,8 @@ enum VerificationFailure: Error, Sendable {
 package enum Authority: Sendable {
     /// One of these keys made its signature.
     case signature(KeySet)
-    /// A record says that this key verified it at receipt. A token cannot be verified again after Apple's keys rotated.
+    /// A record says that this key verified it at receipt. A token cannot be verified again after Apple's keys rotated. The
+    /// caller must have stored the record where no other user can write.
     case record(keyID: String)
 }
 
@@ -42,12 +43,7 @@ package enum Authority: Sendable {
 package final class NotificationVerifier {
     package let policy: NotificationPolicy
     private var preparedVersion: Int?
-    private var prepared: [PreparedKey] = []
-
-    private struct PreparedKey {
-        let kid: String
-        let verifier: RSAVerifier
-    }
+    private var prepared: [(kid: String, verifier: RSAVerifier)] = []
 
     /// What was read before the decision, for the explanation and for dead letters.
     struct Evidence {
@@ -60,40 +56,26 @@ package final class NotificationVerifier {
         self.policy = policy
     }
 
-    /// Verifies a token that is received now. The checks have the order of ``Check/Name``; the first one that fails decides.
+    /// Verifies a token that is received now.
+    package func verify(token: [UInt8], keys: KeySet, now: WallTime) -> Decision {
+        verify(token: token, authority: .signature(keys), receivedAt: now, now: now)
+    }
+
+    /// Verifies a token. The checks have the order of ``Check/Name``; the first one that fails decides.
     ///
     /// ``Decision/needsKey(kid:token:)`` can be returned again for a key that was found, if the set was replaced since: ask
-    /// once, and treat the second time as keys unavailable.
-    package func verify(token: [UInt8], keys: KeySet, now: WallTime) -> Decision {
-        verify(token: token, authority: .signature(keys), clock: .live(now, leeway: policy.leeway))
-    }
-
-    /// Verifies a stored token with the same checks.
+    /// once, and treat the second time as keys unavailable. Under ``Authority/record(keyID:)`` it is never returned, and
+    /// ``Decision/refused(_:)`` only if the configured issuer has changed or the token was never verified.
     ///
-    /// - Parameter receivedAt: it is expired only if it was expired then; nil disables this check.
+    /// - Parameters:
+    ///   - receivedAt: it is expired only if it was expired then; nil disables this check.
+    ///   - now: times that were in the future at receipt are accepted once they are reached.
     package func verify(token: [UInt8], authority: Authority, receivedAt: WallTime?, now: WallTime) -> Decision {
-        let clock = TokenClock.stored(receivedAt: receivedAt, now: now, leeway: policy.leeway)
-        return verify(token: token, authority: authority, clock: clock)
-    }
-
-    /// Checks a recorded token again without its signature, under the current policy and at the time of its receipt. The
-    /// caller must have stored the record where no other user can write.
-    ///
-    /// - Parameter keyID: `kid` of the key that verified it.
-    /// - Returns: never ``Decision/needsKey(kid:token:)``; ``Decision/refused(_:)`` only if the configured issuer has changed
-    ///   since, or if the token was never verified.
-    package func judge(recorded token: [UInt8], verifiedBy keyID: String, receivedAt: WallTime) -> Decision {
-        verify(
-            token: token,
-            authority: .record(keyID: keyID),
-            clock: .live(receivedAt, leeway: policy.leeway)
-        )
-    }
-
-    private func verify(token: [UInt8], authority: Authority, clock: TokenClock) -> Decision {
         var evidence = Evidence()
         do {
-            return .verified(try examine(token, authority: authority, clock: clock, evidence: &evidence))
+            return .verified(
+                try examine(token, authority: authority, receivedAt: receivedAt, now: now, evidence: &evidence)
+            )
         } catch {
             return decision(for: error, evidence: evidence, token: token)
         }
@@ -103,7 +85,8 @@ package final class NotificationVerifier {
     func examine(
         _ token: [UInt8],
         authority: Authority,
-        clock: TokenClock,
+        receivedAt: WallTime?,
+        now: WallTime,
         evidence: inout Evidence
     ) throws(VerificationFailure) -> VerifiedNotification {
         let jws = try Self.parse(token)
@@ -124,7 +107,8 @@ package final class NotificationVerifier {
             guard NotificationClaims.namesEvents(jws.payload) else { throw .refused(.notANotification, at: .claims) }
             throw .deadLetter(.malformedClaims, "The payload is not strict JSON: \(error.description).", at: .claims)
         }
-        return try policy.check(evidence.claims, keyID: evidence.keyID ?? kid, token: token, clock: clock)
+        let keyID = evidence.keyID ?? kid
+        return try policy.check(evidence.claims, keyID: keyID, token: token, receivedAt: receivedAt, now: now)
     }
 
     private func decision(for failure: VerificationFailure, evidence: Evidence, token: [UInt8]) -> Decision {
@@ -154,7 +138,7 @@ package final class NotificationVerifier {
             // Preparing a checked key fails only without memory. Its notifications are then answered 503 keys-unavailable, and
             // the next token prepares the keys again.
             prepared = keys.keys.compactMap { key in
-                (try? RSAVerifier(key.publicKey)).map { PreparedKey(kid: key.keyID, verifier: $0) }
+                (try? RSAVerifier(key.publicKey)).map { (key.keyID, $0) }
             }
             preparedVersion = prepared.count == keys.keys.count ? keys.version : nil
         }
@@ -167,9 +151,7 @@ package final class NotificationVerifier {
 extension NotificationVerifier {
     /// The result of verifying the signature of a recorded token again.
     package enum RecordedSignature: Sendable, Equatable {
-        /// The recorded key made it.
         case valid
-        /// The recorded key is not known.
         case unknownKey
         /// The recorded key did not make it, or the record has no token.
         case invalid
@@ -205,13 +187,7 @@ extension NotificationVerifier {
         let whole = min(header.count, 256) / 4 * 4
         // A header that cannot be decoded names no algorithm.
         guard let beginning = try? Base64URL.decode(Array(header.prefix(whole)).span) else { return false }
-        return contains(beginning, "\"ES256\"") && contains(beginning, "\"x5c\"")
-    }
-
-    private static func contains(_ bytes: [UInt8], _ text: String) -> Bool {
-        let text = Array(text.utf8)
-        guard bytes.count >= text.count else { return false }
-        return (0...(bytes.count - text.count)).contains { bytes[$0..<($0 + text.count)].elementsEqual(text) }
+        return beginning.contains("\"ES256\"".utf8) && beginning.contains("\"x5c\"".utf8)
     }
 }
 

@@ -1,25 +1,18 @@
 /// The reason why a request is refused and nothing of it is stored.
 package enum Rejection: String, Error, Sendable, Hashable, CaseIterable {
-    /// The body has no token.
     case malformedBody = "malformed-body"
-    /// The token is not a compact JWS.
     case malformedToken = "malformed-token"
-    /// The token is not signed with RS256.
     case unsupportedAlgorithm = "unsupported-algorithm"
     /// An identity token: Apple signs one for every user.
     case notANotification = "not-a-notification"
     /// An App Store Server Notification, which belongs to another endpoint.
     case appStoreNotification = "app-store-notification"
-    /// The named key did not make the signature.
     case badSignature = "bad-signature"
-    /// Apple's current key set lacks the key that the token names.
     case unknownKey = "unknown-key"
     /// A key of the set signed it for another issuer.
     case wrongIssuer = "wrong-issuer"
-    /// The body is larger than ``NotificationBody/maximumBytes``.
     case bodyTooLarge = "body-too-large"
 
-    /// The HTTP status of the response.
     package var status: Int {
         switch self {
         case .malformedBody, .malformedToken, .unsupportedAlgorithm, .notANotification, .appStoreNotification: 400

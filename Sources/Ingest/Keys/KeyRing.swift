@@ -1,4 +1,5 @@
 package import AppleTokens
+import Basics
 package import JOSE
 import Synchronization
 package import Telemetry

@@ -1,5 +1,6 @@
 import AccountStore
 package import AppleTokens
+package import Basics
 package import Spool
 import Synchronization
 package import Telemetry

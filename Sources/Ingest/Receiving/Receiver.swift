@@ -1,5 +1,6 @@
 import AccountStore
 package import AppleTokens
+import Basics
 import JOSE
 
 /// The response to a request, independent of HTTP.

@@ -89,7 +89,9 @@ extension Submission {
     init(_ record: SpoolRecord, judgedBy verifier: NotificationVerifier) {
         let (receivedAt, token) = (WallTime(microseconds: record.receivedAt), record.token)
         let letter: DeadLetter
-        switch record.keyID.map({ verifier.judge(recorded: token, verifiedBy: $0, receivedAt: receivedAt) }) {
+        switch record.keyID.map({
+            verifier.verify(token: token, authority: .record(keyID: $0), receivedAt: receivedAt, now: receivedAt)
+        }) {
         case .verified(let notification):
             let received = ReceivedNotification(notification, receivedAt: receivedAt)
             self.init(work: .notification(received), sink: .none, ticket: 0)

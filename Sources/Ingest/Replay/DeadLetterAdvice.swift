@@ -1,5 +1,6 @@
 package import AccountStore
 package import AppleTokens
+package import Basics
 import JOSE
 
 /// Explains to an operator what happened to a dead letter, and what to do about it.

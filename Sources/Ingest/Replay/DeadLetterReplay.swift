@@ -1,5 +1,6 @@
 package import AccountStore
 package import AppleTokens
+package import Basics
 package import JOSE
 package import Postgres
 

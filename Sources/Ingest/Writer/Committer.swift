@@ -1,5 +1,6 @@
 import AccountStore
 import AppleTokens
+import Basics
 import Glibc
 import JOSE
 import Postgres

@@ -2,6 +2,7 @@ import AccountStore
 import AppleClient
 import AppleTokens
 import ArgumentParser
+import Basics
 import Ingest
 import JOSE
 import Postgres

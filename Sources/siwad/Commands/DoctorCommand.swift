@@ -1,5 +1,6 @@
 import AppleTokens
 import ArgumentParser
+import Basics
 import NotificationServer
 import Settings
 import Telemetry

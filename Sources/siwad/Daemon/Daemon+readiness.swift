@@ -1,4 +1,5 @@
 import AppleTokens
+import Basics
 import Ingest
 import NotificationServer
 import Postgres

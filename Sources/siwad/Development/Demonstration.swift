@@ -2,6 +2,7 @@ import AccountStore
 import AppleClient
 import AppleSimulator
 import AppleTokens
+import Basics
 import NotificationServer
 import Postgres
 import Terminal

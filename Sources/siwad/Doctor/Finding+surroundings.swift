@@ -1,5 +1,6 @@
 import AppleClient
 import AppleTokens
+import Basics
 import FoundationEssentials
 import Glibc
 import JOSE

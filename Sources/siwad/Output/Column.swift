@@ -1,4 +1,5 @@
 import AppleTokens
+import Basics
 import Terminal
 
 /// A field of a row: a member of its JSON object, a column of its table, or both.

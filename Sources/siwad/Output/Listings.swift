@@ -1,5 +1,6 @@
 import AccountStore
 import AppleTokens
+import Basics
 import Terminal
 
 /// The columns and tables of accounts, changes and sessions. JSON members have the names of the database's columns.

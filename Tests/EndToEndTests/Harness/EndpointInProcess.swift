@@ -1,5 +1,6 @@
 import AccountStore
 import AppleTokens
+import Basics
 import Ingest
 import NotificationServer
 import ServiceLifecycle

@@ -1,5 +1,6 @@
 import AppleTokens
 import AppleSimulator
+import Basics
 import Postgres
 import StoreTestSupport
 import Synchronization

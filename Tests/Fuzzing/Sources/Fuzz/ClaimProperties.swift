@@ -1,4 +1,5 @@
 import AppleTokens
+import Basics
 import JOSE
 
 /// Claims that Apple signed are verified, refused or stored, within the ranges that the database requires; the same claims

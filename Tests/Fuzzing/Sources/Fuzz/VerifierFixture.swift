@@ -1,4 +1,5 @@
 import AppleTokens
+import Basics
 import JOSE
 
 /// A key set, the only tokens that its private key signed, and a verifier for one app.
