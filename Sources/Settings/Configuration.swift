@@ -11,17 +11,14 @@ package struct Configuration: Sendable {
         case notConfigured
     }
 
-    /// The two PEM files of the notification endpoint.
     package struct TLSFiles: Sendable, Equatable {
         package let certificate: String
         package let key: String
     }
 
-    /// A setting as `siwad config` prints it.
     package struct Entry: Sendable, Equatable {
         package enum Problem: String, Sendable {
             case malformed
-            /// A required setting that no source sets.
             case missing
         }
 
@@ -137,7 +134,6 @@ package struct Configuration: Sendable {
         return value
     }
 
-    /// Settings that do not fit each other.
     private var combinationProblems: [String] {
         var problems: [String] = []
         if databaseConnections < leastDatabaseConnections, origin(of: .spoolDirectory) != .unset {

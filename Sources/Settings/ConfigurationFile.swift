@@ -43,7 +43,6 @@ struct ConfigurationFile {
     }
 }
 
-/// The place in a configuration file that cannot be read.
 struct ConfigurationFileError: Error, Sendable, Equatable {
     let line: Int
     let column: Int
@@ -144,17 +143,14 @@ private struct YAMLLine {
         }
     }
 
-    /// The first colon that a space or the end of the text follows.
     static func colon(in text: Substring) -> Substring.Index? {
         text.indices.first { text[$0] == ":" && isSpace(text[$0...].dropFirst().first) }
     }
 
-    /// True for a space, a tab, and the end of the line.
     static func isSpace(_ character: Character?) -> Bool {
         character == nil || character == " " || character == "\t"
     }
 
-    /// True if there is nothing but space and a comment.
     static func isBlank(_ text: Substring) -> Bool {
         let content = text.drop(while: isSpace)
         return content.isEmpty || content.first == "#"

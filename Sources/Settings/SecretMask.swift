@@ -49,7 +49,6 @@ enum SecretMask {
         !value.contains("=") && !value.contains("?") && !value.dropFirst().contains("@")
     }
 
-    /// True if a text can be the name of a parameter.
     private static func isWord(_ text: String) -> Bool {
         !text.isEmpty && text.utf8.allSatisfy { UInt8(ascii: "a")...UInt8(ascii: "z") ~= $0 || $0 == UInt8(ascii: "_") }
     }
@@ -146,7 +145,6 @@ extension SecretMask {
 package enum Redaction {
     package static let mask = "****"
 
-    /// True if a text looks like a URL or a token.
     package static func holdsSecret(_ text: some StringProtocol) -> Bool {
         text.contains("://") || holdsToken(text)
     }
@@ -163,7 +161,6 @@ package enum Redaction {
             }
     }
 
-    /// The text, or the mask if it looks like a secret.
     package static func redacted(_ text: String) -> String {
         holdsSecret(text) ? mask : text
     }

@@ -164,7 +164,6 @@ extension SettingKey {
     /// True if SIGHUP applies a change; otherwise a restart does.
     package var isReloadable: Bool { [.apps, .issuer, .clockLeeway, .logLevel].contains(self) }
 
-    /// The row of the README's table.
     var markdownRow: String {
         let defaultCell = defaultText.map { "`\($0)`" } ?? (isRequired ? "required" : "none")
         return "| `\(environmentName)` | \(defaultCell) | \(declaration.meaning) |"

@@ -3,7 +3,6 @@ import AppleTokens
 /// How the text of a setting becomes its value, and how the text is printed.
 struct SettingType: Sendable {
     let parse: @Sendable (String) throws(MalformedValue) -> any Sendable
-    /// The text without secrets.
     var redacted: @Sendable (String) -> String = { Redaction.redacted($0) }
     var takesList = false
 
@@ -24,7 +23,7 @@ struct SettingType: Sendable {
                 return try AudienceMap(parsing: text)
             } catch {
                 let plainAdvice = "write TEAMID/primary.app.id, such as A1B2C3D4E5/com.example.app"
-                throw MalformedValue(error.description, plainAdvice: plainAdvice)
+                throw MalformedValue(advice: error.description, plainAdvice: plainAdvice)
             }
         },
         takesList: true
@@ -38,7 +37,6 @@ struct SettingType: Sendable {
         SettingType { text throws(MalformedValue) in try ValueParser.integer(text, in: range) }
     }
 
-    /// A number of bytes.
     static func size(_ range: ClosedRange<Int64>) -> SettingType {
         SettingType { text throws(MalformedValue) in try ValueParser.size(text, in: range) }
     }
@@ -47,30 +45,24 @@ struct SettingType: Sendable {
     where Word: RawRepresentable<String> & CaseIterable & Sendable {
         SettingType { text throws(MalformedValue) in
             guard let word = Word(rawValue: text.lowercased()) else {
-                throw MalformedValue("write one of " + Word.allCases.map(\.rawValue).joined(separator: ", "))
+                throw MalformedValue(advice: "write one of " + Word.allCases.map(\.rawValue).joined(separator: ", "))
             }
             return word
         }
     }
 }
 
-/// A text that is not a value of its setting.
 struct MalformedValue: Error, Equatable {
     /// The next step: `write a duration such as 1h or 60s`.
     let advice: String
     /// Advice for a value that must not be printed, if `advice` quotes the value.
     var plainAdvice: String?
-
-    init(_ advice: String, plainAdvice: String? = nil) {
-        self.advice = advice
-        self.plainAdvice = plainAdvice
-    }
 }
 
 enum ValueParser {
     /// Whole numbers with a unit, one or several: `1h`, `1h30m`, `500ms`, `400d`.
     static func duration(_ text: String, in range: ClosedRange<Duration>) throws(MalformedValue) -> Duration {
-        let malformed = MalformedValue("write a duration such as 500ms, 60s, 5m, 1h or 400d")
+        let malformed = MalformedValue(advice: "write a duration such as 500ms, 60s, 5m, 1h or 400d")
         let units: [Substring: Int64] = ["ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000]
         var rest = text[...]
         var milliseconds: Int64 = 0
@@ -82,12 +74,11 @@ enum ValueParser {
         } while !rest.isEmpty
         let duration = Duration.milliseconds(milliseconds)
         guard range.contains(duration) else {
-            throw MalformedValue("write a duration from \(range.lowerBound.short) to \(range.upperBound.short)")
+            throw MalformedValue(advice: "write a duration from \(range.lowerBound.short) to \(range.upperBound.short)")
         }
         return duration
     }
 
-    /// Bytes: `1GiB`, `512MiB`, `64KiB`, `1GB`, or a plain number.
     static func size(_ text: String, in range: ClosedRange<Int64> = 1...Int64.max) throws(MalformedValue) -> Int64 {
         let units: [Substring: Int64] = [
             "": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
@@ -95,28 +86,29 @@ enum ValueParser {
         ]
         var rest = text.lowercased()[...]
         guard let size = amount(from: &rest, units), rest.isEmpty, size > 0 else {
-            throw MalformedValue("write a size such as 512MiB or 1GiB")
+            throw MalformedValue(advice: "write a size such as 512MiB or 1GiB")
         }
         guard range.contains(size) else {
-            throw MalformedValue("write a size from \(range.lowerBound >> 10)KiB to \(range.upperBound >> 30)GiB")
+            throw MalformedValue(
+                advice: "write a size from \(range.lowerBound >> 10)KiB to \(range.upperBound >> 30)GiB"
+            )
         }
         return size
     }
 
     static func integer(_ text: String, in range: ClosedRange<Int>) throws(MalformedValue) -> Int {
         guard !text.isEmpty, text.allSatisfy(isDigit), let value = Int(text), range.contains(value) else {
-            throw MalformedValue("write a whole number from \(range.lowerBound) to \(range.upperBound)")
+            throw MalformedValue(advice: "write a whole number from \(range.lowerBound) to \(range.upperBound)")
         }
         return value
     }
 
-    /// An absolute path of a URL, without query and fragment.
     static func urlPath(_ text: String) throws(MalformedValue) -> String {
         let isPath = text.utf8.allSatisfy { byte in
             byte > 0x20 && byte < 0x7f && byte != UInt8(ascii: "?") && byte != UInt8(ascii: "#")
         }
         guard text.hasPrefix("/"), isPath else {
-            throw MalformedValue("write a path that starts with /, such as /apple/notifications")
+            throw MalformedValue(advice: "write a path that starts with /, such as /apple/notifications")
         }
         return text
     }
@@ -127,15 +119,16 @@ enum ValueParser {
         // The value of a keyword may contain what looks like the start of a URI.
         let beforeScheme = text.firstRange(of: "://").map { text[..<$0.lowerBound] } ?? text[...]
         guard isURI || beforeScheme.contains("=") else {
-            throw MalformedValue("write a libpq URI such as postgres://siwad@localhost/siwa, or host=… dbname=…")
+            throw MalformedValue(
+                advice: "write a libpq URI such as postgres://siwad@localhost/siwa, or host=… dbname=…"
+            )
         }
         return try line(text)
     }
 
-    /// Any text that is not empty and has no control characters.
     static func line(_ text: String) throws(MalformedValue) -> String {
         guard !text.isEmpty, text.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7f }) else {
-            throw MalformedValue("write one line of text")
+            throw MalformedValue(advice: "write one line of text")
         }
         return text
     }
@@ -180,18 +173,18 @@ package struct HostAndPort: Sendable, Hashable, CustomStringConvertible {
     }
 
     init(parsing text: String) throws(MalformedValue) {
-        let malformed = MalformedValue("write host:port, such as 127.0.0.1:8080 or [::1]:8080")
+        let malformed = MalformedValue(advice: "write host:port, such as 127.0.0.1:8080 or [::1]:8080")
         guard let colon = text.lastIndex(of: ":") else { throw malformed }
         let digits = text[colon...].dropFirst()
         guard digits.utf8.count <= 5, let port = try? ValueParser.integer(String(digits), in: 0...65_535) else {
-            throw MalformedValue("the port must be a number from 0 to 65535, as in 127.0.0.1:8080")
+            throw MalformedValue(advice: "the port must be a number from 0 to 65535, as in 127.0.0.1:8080")
         }
         var host = text[..<colon]
         if host.first == "[", host.last == "]" {
             host = host.dropFirst().dropLast()
             guard host.contains(":") else { throw malformed }
         } else if host.contains(":") {
-            throw MalformedValue("write an IPv6 address in brackets, such as [::1]:8080")
+            throw MalformedValue(advice: "write an IPv6 address in brackets, such as [::1]:8080")
         }
         let isHost = host.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || ".-_:%".contains($0)) }
         guard !host.isEmpty, isHost else { throw malformed }

@@ -1,4 +1,3 @@
-/// What is wrong with the configuration.
 package struct SettingsError: Error, Sendable, Equatable, CustomStringConvertible {
     /// At least one line that names a setting and the next step, in the order of the settings.
     package let problems: [String]
@@ -21,10 +20,8 @@ package struct SettingsError: Error, Sendable, Equatable, CustomStringConvertibl
     /// The first problem, and how many others there are.
     package var description: String {
         let first = problems.first ?? "the configuration is wrong"
-        switch problems.count {
-        case ...1: return first
-        case 2: return first + " (and 1 more problem: siwad config lists all)"
-        default: return first + " (and \(problems.count - 1) more problems: siwad config lists all)"
-        }
+        guard problems.count > 1 else { return first }
+        let more = "\(problems.count - 1) more problem\(problems.count == 2 ? "" : "s")"
+        return "\(first) (and \(more): siwad config lists all)"
     }
 }

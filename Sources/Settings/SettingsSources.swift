@@ -3,9 +3,7 @@ package import Basics
 /// The sources of settings: flags win over the environment, the environment over the file.
 package struct SettingsSources: Sendable {
     package var flags: [SettingKey: String]
-    /// The whole environment of the process.
     package var environment: [String: String]
-    /// The path that `--config` names.
     package var configurationFile: String?
     package var readFile: FileReader
 
@@ -29,7 +27,6 @@ package enum SettingOrigin: Sendable, Hashable, CustomStringConvertible {
     case environment(String)
     /// The file that an environment variable names.
     case secretFile(variable: String)
-    /// The configuration file.
     case file(path: String, line: Int)
     case unset
 
@@ -60,7 +57,9 @@ struct SettingTexts {
         var isList = false
 
         func value(of key: SettingKey) throws(MalformedValue) -> any Sendable {
-            guard !isList || key.declaration.type.takesList else { throw MalformedValue("write one value, not a list") }
+            guard !isList || key.declaration.type.takesList else {
+                throw MalformedValue(advice: "write one value, not a list")
+            }
             return try key.declaration.type.parse(text)
         }
 
