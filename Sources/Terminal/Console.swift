@@ -1,7 +1,6 @@
 import Glibc
 import Synchronization
 
-/// A failed write to standard output.
 package struct OutputError: Error, Sendable, Equatable {
     package let cause: String
 
@@ -10,14 +9,13 @@ package struct OutputError: Error, Sendable, Equatable {
     }
 }
 
-package struct Console: Sendable {
+package final class Console: Sendable {
     package let style: OutputStyle
     package let errorStyle: OutputStyle
     private let writeOutput: @Sendable (String) throws(OutputError) -> Void
     private let writeError: @Sendable (String) -> Void
-    private let lost = LostOutput()
+    private let firstLoss = Mutex<OutputError?>(nil)
 
-    /// A console that writes to closures, for tests.
     package init(
         style: OutputStyle,
         errorStyle: OutputStyle = .plain,
@@ -30,7 +28,6 @@ package struct Console: Sendable {
         self.writeError = error
     }
 
-    /// The console of this process.
     package static func standard(environment: [String: String]) -> Console {
         Console(
             style: OutputStyle(of: STDOUT_FILENO, environment: environment),
@@ -43,7 +40,7 @@ package struct Console: Sendable {
 
     /// The first failed write to standard output. The command continues without output and checks this at its end, because
     /// a change of the database must not stop halfway when the reader of the output is gone.
-    package var outputError: OutputError? { lost.error }
+    package var outputError: OutputError? { firstLoss.withLock { $0 } }
 
     package func print(_ line: String = "") {
         write(line + "\n")
@@ -79,7 +76,7 @@ package struct Console: Sendable {
         do throws(OutputError) {
             try writeOutput(text)
         } catch {
-            lost.note(error)
+            firstLoss.withLock { $0 = $0 ?? error }
         }
     }
 
@@ -104,15 +101,5 @@ package struct Console: Sendable {
             default: throw OutputError(String(cString: strerror(errno)))
             }
         }
-    }
-}
-
-private final class LostOutput: Sendable {
-    private let first = Mutex<OutputError?>(nil)
-
-    var error: OutputError? { first.withLock { $0 } }
-
-    func note(_ error: OutputError) {
-        first.withLock { $0 = $0 ?? error }
     }
 }

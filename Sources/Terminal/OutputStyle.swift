@@ -5,7 +5,6 @@ package struct OutputStyle: Sendable, Equatable {
     /// The columns of the terminal; `nil` for a pipe or file, where nothing is cut.
     package var width: Int?
     package var usesColor: Bool
-    /// True if a line can be replaced in place.
     package var redrawsLines: Bool
 
     package static let plain = OutputStyle(width: nil, usesColor: false)
@@ -17,8 +16,6 @@ package struct OutputStyle: Sendable, Equatable {
         self.redrawsLines = width != nil && redrawsLines
     }
 
-    /// Chooses the style of a stream.
-    ///
     /// Only terminals have colour, and not with `NO_COLOR` (https://no-color.org) or `TERM=dumb`. A dumb terminal does not
     /// redraw lines. The width is the terminal's, else `COLUMNS`, else 80.
     package init(isTerminal: Bool, terminalColumns: Int?, environment: [String: String]) {
@@ -42,7 +39,6 @@ package struct OutputStyle: Sendable, Equatable {
         )
     }
 
-    /// The text in a colour, if this style has colour.
     package func painted(_ text: String, _ color: Color) -> String {
         usesColor && !text.isEmpty ? "\u{1b}[\(color.rawValue)m\(text)\u{1b}[0m" : text
     }

@@ -3,18 +3,15 @@ package struct ProgressBar: Sendable {
     private let title: String
     private let total: Int
     private var lastDrawn: Duration?
-    private static let interval = Duration.milliseconds(100)
 
     package init(title: String, total: Int) {
         self.title = title
         self.total = max(total, 0)
     }
 
-    /// Returns the line to draw when `done` items are completed; `nil` if the last line was drawn less than 100 ms ago.
-    ///
-    /// - Parameter elapsed: the time since the start.
+    /// The line to draw when `done` items are completed; `nil` if the last line was drawn less than 100 ms ago.
     package mutating func advanced(to done: Int, after elapsed: Duration, width: Int) -> String? {
-        if let lastDrawn, elapsed - lastDrawn < Self.interval, done < total { return nil }
+        if let lastDrawn, elapsed - lastDrawn < .milliseconds(100), done < total { return nil }
         lastDrawn = elapsed
         let share = total == 0 ? 1 : min(1, Double(done) / Double(total))
         let percent = "\(Int(share * 100))%"

@@ -13,7 +13,6 @@ package struct Table: Sendable {
         /// For names in reverse domain notation, which differ at their end.
         case cutStart(minimum: Int)
 
-        /// nil: values are never cut.
         fileprivate var minimum: Int? {
             switch self {
             case .left, .right: nil
@@ -57,7 +56,6 @@ package struct Table: Sendable {
         }
     }
 
-    /// Between two columns.
     private static let gap = "  "
 
     private let columns: [Column]
@@ -75,7 +73,6 @@ package struct Table: Sendable {
         rows.append(Array(cells.prefix(columns.count)) + Array(repeating: Cell(nil), count: missing))
     }
 
-    /// The header and the rows, one line each, indented by spaces.
     package func lines(style: OutputStyle, indentation: Int = 0) -> [String] {
         let widths = widths(fitting: style.width.map { $0 - indentation })
         let margin = String(repeating: " ", count: indentation)

@@ -29,12 +29,10 @@ package enum VisibleText {
         return String(prefix(of: text[...], columns: limit - 1)) + "…"
     }
 
-    /// Cuts the text to `limit` columns; `…` marks the removed start.
     package static func cutAtStart(_ text: String, to limit: Int) -> String {
         String(cutAtEnd(String(text.reversed()), to: limit).reversed())
     }
 
-    /// Cuts the text to `limit` columns; `…` marks the removed middle.
     package static func cutInMiddle(_ text: String, to limit: Int) -> String {
         guard width(text) > limit else { return text }
         guard limit > 2 else { return cutAtEnd(text, to: limit) }
