@@ -33,7 +33,7 @@ struct Demonstration: Sendable {
         for step in DemonstrationStep.all(people: people, app: groups[0].app, now: now) {
             let status = try await send(step, with: sender)
             let page = try await page(of: step.person)
-            let isRight = status == step.expectedStatus && step.hasEffect(page)
+            let isRight = status == step.expectedStatus && step.effect.shows(in: page)
             isAsExpected = isAsExpected && isRight
             report(step, status: status, isRight: isRight, page: page)
         }
@@ -68,11 +68,9 @@ struct Demonstration: Sendable {
         let token = try apple.token(for: step.event)
         let body = Array(SimulatedApple.body(token: step.isForged ? Self.forged(token) : token).utf8)
         let summary = try await sender.send(count: 1, body: { _ in body })
-        guard let status = summary.statuses.first?.key else {
-            let cause = summary.firstFailure ?? "unknown cause"
-            throw CommandFailure(.unavailable, "the endpoint did not respond: \(cause)")
-        }
-        return status
+        if let status = summary.statuses.first?.key { return status }
+        let cause = summary.firstFailure ?? "unknown cause"
+        throw CommandFailure(.unavailable, "the endpoint did not respond: \(cause)")
     }
 
     /// The token with another character in the middle of its signature.
@@ -95,8 +93,7 @@ struct Demonstration: Sendable {
     }
 
     private func report(_ step: DemonstrationStep, status: Int, isRight: Bool, page: AccountPage) {
-        let style = console.style
-        let mark = isRight ? style.painted("✓", .green) : style.painted("✗", .red)
+        let mark = isRight ? console.style.painted("✓", .green) : console.style.painted("✗", .red)
         console.print("\n\(mark) \(step.title)")
         let answer = status == 200 ? "200 after the commit" : "\(status)"
         console.print("    POST \(step.event.type)\(step.isForged ? ", forged" : "") for \(step.event.app): \(answer)")
@@ -104,7 +101,7 @@ struct Demonstration: Sendable {
             console.print("    \(step.expectation)")
         } else {
             console.print("    expected \(step.expectedStatus) and: \(step.expectation); found:")
-            console.print(lines: page.lines(style: style).map { "    " + $0 })
+            console.print(lines: page.lines(style: console.style).map { "    " + $0 })
         }
     }
 
@@ -126,7 +123,6 @@ struct Demonstration: Sendable {
     }
 }
 
-/// A person of the demonstration. Each run creates its own people.
 struct DemonstrationPerson: Sendable {
     let name: String
     let subject: Subject
@@ -147,15 +143,35 @@ struct DemonstrationPerson: Sendable {
     }
 }
 
-/// A notification of the demonstration and its expected effect.
 struct DemonstrationStep: Sendable {
+    enum Effect: Sendable {
+        case signedIn(mail: Bool)
+        case revokedOnce(AppID)
+        case deleted
+
+        func shows(in page: AccountPage) -> Bool {
+            let (states, sessions) = (page.states, page.sessions)
+            return switch self {
+            case .signedIn(let mail):
+                states.allSatisfy { $0.state == "authorized" && $0.emailIsDeliverable == mail }
+                    && sessions.allSatisfy(\.isLive)
+            case .revokedOnce(let app):
+                states.allSatisfy { ($0.state == "revoked") == ($0.app == app) }
+                    && sessions.allSatisfy { $0.isLive != ($0.app == app) }
+                    && page.history.count { $0.toState == "revoked" } == 1
+            case .deleted:
+                page.registers.deletedAt != nil && states.allSatisfy { $0.state == "deleted" }
+                    && sessions.allSatisfy { $0.endReason == "account-deleted" }
+            }
+        }
+    }
+
     var title: String
     let person: DemonstrationPerson
     let event: SimulatedEvent
     var isForged = false
     var expectation: String
-    /// True if the database shows the effect.
-    let hasEffect: @Sendable (AccountPage) -> Bool
+    let effect: Effect
 
     var expectedStatus: Int { isForged ? 401 : 200 }
 
@@ -167,7 +183,7 @@ struct DemonstrationStep: Sendable {
             _ type: String,
             secondsAgo: Int64,
             _ expectation: String,
-            hasEffect: @escaping @Sendable (AccountPage) -> Bool
+            _ effect: Effect
         ) -> DemonstrationStep {
             let isAboutMail = type.hasPrefix("email-")
             let event = SimulatedEvent(
@@ -184,68 +200,42 @@ struct DemonstrationStep: Sendable {
                 person: person,
                 event: event,
                 expectation: expectation,
-                hasEffect: hasEffect
+                effect: effect
             )
         }
+        let switchOff = "Ada switches the forwarding of her private address off."
         let off = "Mail must not be sent there any more; consent and sessions are untouched"
-        let revocation = step(
-            "Cleo stops using Sign in with Apple in one app.",
-            cleo,
-            "consent-revoked",
-            secondsAgo: 15,
-            "Her session there is ended; other apps' sessions live on",
-            hasEffect: { $0.isRevokedOnce(in: app) }
-        )
+        let revoke = "Cleo stops using Sign in with Apple in one app."
+        let revoked = "Her session there is ended; other apps' sessions live on"
+        let revocation = step(revoke, cleo, "consent-revoked", secondsAgo: 15, revoked, .revokedOnce(app))
         var duplicate = revocation
         duplicate.title = "Apple delivers the same notification once more."
         duplicate.expectation = "Nothing changes: a duplicate is acknowledged, and has no effect"
-        var forgery = step(
-            "A sender without Apple's key claims that Dan's account is deleted.",
-            dan,
-            "account-deleted",
-            secondsAgo: 10,
-            "Refused, nothing changes",
-            hasEffect: { $0.isSignedIn(mail: true) }
-        )
+        let forge = "A sender without Apple's key claims that Dan's account is deleted."
+        let refused = "Refused, nothing changes"
+        var forgery = step(forge, dan, "account-deleted", secondsAgo: 10, refused, .signedIn(mail: true))
         forgery.isForged = true
+        let deleted = "He is deleted in every app of the team, for good, and all his sessions are ended"
         return [
-            step("Ada switches the forwarding of her private address off.", ada, "email-disabled", secondsAgo: 30, off)
-            {
-                $0.isSignedIn(mail: false)
-            },
-            step("Ben switches the forwarding off …", ben, "email-disabled", secondsAgo: 30, off) {
-                $0.isSignedIn(mail: false)
-            },
-            step("… and on again.", ben, "email-enabled", secondsAgo: 20, "Mail may be sent again") {
-                $0.isSignedIn(mail: true)
-            },
-            revocation, duplicate, forgery,
+            step(switchOff, ada, "email-disabled", secondsAgo: 30, off, .signedIn(mail: false)),
             step(
-                "Dan deletes his Apple Account.",
-                dan,
-                "account-deleted",
-                secondsAgo: 10,
-                "He is deleted in every app of the team, for good, and all his sessions are ended",
-                hasEffect: \.isDeleted
+                "Ben switches the forwarding off …",
+                ben,
+                "email-disabled",
+                secondsAgo: 30,
+                off,
+                .signedIn(mail: false)
             ),
+            step(
+                "… and on again.",
+                ben,
+                "email-enabled",
+                secondsAgo: 20,
+                "Mail may be sent again",
+                .signedIn(mail: true)
+            ),
+            revocation, duplicate, forgery,
+            step("Dan deletes his Apple Account.", dan, "account-deleted", secondsAgo: 10, deleted, .deleted),
         ]
-    }
-}
-
-extension AccountPage {
-    fileprivate func isSignedIn(mail: Bool) -> Bool {
-        states.allSatisfy { $0.state == "authorized" && $0.emailIsDeliverable == mail }
-            && sessions.allSatisfy(\.isLive)
-    }
-
-    fileprivate func isRevokedOnce(in app: AppID) -> Bool {
-        states.allSatisfy { ($0.state == "revoked") == ($0.app == app) }
-            && sessions.allSatisfy { $0.isLive != ($0.app == app) }
-            && history.count { $0.toState == "revoked" } == 1
-    }
-
-    fileprivate var isDeleted: Bool {
-        registers.deletedAt != nil && states.allSatisfy { $0.state == "deleted" }
-            && sessions.allSatisfy { $0.endReason == "account-deleted" }
     }
 }
