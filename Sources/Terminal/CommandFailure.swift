@@ -4,18 +4,12 @@ package struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertib
     /// The cause, then the next step, in one line without a full stop; empty if the output already contains the reason.
     package let message: String
     /// The end of ``message``; `nil` if there is no next step, or if only the last colon separates it.
-    package let nextStep: String?
+    private let nextStep: String?
 
-    package init(_ status: CommandStatus, _ message: String) {
+    /// - Parameter cause: without `nextStep`, contains the next step, if any, after its last colon.
+    package init(_ status: CommandStatus, _ cause: String, nextStep: String? = nil) {
         self.status = status
-        self.message = message
-        self.nextStep = nil
-    }
-
-    /// - Parameter cause: may contain colons.
-    package init(_ status: CommandStatus, cause: String, nextStep: String) {
-        self.status = status
-        self.message = "\(cause): \(nextStep)"
+        self.message = nextStep.map { "\(cause): \($0)" } ?? cause
         self.nextStep = nextStep
     }
 
@@ -35,15 +29,7 @@ package struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertib
         return (String(message.dropLast(last.count + 2)), String(last))
     }
 
-    /// A failure that prints no line, because the output already contains the reason.
-    package init(silent status: CommandStatus) {
-        self.init(status, "")
-    }
-
-    /// The message as one line with escaped control characters.
-    package var description: String {
-        VisibleText.visible(message)
-    }
+    package var description: String { VisibleText.visible(message) }
 }
 
 /// The exit codes of siwad; the numbers from 64 on come from sysexits(3).

@@ -6,7 +6,6 @@ import Terminal
 /// A command that runs. Commands that only contain subcommands do not conform.
 protocol Command: ParsableCommand {
     var common: CommonOptions { get }
-    /// The settings that are given as flags.
     var flags: [SettingKey: String] { get }
 
     /// The log level if no source sets one; nil: the default of the setting.
@@ -25,13 +24,11 @@ extension Command {
     func report(_ error: SettingsError, to console: Console) -> CommandStatus? { nil }
 }
 
-/// The environment of one run of a command.
 struct Invocation: Sendable {
     let environment: [String: String]
     let console: Console
     let configuration: Configuration
 
-    /// Reads the configuration, starts the log, and warns of a password in the arguments.
     /// - Throws: `SettingsError`.
     init(
         command: any Command,
@@ -46,40 +43,32 @@ struct Invocation: Sendable {
         )
         _ = try configuration.keySetURL()
         let format = configuration.logFormat ?? .usual(on: console)
-        let isLevelSet = configuration.origin(of: .logLevel) != .unset
-        let level = isLevelSet ? configuration.logLevel : command.defaultLogLevel ?? configuration.logLevel
-        startLog(level, format)
+        let usualLevel = configuration.origin(of: .logLevel) == .unset ? command.defaultLogLevel : nil
+        startLog(usualLevel ?? configuration.logLevel, format)
         warnOfPassword()
     }
-}
 
-extension Invocation {
     /// The file with the database URL: a secret file, or the configuration file if the URL holds a secret.
     var databaseURLFile: String? {
         switch configuration.origin(of: .databaseURL) {
         case .secretFile(let variable): environment[variable]
-        case .file(let path, _): configuration.hidesPartOfDatabaseURL ? path : nil
+        case .file(let path, _): hidesPartOfDatabaseURL ? path : nil
         case .flag, .environment, .unset: nil
         }
     }
 
     /// Warns of a password in the arguments: all users of the machine can see it.
     private func warnOfPassword() {
-        guard case .flag(let flag) = configuration.origin(of: .databaseURL), configuration.hidesPartOfDatabaseURL else {
-            return
-        }
+        guard case .flag(let flag) = configuration.origin(of: .databaseURL), hidesPartOfDatabaseURL else { return }
         let key = SettingKey.databaseURL.environmentName
         console.note(
             console.errorStyle.painted("siwad:", .yellow)
                 + " warning: other users can see the password of \(flag) in the process list: set \(key) or \(key)_FILE instead"
         )
     }
-}
 
-extension Configuration {
-    /// True if a part of the database URL is masked.
-    fileprivate var hidesPartOfDatabaseURL: Bool {
-        entries.first { $0.key == .databaseURL }?.text?.contains(Redaction.mask) ?? false
+    private var hidesPartOfDatabaseURL: Bool {
+        configuration.entries.first { $0.key == .databaseURL }?.text?.contains(Redaction.mask) ?? false
     }
 }
 
@@ -97,50 +86,38 @@ struct CommandRunner {
     /// Starts the log of the process, which is possible only once.
     let startLog: @Sendable (LogLevel, LogFormat) -> Void
 
-    /// Runs the command that the arguments name. Lost output is a failure too.
     func run(_ arguments: [String]) async -> CommandStatus {
-        let status = await carryOut(arguments)
-        guard let error = console.outputError else { return status }
-        let failure = CommandFailure(
-            .failed,
-            "standard output can't be written: \(error.cause); the output is incomplete"
-        )
-        console.report(failure)
-        return status == .done ? failure.status : status
-    }
-
-    private func carryOut(_ arguments: [String]) async -> CommandStatus {
+        let status: CommandStatus
         do {
-            var parsed = try Siwad.parseAsRoot(arguments)
-            guard let command = parsed as? any Command else {
-                // Commands that only contain subcommands print their help.
-                try parsed.run()
-                return .done
-            }
-            return await run(command)
+            status = try await carryOut(arguments)
         } catch {
-            return report(error, arguments)
+            status = report(error, arguments)
         }
+        guard let error = console.outputError else { return status }
+        let cause = "standard output can't be written: \(error.cause); the output is incomplete"
+        console.report(CommandFailure(.failed, cause))
+        return status == .done ? .failed : status
     }
 
-    private func run(_ command: any Command) async -> CommandStatus {
+    private func carryOut(_ arguments: [String]) async throws -> CommandStatus {
+        var parsed = try Siwad.parseAsRoot(arguments)
+        guard let command = parsed as? any Command else {
+            // Commands that only contain subcommands print their help.
+            try parsed.run()
+            return .done
+        }
         do {
-            let invocation = try Invocation(
-                command: command,
-                environment: environment,
-                console: console,
-                startLog: startLog
+            try await command.run(
+                Invocation(command: command, environment: environment, console: console, startLog: startLog)
             )
-            try await command.run(invocation)
             return .done
         } catch let error as SettingsError {
-            return command.report(error, to: console) ?? report(error)
-        } catch {
-            return report(error)
+            guard let status = command.report(error, to: console) else { throw error }
+            return status
         }
     }
 
-    private func report(_ error: any Error, _ arguments: [String] = []) -> CommandStatus {
+    private func report(_ error: any Error, _ arguments: [String]) -> CommandStatus {
         if let failure = error as? CommandFailure ?? CommandFailure(knownCause: error) {
             console.report(failure)
             return failure.status

@@ -32,40 +32,35 @@ extension CommandFailure {
         let key = SettingKey.databaseURL.environmentName
         switch (error.code, error.sqlState?.classCode) {
         case (.connectionFailed, "28"):
-            self.init(.unavailable, cause: "\(error)", nextStep: "check user and password in \(key)")
+            self.init(.unavailable, "\(error)", nextStep: "check user and password in \(key)")
         case (.connectionFailed, "3D"):
-            self.init(.unavailable, cause: "\(error)", nextStep: "create the database, or correct its name in \(key)")
+            self.init(.unavailable, "\(error)", nextStep: "create the database, or correct its name in \(key)")
         case (.connectionFailed, _), (.connectionLost, _):
             // libpq's question repeats the next step.
             let cause = error.description.split(separator: " Is the server running").first ?? ""
-            self.init(.unavailable, cause: "\(cause)", nextStep: "check that PostgreSQL runs there, and \(key)")
+            self.init(.unavailable, "\(cause)", nextStep: "check that PostgreSQL runs there, and \(key)")
         case (.timedOut, _):
-            self.init(.unavailable, cause: "\(error)", nextStep: "PostgreSQL is slow or locked; try again")
+            self.init(.unavailable, "\(error)", nextStep: "PostgreSQL is slow or locked; try again")
         case (.usage, _):
             self.init(.configuration, "\(key): \(error)")
         case (.migration, _):
             self.init(.configuration, line: error.description)
-        case (.server, "3F"),
-            (.server, "42") where Self.isMissing(error.sqlState):
-            self.init(.configuration, cause: "the database is not migrated", nextStep: SchemaState.nextStep)
+        // A missing schema, table, function or column.
+        case (.server, _) where ["3F000", "42P01", "42883", "42703"].contains(error.sqlState?.rawValue):
+            self.init(.configuration, "the database is not migrated", nextStep: SchemaState.nextStep)
         case (.server, "42") where error.sqlState == .insufficientPrivilege:
             let step = "connect as a member of the role siwad_daemon, or of siwad_reader to look only"
-            self.init(.failed, cause: "\(error)", nextStep: step)
+            self.init(.failed, "\(error)", nextStep: step)
         case (.server, "25") where error.sqlState == .readOnlyTransaction:
             let step = "a standby, or a read-only database: name the primary in \(key)"
-            self.init(.unavailable, cause: "\(error)", nextStep: step)
+            self.init(.unavailable, "\(error)", nextStep: step)
         case (.server, "55") where error.sqlState == .lockNotAvailable:
-            self.init(.unavailable, cause: "\(error)", nextStep: "another session holds a lock; try again")
+            self.init(.unavailable, "\(error)", nextStep: "another session holds a lock; try again")
         case (.server, "25"), (.server, "53"), (.server, "57"):
             self.init(.unavailable, error.description)
         case (.server, _), (.cancelled, _), (.decoding, _):
             self.init(.failed, error.description)
         }
-    }
-
-    /// True for a missing schema, table, function or column.
-    private static func isMissing(_ state: SQLState?) -> Bool {
-        ["3F000", "42P01", "42883", "42703"].contains(state?.rawValue)
     }
 
     private init(server error: ServerError) {
@@ -83,7 +78,7 @@ extension CommandFailure {
         case .invalidURL, .tooLarge: self.init(.configuration, line: error.description)
         case .unreadableFile:
             let step = "check the file, and \(SettingKey.keysURL.environmentName)"
-            self.init(.configuration, cause: error.description, nextStep: step)
+            self.init(.configuration, error.description, nextStep: step)
         case .unreachable, .timedOut, .unexpectedStatus: self.init(.unavailable, line: error.description)
         }
     }
@@ -101,7 +96,7 @@ extension ListenAddress {
         for address in addresses where !address.isHostKnown {
             return CommandFailure(
                 .failed,
-                cause: "cannot listen on \(address): the host name \(address.host) is not known",
+                "cannot listen on \(address): the host name \(address.host) is not known",
                 nextStep: "correct it in \(address.setting), or write an address such as 127.0.0.1"
             )
         }

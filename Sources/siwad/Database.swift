@@ -3,13 +3,10 @@ import Basics
 import JOSE
 import Postgres
 import Schema
-import Settings
 import Terminal
 
-/// The database as the operator's commands use it.
 extension Invocation {
     /// Lends the configured database, with the schema of this binary and one connection, to `body`.
-    /// - Throws: `SettingsError`, `PostgresError`, `CommandFailure` for another schema, and the errors of `body`.
     func withDatabase<Value>(_ body: (ConnectionPool) async throws -> Value) async throws -> Value {
         let pool = ConnectionPool(try configuration.connectionSettings(), maximum: 1)
         return try await withCleanup(pool.close) {
@@ -18,14 +15,12 @@ extension Invocation {
         }
     }
 
-    /// Reads in one snapshot.
     func read<Value: Sendable>(
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> Value
     ) async throws -> Value {
         try await withDatabase { try await $0.transaction(.repeatableRead, body) }
     }
 
-    /// Writes in one transaction.
     func write<Value: Sendable>(
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> Value
     ) async throws -> Value {
@@ -38,7 +33,6 @@ struct SchemaState: Sendable, CommandOutput {
     /// Every migration that the binary or the database knows, in order.
     let migrations: [MigrationStatus]
 
-    /// Reads the state over a new connection.
     static func read(_ settings: ConnectionSettings) async throws(PostgresError) -> SchemaState {
         let connection = try await PostgresConnection.connect(settings)
         let state = SchemaState(migrations: try await migrator().status(on: connection))
@@ -46,7 +40,6 @@ struct SchemaState: Sendable, CommandOutput {
         return state
     }
 
-    /// Reads the state over a connection of the pool.
     static func read(_ pool: ConnectionPool) async throws(PostgresError) -> SchemaState {
         let migrations = try await pool.transaction(.repeatableRead) { session throws(PostgresError) in
             try migrator().status(in: session)
@@ -54,8 +47,6 @@ struct SchemaState: Sendable, CommandOutput {
         return SchemaState(migrations: migrations)
     }
 
-    /// Applies the missing migrations over a new connection.
-    ///
     /// - Parameter onLockWait: called when a migration is repeated because another session holds a lock.
     static func migrate(
         _ settings: ConnectionSettings,
@@ -67,18 +58,11 @@ struct SchemaState: Sendable, CommandOutput {
         return applied
     }
 
-    /// The SQL of the migrations after number `done`, for a database administrator to run.
-    static func script(after done: Int) throws(PostgresError) -> String {
-        try migrator().script(after: done, checksum: SchemaVersion.checksum)
-    }
-
-    private static func migrator() throws(PostgresError) -> Migrator {
+    static func migrator() throws(PostgresError) -> Migrator {
         try Migrator(Schema.migrations, schema: Schema.name)
     }
 
     /// Refuses a schema of another version, in which reads and writes of this binary may be wrong.
-    ///
-    /// - Throws: `CommandFailure` with the text of ``problem``.
     func check() throws(CommandFailure) {
         if let problem { throw CommandFailure(.configuration, problem) }
     }
@@ -104,10 +88,10 @@ struct SchemaState: Sendable, CommandOutput {
 
     func lines(style: OutputStyle) -> [String] { Self.columns.table(of: migrations).lines(style: style) }
 
-    var json: [JSONText] { migrations.map { Self.columns.object(of: $0) } }
+    var json: [JSONText] { Self.columns.objects(of: migrations) }
 
     private static var columns: [Column<MigrationStatus>] {
-        func appliedAt(_ migration: MigrationStatus) -> WallTime? {
+        @Sendable func appliedAt(_ migration: MigrationStatus) -> WallTime? {
             migration.appliedAt.map { WallTime(microseconds: $0.microseconds) }
         }
         return [
@@ -132,7 +116,8 @@ enum SchemaVersion: Sendable, Equatable {
     static func read(in session: borrowing Session) throws(PostgresError) -> SchemaVersion {
         var recorded: [Int: String] = [:]
         do {
-            let rows = try session.execute(statement)
+            let sql = "SELECT number, checksum FROM \(Schema.name).schema_migrations"
+            let rows = try session.execute(Statement(once: sql))
             for row in 0..<rows.count { recorded[Int(try rows.int32(row, 0))] = try rows.string(row, 1) }
         } catch {
             guard error.sqlState == .undefinedTable else { throw error }
@@ -153,7 +138,6 @@ enum SchemaVersion: Sendable, Equatable {
         }
     }
 
-    /// The checksums of this binary's migrations by number.
     static let checksums = Dictionary(
         uniqueKeysWithValues: Schema.migrations.map { ($0.number, checksum($0.sql)) }
     )
@@ -162,6 +146,4 @@ enum SchemaVersion: Sendable, Equatable {
     static func checksum(_ text: String) -> String {
         SHA256.digest(Array(text.utf8).span).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }
-
-    private static let statement = Statement(once: "SELECT number, checksum FROM \(Schema.name).schema_migrations")
 }

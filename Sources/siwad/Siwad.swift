@@ -29,7 +29,6 @@ enum Version {
     static let current = "0.1.0"
 }
 
-/// The process: one command, one exit code.
 @main
 struct Main {
     /// Start of the process, for the log line with the time until it was ready.

@@ -2,7 +2,6 @@ import AccountStore
 import AppleTokens
 import ArgumentParser
 import Postgres
-import Settings
 import Terminal
 
 struct AccountsCommand: ParsableCommand {
@@ -78,7 +77,7 @@ struct AccountsListCommand: ListingCommand {
     var state: State?
     @OptionGroup var listing: ListingOptions
 
-    func rows(in session: borrowing Session) throws(PostgresError) -> [AccountState] {
+    func rows(in session: borrowing Session) throws(PostgresError) -> Listing<AccountState> {
         let filter = AccountFilter(
             subject: filter.sub,
             team: filter.team,
@@ -86,10 +85,8 @@ struct AccountsListCommand: ListingCommand {
             state: state?.rawValue,
             limit: listing.limit
         )
-        return try Accounts.states(filter, in: session)
+        return AccountListings.states(try Accounts.states(filter, in: session))
     }
-
-    func output(_ rows: [AccountState]) -> Listing<AccountState> { AccountListings.states(rows) }
 }
 
 struct AccountsHistoryCommand: ListingCommand {
@@ -111,11 +108,9 @@ struct AccountsHistoryCommand: ListingCommand {
         }
     }
 
-    func rows(in session: borrowing Session) throws(PostgresError) -> [AccountChange] {
+    func rows(in session: borrowing Session) throws(PostgresError) -> Listing<AccountChange> {
         let (sub, limit) = (person ?? filter.sub, listing.limit)
         let filter = AccountFilter(subject: sub, team: filter.team, app: filter.app, limit: limit)
-        return try Accounts.history(filter, in: session)
+        return AccountListings.history(try Accounts.history(filter, in: session))
     }
-
-    func output(_ rows: [AccountChange]) -> Listing<AccountChange> { AccountListings.history(rows) }
 }

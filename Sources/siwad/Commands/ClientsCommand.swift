@@ -2,7 +2,6 @@ import AccountStore
 import AppleTokens
 import ArgumentParser
 import Postgres
-import Settings
 import Terminal
 
 struct ClientsCommand: ParsableCommand {
@@ -30,13 +29,9 @@ struct ClientsListCommand: ListingCommand {
 
     @OptionGroup var listing: ListingOptions
 
-    func rows(in session: borrowing Session) throws(PostgresError) -> [RegisteredClient] {
-        try Clients.list(limit: listing.limit, in: session)
-    }
-
-    func output(_ rows: [RegisteredClient]) -> Listing<RegisteredClient> {
+    func rows(in session: borrowing Session) throws(PostgresError) -> Listing<RegisteredClient> {
         Listing(
-            rows: rows,
+            rows: try Clients.list(limit: listing.limit, in: session),
             noun: "client id",
             columns: [
                 .init("client_id", \.client.rawValue, "CLIENT ID", .cutStart(minimum: 8)),

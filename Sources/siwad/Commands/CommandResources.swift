@@ -1,9 +1,10 @@
+import AccountStore
 import AppleClient
+import AppleTokens
 import NotificationServer
 import Postgres
 import Settings
 
-/// A command that takes every setting as an option.
 protocol DaemonCommand: Command {
     var options: DaemonOptions { get }
 }
@@ -12,7 +13,6 @@ extension DaemonCommand {
     var flags: [SettingKey: String] { options.flags }
 }
 
-/// A command that reads or writes the database.
 protocol DatabaseCommand: Command {
     var database: DatabaseOptions { get }
 }
@@ -22,16 +22,12 @@ extension DatabaseCommand {
     var flags: [SettingKey: String] { database.flags }
 }
 
-/// A command that lists rows of the database.
 protocol ListingCommand: DatabaseCommand, Sendable {
     associatedtype Row: Sendable
 
     var listing: ListingOptions { get }
 
-    /// Reads at most as many rows as `--limit` allows.
-    func rows(in session: borrowing Session) throws(PostgresError) -> [Row]
-
-    func output(_ rows: [Row]) -> Listing<Row>
+    func rows(in session: borrowing Session) throws(PostgresError) -> Listing<Row>
 }
 
 extension ListingCommand {
@@ -40,7 +36,61 @@ extension ListingCommand {
     func run(_ invocation: Invocation) async throws {
         let command = self
         let rows = try await invocation.read { session throws(PostgresError) in try command.rows(in: session) }
-        try output(rows).print(listing, to: invocation.console)
+        try rows.print(listing, to: invocation.console)
+    }
+}
+
+// MARK: - Settings as parameters
+
+extension Configuration {
+    /// - Throws: `SettingsError` if no database is configured, or if libpq can't parse its URL.
+    func connectionSettings() throws -> ConnectionSettings {
+        let conninfo: String?
+        switch database {
+        case .conninfo(let text): conninfo = text
+        case .libpqEnvironment: conninfo = nil
+        case .notConfigured:
+            throw SettingsError(
+                "no database is configured: set SIWAD_DATABASE_URL, for example to postgres://siwad@localhost/siwa"
+            )
+        }
+        do throws(PostgresError) {
+            return try ConnectionSettings(conninfo: conninfo, applicationName: "siwad")
+        } catch {
+            throw problem(.databaseURL, "\(error): write a libpq URI such as postgres://siwad@localhost/siwa")
+        }
+    }
+
+    func audiences() throws(SettingsError) -> AudienceMap {
+        guard let apps else {
+            throw SettingsError(
+                "no apps are configured: set SIWAD_APPS to TEAMID/primary.app.id, for example A1B2C3D4E5/com.example.app"
+            )
+        }
+        return apps
+    }
+
+    func keySetURL() throws(SettingsError) -> KeySetURL {
+        do throws(AppleClientError) {
+            return try KeySetURL(parsing: keysURL)
+        } catch {
+            throw problem(.keysURL, error.description)
+        }
+    }
+
+    func keyTrust() throws(SettingsError) -> SigningKeys.Trust {
+        SigningKeys.Trust(url: try keySetURL().description, maximumAge: keysMaximumAge)
+    }
+
+    func policy() throws(SettingsError) -> NotificationPolicy {
+        NotificationPolicy(issuer: issuer, audiences: try audiences(), leeway: clockLeeway)
+    }
+
+    var notificationAddress: ListenAddress { address(listen, .listen) }
+    var operationsAddress: ListenAddress { address(operationsListen, .operationsListen) }
+
+    private func address(_ address: HostAndPort, _ key: SettingKey) -> ListenAddress {
+        ListenAddress(host: address.host, port: address.port, setting: name(of: key))
     }
 }
 
@@ -62,7 +112,6 @@ func withCleanup<Value, Failure>(
 }
 
 extension EventLoops {
-    /// Lends one event loop to `body`.
     static func withOne<Value, Failure>(
         _ body: (EventLoops) async throws(Failure) -> Value
     ) async throws(Failure) -> Value {
@@ -72,7 +121,6 @@ extension EventLoops {
 }
 
 extension KeySetFetcher {
-    /// Fetches a key set once, with its own event loop.
     static func fetchOnce(_ url: KeySetURL) async throws(AppleClientError) -> [UInt8] {
         try await EventLoops.withOne { loops async throws(AppleClientError) in
             try await KeySetFetcher(url: url, version: Version.current, eventLoopGroup: loops.group).fetch()

@@ -56,7 +56,6 @@ struct ConfigurationListing: CommandOutput {
         }
     }
 
-    /// The member `problem` is present only if there is a problem.
     var json: [JSONText] {
         let columns: [Column<Configuration.Entry>] = [
             .init("key", \.key.rawValue), .init("environment", \.key.environmentName), .init("value", text(of:)),

@@ -46,13 +46,11 @@ struct DeadLettersListCommand: ListingCommand {
     @OptionGroup var status: DeadLetterStatusOptions
     @OptionGroup var listing: ListingOptions
 
-    func rows(in session: borrowing Session) throws(PostgresError) -> [KeptDeadLetter] {
-        let filter = filter.filter
-        let status = status.value(default: filter.ids.isEmpty ? .open : nil)
-        return try DeadLetters.list(filter, status: status, limit: listing.limit, in: session)
+    func rows(in session: borrowing Session) throws(PostgresError) -> Listing<KeptDeadLetter> {
+        let status = status.value(default: filter.id.isEmpty ? .open : nil)
+        let rows = try DeadLetters.list(filter.filter, status: status, limit: listing.limit, in: session)
+        return DeadLetterListing.list(rows)
     }
-
-    func output(_ rows: [KeptDeadLetter]) -> Listing<KeptDeadLetter> { DeadLetterListing.list(rows) }
 }
 
 struct DeadLettersStatsCommand: ListingCommand {
@@ -68,12 +66,11 @@ struct DeadLettersStatsCommand: ListingCommand {
     var by = DeadLetterGrouping.reason
     @OptionGroup var listing: ListingOptions
 
-    func rows(in session: borrowing Session) throws(PostgresError) -> [DeadLetterCount] {
+    func rows(in session: borrowing Session) throws(PostgresError) -> Listing<DeadLetterCount> {
         let status = status.value(default: nil)
-        return try DeadLetters.count(filter.filter, status: status, by: by, limit: listing.limit, in: session)
+        let rows = try DeadLetters.count(filter.filter, status: status, by: by, limit: listing.limit, in: session)
+        return DeadLetterListing.counts(rows, by: by)
     }
-
-    func output(_ rows: [DeadLetterCount]) -> Listing<DeadLetterCount> { DeadLetterListing.counts(rows, by: by) }
 }
 
 struct DeadLettersShowCommand: DatabaseCommand {
@@ -156,7 +153,7 @@ struct DeadLettersReplayCommand: DatabaseCommand {
     }
 
     func run(_ invocation: Invocation) async throws {
-        let configuration = invocation.configuration
+        let (configuration, console) = (invocation.configuration, invocation.console)
         let name = try rehearsal.name(environment: invocation.environment)
         // Checks the schema first: a replay uses its own connection.
         try await invocation.withDatabase { _ in }
@@ -172,30 +169,22 @@ struct DeadLettersReplayCommand: DatabaseCommand {
         var run = ReplayRun(letters, by: name, note: rehearsal.note ?? "", rate: rate)
         run.acceptsExpired = acceptExpired
         run.isRehearsal = rehearsal.dryRun
-        let (settings, console, command) = (try configuration.connectionSettings(), invocation.console, self)
-        try await Interruption.endsAfter { [run] in try await command.perform(run, replay, settings, console) }
-    }
-
-    private func perform(
-        _ run: ReplayRun,
-        _ replay: DeadLetterReplay,
-        _ settings: ConnectionSettings,
-        _ console: Console
-    ) async throws {
-        var output = ReplayOutput(isDryRun: rehearsal.dryRun, json: json, limit: limit, console: console)
-        do {
-            let report = try await replay.run(run, connecting: settings) { output.add($0, $1) }
-            guard let report else {
-                throw CommandFailure(.nothingMatched, "no open dead letter matches: nothing was replayed")
+        let (settings, command) = (try configuration.connectionSettings(), self)
+        try await Interruption.endsAfter { [run] in
+            var output = ReplayOutput(command, console)
+            do {
+                let report = try await replay.run(run, connecting: settings) { output.add($0, $1) }
+                guard let report else {
+                    throw CommandFailure(.nothingMatched, "no open dead letter matches: nothing was replayed")
+                }
+                try output.finish(report)
+                // With --limit, named letters may be missing because they exceed the limit.
+                guard command.limit == nil else { return }
+                if let failure = command.filter.failure(matched: report.matched, status: .open) { throw failure }
+            } catch {
+                if !(error is CommandFailure) { output.interrupt() }
+                throw error
             }
-            try output.finish(report)
-            // With --limit, named letters may be missing because they exceed the limit.
-            if limit == nil, let failure = filter.failure(matched: report.matched, status: .open) { throw failure }
-        } catch let error as CommandFailure {
-            throw error
-        } catch {
-            output.interrupt()
-            throw error
         }
     }
 }
@@ -250,53 +239,49 @@ extension DecisionCommand {
             by: try options.rehearsal.name(environment: invocation.environment),
             note: options.rehearsal.note ?? ""
         )
+        let console = invocation.console
         try await invocation.withDatabase { pool in
-            let matched =
-                options.rehearsal.dryRun
-                ? try preview(try await decision.selection(on: pool), invocation.console)
-                : try await perform(decision, on: pool, invocation.console)
-            guard let matched else {
-                let status = Self.verb.status.rawValue
-                throw CommandFailure(.nothingMatched, "no \(status) dead letter matches: nothing was \(participle)")
+            let selection: DeadLetterSelection?
+            if options.rehearsal.dryRun {
+                selection = try await decision.selection(on: pool)
+                if let selection { preview(selection, console) }
+            } else {
+                let report = try await perform(decision, on: pool, console)
+                selection = report?.selection
+                if let report { try summarize(report, console) }
             }
-            if let failure = options.filter.failure(matched: matched, status: Self.verb.status) { throw failure }
+            let status = Self.verb.status
+            guard let selection else {
+                let cause = "no \(status.rawValue) dead letter matches"
+                throw CommandFailure(.nothingMatched, "\(cause): nothing was \(participle)")
+            }
+            if let failure = options.filter.failure(matched: selection.total, status: status) { throw failure }
         }
     }
 
-    /// - Returns: the number of letters that match; nil if none do.
     private func perform(
         _ decision: DeadLetterDecision,
         on pool: ConnectionPool,
         _ console: Console
-    ) async throws -> Int? {
+    ) async throws -> DeadLetterDecision.Report? {
         var progress = ProgressLine(title: Self.verb.rawValue, on: console)
-        let report: DeadLetterDecision.Report?
-        do {
-            defer { progress.end() }
-            report = try await decision.carryOut(on: pool) { report in
-                progress.advance(to: report.changed + report.refused, of: report.selection.total)
-            }
+        defer { progress.end() }
+        return try await decision.carryOut(on: pool) { report in
+            progress.advance(to: report.changed + report.refused, of: report.selection.total)
         }
-        guard let report else { return nil }
-        if options.json {
-            console.print(
-                JSONText.object([
-                    .init(participle, report.changed.json), .init("refused", report.refused.json),
-                ]).line
-            )
-        } else {
-            console.print("\(report.changed) \(participle)")
-        }
-        guard report.refused > 0 else { return report.selection.total }
+    }
+
+    private func summarize(_ report: DeadLetterDecision.Report, _ console: Console) throws {
+        let counts = [JSONText.Member(participle, report.changed.json), .init("refused", report.refused.json)]
+        console.print(options.json ? JSONText.object(counts).line : "\(report.changed) \(participle)")
+        guard report.refused > 0 else { return }
         throw CommandFailure(
             report.changed == 0 ? .failed : .partlyFailed,
             "\(report.refused) stay discarded, as the same token is open in another letter: nothing is lost"
         )
     }
 
-    /// - Returns: the number of letters that match; nil if none do.
-    private func preview(_ selection: DeadLetterSelection?, _ console: Console) throws -> Int? {
-        guard let selection else { return nil }
+    private func preview(_ selection: DeadLetterSelection, _ console: Console) {
         let newStatus: DeadLetterStatus = Self.verb == .discard ? .discarded : .open
         let counts = selection.counts.sorted { ($1.value, $0.key.rawValue) < ($0.value, $1.key.rawValue) }
         let columns: [Column<(key: DeadLetterReason, value: Int)>] = [
@@ -310,6 +295,5 @@ extension DecisionCommand {
             console.print(lines: columns.table(of: counts).lines(style: console.style))
             console.note("dry run: nothing was changed")
         }
-        return selection.total
     }
 }

@@ -44,6 +44,6 @@ struct DoctorCommand: DaemonCommand {
             ).run()
         }
         invocation.console.print(report, asJSON: json)
-        guard report.isPassed else { throw CommandFailure(silent: .failed) }
+        guard report.isPassed else { throw CommandFailure(.failed, "") }
     }
 }

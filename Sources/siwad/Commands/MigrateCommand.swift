@@ -1,8 +1,6 @@
-import AppleTokens
 import ArgumentParser
 import Postgres
 import Schema
-import Settings
 import Terminal
 
 struct MigrateCommand: ParsableCommand {
@@ -43,11 +41,11 @@ struct MigrateUpCommand: DatabaseCommand {
         } catch {
             if error.sqlState == .lockNotAvailable {
                 let step = "end the long transactions that pg_stat_activity shows, and run siwad migrate again"
-                throw CommandFailure(.unavailable, cause: "\(error)", nextStep: step)
+                throw CommandFailure(.unavailable, "\(error)", nextStep: step)
             }
             guard error.sqlState == .insufficientPrivilege else { throw error }
             let step = "migrate as the owner of the schema siwa, or GRANT CREATE ON DATABASE … TO this role"
-            throw CommandFailure(.failed, cause: "\(error)", nextStep: step)
+            throw CommandFailure(.failed, "\(error)", nextStep: step)
         }
         for migration in applied {
             invocation.console.print("applied \(migration.number) \(migration.name)")
@@ -106,6 +104,6 @@ struct MigrateSQLCommand: Command {
     }
 
     func run(_ invocation: Invocation) async throws {
-        invocation.console.print(try SchemaState.script(after: after))
+        invocation.console.print(try SchemaState.migrator().script(after: after, checksum: SchemaVersion.checksum))
     }
 }

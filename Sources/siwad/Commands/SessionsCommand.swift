@@ -2,7 +2,6 @@ import AccountStore
 import AppleTokens
 import ArgumentParser
 import Postgres
-import Settings
 import Terminal
 
 struct SessionsCommand: ParsableCommand {
@@ -54,7 +53,7 @@ struct SessionsListCommand: ListingCommand {
         guard !live || reason == nil else { throw ValidationError("a --live session has no --reason") }
     }
 
-    func rows(in session: borrowing Session) throws(PostgresError) -> [AccountSession] {
+    func rows(in session: borrowing Session) throws(PostgresError) -> Listing<AccountSession> {
         let filter = SessionFilter(
             subject: filter.sub,
             team: filter.team,
@@ -65,10 +64,8 @@ struct SessionsListCommand: ListingCommand {
             until: until,
             limit: listing.limit
         )
-        return try Sessions.list(filter, in: session)
+        return AccountListings.sessions(try Sessions.list(filter, in: session))
     }
-
-    func output(_ rows: [AccountSession]) -> Listing<AccountSession> { AccountListings.sessions(rows) }
 }
 
 struct SessionsEndCommand: DatabaseCommand {
@@ -105,42 +102,31 @@ struct SessionsEndCommand: DatabaseCommand {
     }
 
     func run(_ invocation: Invocation) async throws {
-        let ended = rehearsal.dryRun ? try await matching(invocation) : try await end(invocation)
+        let ids: [String?] = sessions.isEmpty ? [nil] : sessions
+        let (sub, team, app) = (filter.sub, filter.team, filter.app)
+        let filters = ids.map { SessionFilter(id: $0, subject: sub, team: team, app: app, liveness: .live, limit: nil) }
+        let (name, note) = (try rehearsal.name(environment: invocation.environment), rehearsal.note ?? "")
+        let isDryRun = rehearsal.dryRun
+        let ended = try await invocation.write { session throws(PostgresError) in
+            var ended: [String] = []
+            for filter in filters {
+                ended +=
+                    isDryRun
+                    ? try Sessions.list(filter, in: session).map(\.id)
+                    : try Sessions.end(filter, by: name, note: note, in: session)
+            }
+            return isDryRun ? Set(ended).sorted() : ended
+        }
         guard !ended.isEmpty else {
             throw CommandFailure(.nothingMatched, "no live session matches: nothing was ended")
         }
-        let wouldHappen = rehearsal.dryRun ? "\(counted(ended.count, "session")) would end" : nil
+        let wouldHappen = isDryRun ? "\(counted(ended.count, "session")) would end" : nil
         invocation.console.print(ended, as: "session_id", asJSON: json, "ended", wouldHappen: wouldHappen)
         let missing = Set(sessions).subtracting(ended).count
         guard missing == 0 else {
             let what = missing == 1 ? "is not a live session" : "are not live sessions"
             let count = "\(missing) of \(Set(sessions).count) named \(what)"
             throw CommandFailure(.partlyFailed, "\(count): siwad sessions list shows the live ones")
-        }
-    }
-
-    private var filters: [SessionFilter] {
-        let ids: [String?] = sessions.isEmpty ? [nil] : sessions
-        let (sub, team, app) = (filter.sub, filter.team, filter.app)
-        return ids.map { SessionFilter(id: $0, subject: sub, team: team, app: app, liveness: .live, limit: nil) }
-    }
-
-    private func end(_ invocation: Invocation) async throws -> [String] {
-        let (filters, note) = (filters, rehearsal.note ?? "")
-        let name = try rehearsal.name(environment: invocation.environment)
-        return try await invocation.write { session throws(PostgresError) in
-            var ended: [String] = []
-            for filter in filters { ended += try Sessions.end(filter, by: name, note: note, in: session) }
-            return ended
-        }
-    }
-
-    private func matching(_ invocation: Invocation) async throws -> [String] {
-        let filters = filters
-        return try await invocation.read { session throws(PostgresError) in
-            var matching: Set<String> = []
-            for filter in filters { matching.formUnion(try Sessions.list(filter, in: session).map(\.id)) }
-            return matching.sorted()
         }
     }
 }

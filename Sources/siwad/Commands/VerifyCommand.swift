@@ -49,7 +49,7 @@ struct VerifyCommand: Command {
             $0.explain(token: token, keys: keySet, now: at ?? .now())
         }
         invocation.console.print(explanation, asJSON: json)
-        if !explanation.isPassed { throw CommandFailure(silent: .failed) }
+        if !explanation.isPassed { throw CommandFailure(.failed, "") }
     }
 
     private func token() throws -> [UInt8] {

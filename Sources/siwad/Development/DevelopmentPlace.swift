@@ -32,15 +32,13 @@ struct DevelopmentPlace {
         do {
             try await place.prepareDatabase()
         } catch {
-            await place.close()
+            await cluster.stop()
             throw error
         }
         return place
     }
 
-    func close() async {
-        await cluster.stop()
-    }
+    func close() async { await cluster.stop() }
 
     /// The cluster's directory as printed. It is outside `.siwad` if PostgreSQL's user can't enter the working directory.
     var clusterDirectory: String {
@@ -75,20 +73,16 @@ struct DevelopmentPlace {
         try NewFile.replace(directory + "/siwad.yaml", mode: 0o600, Array(text.utf8))
     }
 
-    /// Locks the directory until the process ends.
     private static func lock(_ path: String) throws {
         let descriptor = Glibc.open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else {
             let cause = "\(path): \(String(cString: strerror(errno)))"
-            throw CommandFailure(.failed, cause: cause, nextStep: "remove .siwad, or start in another directory")
+            throw CommandFailure(.failed, cause, nextStep: "remove .siwad, or start in another directory")
         }
         guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
             Glibc.close(descriptor)
-            throw CommandFailure(
-                .failed,
-                cause: "siwad dev is running in this directory already",
-                nextStep: "use that one, end it with Ctrl-C, or start in another directory"
-            )
+            let step = "use that one, end it with Ctrl-C, or start in another directory"
+            throw CommandFailure(.failed, "siwad dev is running in this directory already", nextStep: step)
         }
     }
 
@@ -135,7 +129,6 @@ struct KeyFiles {
         return apple
     }
 
-    /// The simulated Apple with the private key of a PEM file.
     static func apple(keyFile: String, issuer: String) throws -> SimulatedApple {
         let option = "--key \(Redaction.redacted(keyFile))"
         do {
@@ -156,7 +149,7 @@ enum NewFile {
             try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
         } catch {
             let step = "choose another, or check the permissions"
-            throw CommandFailure(.failed, cause: "\(path): can't be created as a directory", nextStep: step)
+            throw CommandFailure(.failed, "\(path): can't be created as a directory", nextStep: step)
         }
     }
 
@@ -172,13 +165,10 @@ enum NewFile {
         return true
     }
 
-    /// Writes a temporary file and renames it to `path`.
     static func replace(_ path: String, mode: mode_t, _ bytes: [UInt8]) throws {
         let temporary = "\(path).\(getpid()).tmp"
         unlink(temporary)
-        guard try create(temporary, mode: mode, bytes), rename(temporary, path) == 0 else {
-            throw failure(path)
-        }
+        guard try create(temporary, mode: mode, bytes), rename(temporary, path) == 0 else { throw failure(path) }
     }
 
     private static func failure(_ path: String) -> CommandFailure {

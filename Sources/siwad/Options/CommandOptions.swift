@@ -28,7 +28,6 @@ struct AccountFilterOptions: ParsableArguments {
     var app: String?
 }
 
-/// Selects dead letters: the same options for every command.
 struct DeadLetterFilterOptions: ParsableArguments {
     @Option(
         parsing: .unconditionalSingleValue,
@@ -139,7 +138,7 @@ struct RehearsalOptions: ParsableArguments {
         guard dryRun || !Self.isReserved(name) else {
             throw CommandFailure(
                 .usage,
-                cause: "the login name siwad is reserved for the daemon",
+                "the login name siwad is reserved for the daemon",
                 nextStep: "pass the name of the person who decides with --operator"
             )
         }
@@ -152,7 +151,6 @@ struct RehearsalOptions: ParsableArguments {
     }
 }
 
-/// A notification of `siwad simulate`.
 struct EventOptions: ParsableArguments {
     @Option(help: ArgumentHelp("Private key, written by simulate keys.", valueName: "file"))
     var key: String
@@ -209,7 +207,6 @@ extension WallTime {
         self = time
     }
 
-    /// The help of an option that takes a time.
     static func help(_ meaning: String, otherwise: String? = nil) -> ArgumentHelp {
         let form = "2026-01-02, or '2026-01-02 03:04' in UTC, or with a zone"
         return ArgumentHelp("\(meaning): \(form)\(otherwise.map { "; default: \($0)" } ?? "").", valueName: "time")

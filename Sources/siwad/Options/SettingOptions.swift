@@ -8,7 +8,6 @@ struct CommonOptions: ParsableArguments {
     @Option(help: ArgumentHelp("\(SettingKey.logLevel.meaning).", valueName: "level"))
     var logLevel: String?
 
-    /// The sources of the settings, with the flags of a command.
     func sources(flags: [SettingKey: String], environment: [String: String]) -> SettingsSources {
         var flags = flags
         flags[.logLevel] = logLevel
@@ -56,7 +55,6 @@ struct DaemonOptions: ParsableArguments, CustomReflectable {
     }
 }
 
-/// The options of the commands that use the database.
 struct DatabaseOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp("libpq URI or connection string; a password is safer in the environment.", valueName: "url")

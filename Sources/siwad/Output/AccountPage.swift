@@ -19,7 +19,6 @@ struct AccountPage: Sendable, CommandOutput {
     /// The latest open letters, the last received first.
     let letters: [KeptDeadLetter]
 
-    /// Reads a page for each team that knows the person.
     static func pages(
         subject: String,
         team: String?,
@@ -54,7 +53,8 @@ struct AccountPage: Sendable, CommandOutput {
             style.painted("\(VisibleText.visible(registers.subject.rawValue)) in team \(registers.team)", .bold)
         ]
         lines += summary.flatMap { style.hanging("  ", indentation: 2, $0) }
-        lines += [""] + style.facts(facts, nameWidth: 10)
+        let heard = "first on \(registers.firstHeardAt.secondText) UTC"
+        lines += [""] + style.facts([("heard of", heard), ("address", address), ("mail", mail)], nameWidth: 10)
         func add<Row>(_ title: String, _ columns: [Column<Row>], _ rows: [Row], _ titles: [String]?, none: String) {
             let table = columns.table(of: rows, titles: titles)
             lines += ["", style.painted(title, .bold)]
@@ -78,34 +78,24 @@ struct AccountPage: Sendable, CommandOutput {
     var json: [JSONText] {
         let columns: [Column<AccountPage>] = [
             .init("email_deliverable", \.isDeliverable),
-            .init("summary") { page in page.summary.map(\.json) },
-            .init("apps") { page in page.states.map { AccountListings.stateColumns.object(of: $0) } },
-            .init("registers") { page in
-                page.registersWithSources.map { AccountListings.registerColumns.object(of: $0) }
-            },
+            .init("summary") { $0.summary.map(\.json) },
+            .init("apps") { AccountListings.stateColumns.objects(of: $0.states) },
+            .init("registers") { AccountListings.registerColumns.objects(of: $0.registersWithSources) },
             .init("sessions_live", \.sessionCount.live),
             .init("sessions_total", \.sessionCount.all),
-            .init("sessions") { page in page.sessions.map { AccountListings.sessionColumns.object(of: $0) } },
-            .init("history") { page in page.history.map { AccountListings.changeColumns.object(of: $0) } },
-            .init("dead_letters") { page in page.letters.map { DeadLetterListing.columns.object(of: $0) } },
+            .init("sessions") { AccountListings.sessionColumns.objects(of: $0.sessions) },
+            .init("history") { AccountListings.changeColumns.objects(of: $0.history) },
+            .init("dead_letters") { DeadLetterListing.columns.objects(of: $0.letters) },
         ]
         return [.object(AccountListings.accountColumns.members(of: registers) + columns.members(of: self))]
     }
 
     private var sessionCount: SessionCount {
-        SessionCount(
-            all: sessionCounts.values.reduce(0) { $0 + $1.all },
-            live: sessionCounts.values.reduce(0) { $0 + $1.live }
-        )
+        let counts = sessionCounts.values
+        return SessionCount(all: counts.reduce(0) { $0 + $1.all }, live: counts.reduce(0) { $0 + $1.live })
     }
 
-    private var isDeliverable: Bool {
-        states.first?.emailIsDeliverable ?? true
-    }
-
-    private var facts: [(name: String, text: String)] {
-        [("heard of", "first on \(registers.firstHeardAt.secondText) UTC"), ("address", address), ("mail", mail)]
-    }
+    private var isDeliverable: Bool { states.first?.emailIsDeliverable ?? true }
 
     private var address: String {
         if registers.erasedAt != nil { return "erased" }
@@ -198,10 +188,8 @@ extension AccountPage {
 
     /// Names the sign-in or notification that set a register, as a clause.
     private func reported(_ name: AccountRegister.Name, app: AppID?) -> String {
-        guard let register = registersWithSources.first(where: { $0.name == name && $0.app == app }) else {
-            return ""
-        }
-        switch register.source {
+        switch registersWithSources.first(where: { $0.name == name && $0.app == app })?.source {
+        case nil: return ""
         case .application: return ", reported by a sign-in"
         case .notification(let telling):
             let way =

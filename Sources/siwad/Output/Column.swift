@@ -5,22 +5,22 @@ import Terminal
 /// A field of a row: a member of its JSON object, a column of its table, or both.
 ///
 /// One array of columns describes a kind of row. It is in the order of the JSON object; a table selects columns by title.
-struct Column<Row> {
-    /// The name of the JSON member; nil: only tables have the field.
+struct Column<Row>: Sendable {
+    /// Of the JSON member; nil: only tables have the field.
     let name: String?
-    /// The header; nil: only JSON has the field.
+    /// Of the table's column; nil: only JSON has the field.
     let title: String?
     let layout: Table.Layout
-    let cell: (Row) -> Table.Cell
-    let json: (Row) -> JSONText
+    let cell: @Sendable (Row) -> Table.Cell
+    let json: @Sendable (Row) -> JSONText
 
     /// A field whose cell shows the text of its value, unless `cell` returns another.
     init<Value: FieldValue>(
         _ name: String,
-        _ value: @escaping (Row) -> Value,
+        _ value: @escaping @Sendable (Row) -> Value,
         _ title: String? = nil,
         _ layout: Table.Layout = .left,
-        cell: ((Row) -> Table.Cell)? = nil
+        cell: (@Sendable (Row) -> Table.Cell)? = nil
     ) {
         self.name = name
         self.title = title
@@ -29,8 +29,7 @@ struct Column<Row> {
         self.json = { value($0).json }
     }
 
-    /// A field that only tables have.
-    init(title: String, _ layout: Table.Layout = .left, cell: @escaping (Row) -> Table.Cell) {
+    init(title: String, _ layout: Table.Layout = .left, cell: @escaping @Sendable (Row) -> Table.Cell) {
         name = nil
         self.title = title
         self.layout = layout
@@ -44,8 +43,10 @@ extension Array {
         compactMap { column in column.name.map { .init($0, column.json(row)) } }
     }
 
-    func object<Row>(of row: Row) -> JSONText where Element == Column<Row> {
-        .object(members(of: row))
+    func object<Row>(of row: Row) -> JSONText where Element == Column<Row> { .object(members(of: row)) }
+
+    func objects<Row>(of rows: [Row]) -> [JSONText] where Element == Column<Row> {
+        rows.map { object(of: $0) }
     }
 
     /// A table of the columns with these titles, in this order; of all columns that have a title if `titles` is nil.
@@ -64,8 +65,7 @@ extension Array {
     }
 }
 
-/// A value that a field can have.
-protocol FieldValue {
+protocol FieldValue: SendableMetatype {
     var json: JSONText { get }
     /// The text in a table; nil is shown as `-`.
     var text: String? { get }
@@ -76,15 +76,13 @@ extension String: FieldValue {
     var text: String? { self }
 }
 
-extension Int64: FieldValue {
-    var json: JSONText { .integer(self) }
-    var text: String? { String(self) }
-}
-
-extension Int: FieldValue {
+extension FieldValue where Self: BinaryInteger {
     var json: JSONText { .integer(Int64(self)) }
     var text: String? { String(self) }
 }
+
+extension Int64: FieldValue {}
+extension Int: FieldValue {}
 
 extension Bool: FieldValue {
     var json: JSONText { .bool(self) }

@@ -15,35 +15,21 @@ struct DeadLetterPage: CommandOutput {
     private let token: [UInt8]
 
     /// - Parameter keys: the stored keys of Apple.
-    init(
-        _ record: DeadLetterRecord,
-        keys: [SigningKeys.Seen],
-        configuration: Configuration,
-        now: WallTime
-    ) throws {
+    init(_ record: DeadLetterRecord, keys: [SigningKeys.Seen], configuration: Configuration, now: WallTime) throws {
         self.record = record
         let keys = ReplayKeys(today: [], kept: keys, problem: nil)
-        advice = DeadLetterAdvice(
-            on: record,
-            apps: configuration.apps,
-            leeway: configuration.clockLeeway,
-            keys: keys,
-            now: now
-        )
-        do throws(Rejection) {
-            token = try NotificationBody.token(in: record.body)
-        } catch {
-            token = []
-        }
-        guard !token.isEmpty else {
-            explanation = nil
-            return
-        }
+        let (apps, leeway) = (configuration.apps, configuration.clockLeeway)
+        advice = DeadLetterAdvice(on: record, apps: apps, leeway: leeway, keys: keys, now: now)
+        // The page says that the body contains no token.
+        let token = (try? NotificationBody.token(in: record.body)) ?? []
+        self.token = token
         let authority = record.letter.verifiedKeyID.map { Authority.record(keyID: $0) } ?? .signature(keys.set)
-        let jws = token
-        explanation = try Explanation(of: jws, configuration) {
-            $0.explain(token: jws, authority: authority, receivedAt: record.letter.receivedAt, now: now)
-        }
+        explanation =
+            token.isEmpty
+            ? nil
+            : try Explanation(of: token, configuration) {
+                $0.explain(token: token, authority: authority, receivedAt: record.letter.receivedAt, now: now)
+            }
     }
 
     private var letter: KeptDeadLetter { record.letter }
@@ -60,7 +46,10 @@ struct DeadLetterPage: CommandOutput {
         lines +=
             explanation.map { $0.lines(style: style).map { "  " + $0 } }
             ?? [record.isBodyHidden ? "  the token is hidden from this database role" : "  the body contains no token"]
-        if let decoded { lines += ["", style.painted("TOKEN", .bold)] + decoded.lines(style: style).map { "  " + $0 } }
+        // The checks explain why a token can't be decoded.
+        if let jws = try? CompactJWS(parsing: token) {
+            lines += ["", style.painted("TOKEN", .bold)] + DecodedToken(jws).lines(style: style).map { "  " + $0 }
+        }
         return lines
     }
 
@@ -69,9 +58,7 @@ struct DeadLetterPage: CommandOutput {
             .init("cause", \.advice.cause),
             .init("remedy", \.advice.remedy),
             .init("command", \.advice.command),
-            .init("earlier_attempts") { page in
-                page.record.earlierAttempts.map { Self.attemptColumns.object(of: $0) }
-            },
+            .init("earlier_attempts") { Self.attemptColumns.objects(of: $0.record.earlierAttempts) },
             .init("checks", \.explanation?.json),
             .init("jws") { page in page.token.isEmpty ? nil : String(decoding: page.token, as: UTF8.self) },
         ]
@@ -126,10 +113,5 @@ struct DeadLetterPage: CommandOutput {
             ])
         }
         return table
-    }
-
-    private var decoded: DecodedToken? {
-        // The checks explain why a token can't be decoded.
-        (try? CompactJWS(parsing: token)).map { DecodedToken($0) }
     }
 }

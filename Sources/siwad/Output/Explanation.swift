@@ -39,7 +39,6 @@ struct Explanation: CommandOutput {
         }
     }
 
-    /// True if no check failed.
     var isPassed: Bool { checks.allSatisfy { $0.passed != false } }
 
     func lines(style: OutputStyle) -> [String] {
@@ -59,7 +58,7 @@ struct Explanation: CommandOutput {
         let columns: [Column<CheckResult>] = [
             .init("check", \.name), .init("passed", \.passed), .init("detail", \.detail),
         ]
-        return checks.map { columns.object(of: $0) }
+        return columns.objects(of: checks)
     }
 
     private static func anyAudience(of token: [UInt8]) throws -> AudienceMap {
@@ -71,7 +70,6 @@ struct Explanation: CommandOutput {
     }
 }
 
-/// A token's header and claims, for a reader.
 struct DecodedToken {
     private let members: [(name: String, value: String)]
 

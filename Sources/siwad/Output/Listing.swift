@@ -7,7 +7,6 @@ protocol CommandOutput {
 }
 
 extension Console {
-    /// Prints one of the two forms.
     func print(_ output: some CommandOutput, asJSON: Bool) {
         print(lines: asJSON ? output.json.map(\.line) : output.lines(style: style))
     }
@@ -25,9 +24,7 @@ extension Console {
     }
 }
 
-/// Rows that a command lists.
-struct Listing<Row>: CommandOutput {
-    /// The rows, at most as many as `--limit` allows.
+struct Listing<Row: Sendable>: CommandOutput, Sendable {
     let rows: [Row]
     /// The word for one row.
     let noun: String
@@ -39,7 +36,7 @@ struct Listing<Row>: CommandOutput {
 
     var table: Table { columns.table(of: rows, titles: titles) }
 
-    var json: [JSONText] { rows.map { columns.object(of: $0) } }
+    var json: [JSONText] { columns.objects(of: rows) }
 
     func lines(style: OutputStyle) -> [String] { table.lines(style: style) }
 
@@ -56,7 +53,6 @@ struct Listing<Row>: CommandOutput {
 }
 
 extension OutputStyle {
-    /// The lines of a check of `verify` or `doctor`.
     func check(_ mark: String, _ name: String, nameWidth: Int, _ text: String) -> [String] {
         hanging("\(mark) \(name.padding(to: nameWidth))  ", indentation: nameWidth + 4, text)
     }
@@ -77,7 +73,6 @@ extension OutputStyle {
 }
 
 extension String {
-    /// The text followed by spaces up to a width.
     func padding(to width: Int) -> String {
         self + String(repeating: " ", count: max(0, width - VisibleText.width(self)))
     }

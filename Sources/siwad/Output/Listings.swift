@@ -78,7 +78,6 @@ enum AccountListings {
         ]
     }
 
-    /// Which sign-in or notification set each register.
     static var registerColumns: [Column<AccountRegister>] {
         [
             .init("register", \.name.rawValue, "WHAT") { Table.Cell(word($0.name)) },
@@ -182,7 +181,6 @@ extension AccountRegister {
     }
 }
 
-/// The columns of `siwa.notifications` and the list of notifications.
 enum NotificationListing {
     static var columns: [Column<LoggedNotification>] {
         [
@@ -215,7 +213,6 @@ enum NotificationListing {
     }
 }
 
-/// The columns and tables of dead letters and their counts.
 enum DeadLetterListing {
     /// `siwa.dead_letters`
     static var columns: [Column<KeptDeadLetter>] {

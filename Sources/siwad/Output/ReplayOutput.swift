@@ -3,25 +3,21 @@ import AppleTokens
 import Ingest
 import Terminal
 
-/// The output of a replay, while it runs and at its end.
 struct ReplayOutput {
     private let isDryRun: Bool
     private let json: Bool
-    /// How many letters a dry run lists.
     private let listLimit: Int
     private let console: Console
     private var progress: ProgressLine
     private var lastReport: ReplayReport?
-    /// The letters that a dry run lists.
     private var listed: [ReplayResult] = []
     /// The changes whose letters stay open for several causes.
     private var changesWithSeveralCauses: Set<ReplayReport.Change> = []
 
-    /// - Parameter limit: the value of `--limit`; nil: all letters, and a dry run lists 50 of them.
-    init(isDryRun: Bool, json: Bool, limit: Int?, console: Console) {
-        self.isDryRun = isDryRun
-        self.json = json
-        self.listLimit = limit ?? 50
+    init(_ command: DeadLettersReplayCommand, _ console: Console) {
+        isDryRun = command.rehearsal.dryRun
+        json = command.json
+        listLimit = command.limit ?? 50
         self.console = console
         progress = ProgressLine(title: isDryRun ? "dry run" : "replaying", on: console)
     }
@@ -31,8 +27,7 @@ struct ReplayOutput {
         lastReport = report
         compareCauses(of: fates, report)
         if isDryRun, json {
-            let columns = Self.letterColumns
-            console.print(lines: fates.map { columns.object(of: $0).line })
+            console.print(lines: Self.letterColumns.objects(of: fates).map(\.line))
         } else if isDryRun, listed.count < listLimit {
             listed += fates.prefix(listLimit - listed.count)
         }
@@ -48,17 +43,13 @@ struct ReplayOutput {
         console.note("\(Self.sentence(lastReport)) so far; the same command goes on with what is left")
     }
 
-    /// Prints the result.
     /// - Throws: `CommandFailure` if letters stayed open.
     mutating func finish(_ report: ReplayReport) throws {
         progress.end()
         if let problem = report.keyProblem {
             console.note("Apple's key set could not be fetched, only keys seen before were used: \(problem)")
         }
-        if isDryRun {
-            printDryRun(report)
-            return
-        }
+        if isDryRun { return printDryRun(report) }
         if json {
             console.print(summary(report).line)
         } else {
@@ -100,17 +91,15 @@ struct ReplayOutput {
     }
 
     private func table(_ report: ReplayReport) -> [String] {
-        changeColumns.table(
-            of: Self.rows(report),
-            titles: ["REASON", "LETTERS", isDryRun ? "WOULD BECOME" : "BECAME", "BECAUSE"]
-        ).lines(style: console.style)
+        let titles = ["REASON", "LETTERS", isDryRun ? "WOULD BECOME" : "BECAME", "BECAUSE"]
+        return changeColumns.table(of: Self.rows(report), titles: titles).lines(style: console.style)
     }
 
     private func summary(_ report: ReplayReport) -> JSONText {
         let columns: [Column<ReplayReport>] = [
             .init("matched", \.matched), .init("replayed", \.replayed), .init("dead", \.dead),
             .init("passed_over", \.passedOver), .init("sessions_ended", \.sessionsEnded),
-            .init("changes") { report in Self.rows(report).map { changeColumns.object(of: $0) } },
+            .init("changes") { changeColumns.objects(of: Self.rows($0)) },
         ]
         return columns.object(of: report)
     }
@@ -133,9 +122,7 @@ struct ReplayOutput {
         let explanation = isDryRun ? "--json shows each" : "siwad dead-letters show explains each"
         return [
             .init("reason", \.change.from.rawValue, "REASON"),
-            .init("became", \.change.end.fields.outcome, isDryRun ? "WOULD BECOME" : "BECAME") {
-                $0.change.end.cell
-            },
+            .init("became", \.change.end.fields.outcome, isDryRun ? "WOULD BECOME" : "BECAME") { $0.change.end.cell },
             .init("dead_reason", \.change.end.fields.reason),
             .init("detail", { hasSeveralCauses($0) ? nil : $0.detail }, "BECAUSE", .cutEnd(minimum: 12)) {
                 Table.Cell(hasSeveralCauses($0) ? "various: \(explanation)" : $0.detail)
