@@ -170,7 +170,7 @@ struct DeadLettersReplayCommand: DatabaseCommand {
         run.acceptsExpired = acceptExpired
         run.isRehearsal = rehearsal.dryRun
         let (settings, command) = (try configuration.connectionSettings(), self)
-        try await Interruption.endsAfter { [run] in
+        try await Services.runInterruptibly { [run] in
             var output = ReplayOutput(command, console)
             do {
                 let report = try await replay.run(run, connecting: settings) { output.add($0, $1) }

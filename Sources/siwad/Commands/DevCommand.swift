@@ -1,7 +1,6 @@
 import AppleTokens
 import AppleSimulator
 import ArgumentParser
-import NotificationServer
 import Postgres
 import ServiceLifecycle
 import Settings
@@ -82,13 +81,12 @@ struct DevCommand: DaemonCommand {
             pool: daemon.pool,
             console: console
         )
-        let (loops, log) = (daemon.loops, daemon.log)
-        let once = once
+        let log = daemon.log
         let services = daemon.services { addresses in
             readiness.yield(addresses)
             readiness.finish()
         }
-        let group = Services.group(services, grace: daemon.configuration.shutdownGrace, log: daemon.log)
+        let group = Services.group(services, grace: daemon.configuration.shutdownGrace, log: log)
         async let served: Void = {
             // Ends the loop below if a server can't start.
             defer { readiness.finish() }
@@ -99,27 +97,23 @@ struct DevCommand: DaemonCommand {
             try place.writeConfiguration(daemon.configuration, listening: addresses.listening)
             console.print("  Notifications  \(addresses.notifications)")
             console.print("  Operations     \(addresses.operations)/readyz, /metrics\n")
-            isAsExpected = try await demonstration.play(against: addresses.notifications, over: loops)
+            isAsExpected = try await demonstration.play(against: addresses.notifications, over: daemon.loops)
             if once {
                 await group.triggerGracefulShutdown()
             } else {
-                Self.printNextSteps(console, addresses)
+                console.print(
+                    lines: [
+                        "Serving until Ctrl-C. In another terminal:",
+                        "  siwad accounts list --config .siwad/siwad.yaml",
+                        "  siwad simulate send --config .siwad/siwad.yaml --key .siwad/apple/key.pem \\",
+                        "      --type consent-revoked --app com.example.app \(addresses.notifications)",
+                    ]
+                )
             }
         }
         try await served
         guard isAsExpected || !once else {
             throw CommandFailure(.failed, "not every event had the expected effect: see ✗ above")
         }
-    }
-
-    private static func printNextSteps(_ console: Console, _ addresses: DaemonAddresses) {
-        console.print(
-            lines: [
-                "Serving until Ctrl-C. In another terminal:",
-                "  siwad accounts list --config .siwad/siwad.yaml",
-                "  siwad simulate send --config .siwad/siwad.yaml --key .siwad/apple/key.pem \\",
-                "      --type consent-revoked --app com.example.app \(addresses.notifications)",
-            ]
-        )
     }
 }

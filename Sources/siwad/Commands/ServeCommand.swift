@@ -25,7 +25,8 @@ struct ServeCommand: DaemonCommand {
         let configuration = invocation.configuration
         try await Daemon.with(configuration) { daemon in
             let services = daemon.services(reloading: reloading, onReady: { _ in })
-            try await Services.run(services, grace: configuration.shutdownGrace, log: daemon.log)
+            let group = Services.group(services, grace: configuration.shutdownGrace, log: daemon.log)
+            try await Services.run(group, log: daemon.log)
         }
         Log(label: "siwad").notice("stopped")
     }

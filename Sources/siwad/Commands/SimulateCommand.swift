@@ -100,7 +100,7 @@ struct SimulateServeCommand: Command {
                 }
             }
             do {
-                try await Services.run([server], grace: .seconds(1), log: log)
+                try await Services.run(Services.group([server], grace: .seconds(1), log: log), log: log)
             } catch {
                 throw ListenAddress.failure(error, of: [address])
             }
@@ -174,9 +174,8 @@ struct SimulateSendCommand: Command {
 
     func run(_ invocation: Invocation) async throws {
         let apple = try KeyFiles.apple(keyFile: event.key, issuer: invocation.configuration.issuer)
-        let report = try await EventLoops.withOne { loops in
-            SendReport(summary: try await send(from: apple, over: loops, invocation.console))
-        }
+        let summary = try await EventLoops.withOne { try await send(from: apple, over: $0, invocation.console) }
+        let report = SendReport(summary: summary)
         invocation.console.print(report, asJSON: json)
         if let failure = report.failure { throw failure }
     }
@@ -227,35 +226,33 @@ struct SendReport: CommandOutput {
 
     private var sent: Int { summary.statuses.values.reduce(summary.failures, +) }
     private var accepted: Int { summary.statuses[200, default: 0] }
-    private var byStatus: [(status: Int, count: Int)] {
-        summary.statuses.sorted { $0.key < $1.key }.map { ($0.key, $0.value) }
-    }
+    private var byStatus: [(key: Int, value: Int)] { summary.statuses.sorted { $0.key < $1.key } }
 
     /// One line: `1000 sent in 2.1 s, 476 a second: 200 × 998, 503 × 2; half within 1.2 ms, 99 % within 4.0 ms`.
     func lines(style: OutputStyle) -> [String] {
-        var parts = byStatus.map { "\($0.status) × \($0.count)" }
+        var parts = byStatus.map { "\($0.key) × \($0.value)" }
         if summary.failures > 0 { parts.append("no answer × \(summary.failures)") }
-        let seconds = Self.milliseconds(summary.duration) / 1_000
+        let seconds = summary.duration / .seconds(1)
         var text = "\(sent) sent in \(Self.rounded(seconds)) s"
         if sent > 1, seconds > 0 { text += ", \(Int(Double(sent) / seconds)) a second" }
         text += ": " + parts.joined(separator: ", ")
         guard let half = summary.latency(ofShare: 0.5), let most = summary.latency(ofShare: 0.99) else { return [text] }
-        if sent == 1 { return [text + "; after \(Self.rounded(Self.milliseconds(half))) ms"] }
-        let (median, slow) = (Self.rounded(Self.milliseconds(half)), Self.rounded(Self.milliseconds(most)))
+        if sent == 1 { return [text + "; after \(Self.rounded(half / .milliseconds(1))) ms"] }
+        let (median, slow) = (Self.rounded(half / .milliseconds(1)), Self.rounded(most / .milliseconds(1)))
         return [text + "; half within \(median) ms, 99 % within \(slow) ms"]
     }
 
     var json: [JSONText] {
         func microseconds(_ share: Double) -> JSONText {
-            summary.latency(ofShare: share).map { Int64(Self.milliseconds($0) * 1_000) }.json
+            summary.latency(ofShare: share).map { Int64($0 / .microseconds(1)) }.json
         }
         return [
             .object([
                 .init("sent", sent.json),
-                .init("statuses", .object(byStatus.map { .init("\($0.status)", $0.count.json) })),
+                .init("statuses", .object(byStatus.map { .init("\($0.key)", $0.value.json) })),
                 .init("failures", summary.failures.json),
                 .init("first_failure", summary.firstFailure.json),
-                .init("duration_ms", Int(Self.milliseconds(summary.duration)).json),
+                .init("duration_ms", Int(summary.duration / .milliseconds(1)).json),
                 .init("p50_us", microseconds(0.5)),
                 .init("p99_us", microseconds(0.99)),
             ])
@@ -271,11 +268,5 @@ struct SendReport: CommandOutput {
         return CommandFailure(accepted == 0 ? .failed : .partlyFailed, refused)
     }
 
-    private static func milliseconds(_ duration: Duration) -> Double {
-        Double(duration.components.seconds) * 1_000 + Double(duration.components.attoseconds) / 1e15
-    }
-
-    private static func rounded(_ value: Double) -> String {
-        "\((value * 10).rounded() / 10)"
-    }
+    private static func rounded(_ value: Double) -> String { "\((value * 10).rounded() / 10)" }
 }

@@ -18,7 +18,7 @@ extension Daemon {
         var isWarned = false
         while !Task.isCancelled {
             let missing = await checks().filter { !$0.isReady }
-            if missing.isEmpty, let addresses = addresses {
+            if missing.isEmpty, let addresses = state.addresses(configuration) {
                 log.notice(
                     "ready",
                     [
@@ -27,7 +27,9 @@ extension Daemon {
                     ]
                 )
                 await onReady(addresses)
-                return await untilCancelled()
+                // Ends with the task: this gate never opens.
+                _ = await Gate().wait()
+                return
             }
             if pause > .seconds(1), !isWarned, !missing.isEmpty {
                 isWarned = true
@@ -39,8 +41,6 @@ extension Daemon {
             pause = min(pause * 2, .seconds(2))
         }
     }
-
-    private var addresses: DaemonAddresses? { state.addresses(configuration) }
 
     /// Database and schema. The schema is not checked while the database is unavailable.
     private func databaseChecks() async -> [ReadinessCheck] {
@@ -54,14 +54,10 @@ extension Daemon {
             // A round trip, because a dead connection is not recognizable otherwise.
             let schema: SchemaVersion?
             if let probes {
-                schema = try await probes.withSession { session throws(PostgresError) in
-                    try SchemaVersion.read(in: session)
-                }
+                schema = try await probes.withSession(SchemaVersion.read)
             } else {
                 // A connection in use is not a fault. The writer checks its own connection.
-                schema = try await pool.withSessionIfFree(deadline: .seconds(1)) { session throws(PostgresError) in
-                    try SchemaVersion.read(in: session)
-                }
+                schema = try await pool.withSessionIfFree(deadline: .seconds(1), SchemaVersion.read)
             }
             let schemaCheck =
                 schema.map(Self.schemaCheck)
@@ -106,16 +102,5 @@ extension Daemon {
     private func drainingCheck() -> ReadinessCheck {
         let isDraining = state.reportDraining()
         return ReadinessCheck(name: "accepting", isReady: !isDraining, detail: isDraining ? "shutting down" : nil)
-    }
-
-    private func untilCancelled() async {
-        // An empty stream ends when its task is cancelled.
-        for await _ in AsyncStream<Never>.makeStream().stream {}
-    }
-}
-
-extension Duration {
-    var milliseconds: Int64 {
-        components.seconds * 1_000 + components.attoseconds / 1_000_000_000_000_000
     }
 }

@@ -5,10 +5,9 @@ import Settings
 import Telemetry
 import UnixSignals
 
-/// The signal and the sources of a reload.
 struct Reloading: Sendable {
-    fileprivate let sources: SettingsSources
-    fileprivate let signals: UnixSignalsSequence
+    let sources: SettingsSources
+    let signals: UnixSignalsSequence
 
     /// From here on SIGHUP does not end the process; the daemon handles it once it runs.
     init(from sources: SettingsSources) async {
@@ -18,13 +17,6 @@ struct Reloading: Sendable {
 }
 
 extension Daemon {
-    /// Reloads the configuration at every SIGHUP until the task is cancelled.
-    func reloadAtSignal(_ reloading: Reloading) async {
-        for await _ in reloading.signals {
-            await reload(from: reloading.sources)
-        }
-    }
-
     /// Applies the reloadable settings and the TLS files. A malformed configuration changes nothing.
     func reload(from sources: SettingsSources) async {
         reloadCertificates()
@@ -59,8 +51,7 @@ extension Daemon {
     private func reloadCertificates() {
         guard let certificates else { return }
         switch certificates.reloadIfChanged() {
-        case .none:
-            break
+        case .none: break
         case .loaded:
             metrics.certificateExpiry.set(Double(certificates.expiry))
             log.notice("certificate re-read")

@@ -1,3 +1,4 @@
+import UnixSignals
 import AccountStore
 import AppleClient
 import AppleTokens
@@ -8,14 +9,13 @@ import Postgres
 import ServiceLifecycle
 import Settings
 import Spool
+import Synchronization
 import Telemetry
-import Terminal
 
 /// The daemon: creates all parts from the configuration and connects them.
 struct Daemon: Sendable {
     let configuration: Configuration
     let intake: IngestService
-    /// Connections in addition to the writer's.
     let pool: ConnectionPool
     /// The connection of the readiness check, which must answer within seconds even if all other connections hang. nil if
     /// the configured number of connections leaves none.
@@ -32,7 +32,6 @@ struct Daemon: Sendable {
     private let maintenance: MaintenanceService
     let state = DaemonState()
 
-    /// Prepares a daemon, runs `body` with it and closes it.
     static func with(_ configuration: Configuration, _ body: (Daemon) async throws -> Void) async throws {
         let daemon = try Daemon(configuration)
         try await withCleanup(daemon.close) {
@@ -63,8 +62,12 @@ struct Daemon: Sendable {
         // The writer has its own connection, and another one while it drains the spool.
         let others = configuration.databaseConnections - configuration.leastDatabaseConnections + 1
         pool = ConnectionPool(settings, maximum: max(1, others - 1))
-        probes =
-            others > 1 ? ConnectionPool(Self.impatient(settings), maximum: 1, acquireTimeout: .seconds(1)) : nil
+        // With these settings, a query ends within two seconds.
+        var impatient = settings
+        impatient.connectTimeout = .seconds(1)
+        impatient.deadline = .seconds(1)
+        impatient.grace = .milliseconds(500)
+        probes = others > 1 ? ConnectionPool(impatient, maximum: 1, acquireTimeout: .seconds(1)) : nil
         loops = EventLoops.start()
         trust = try configuration.keyTrust()
         let fetcher = KeySetFetcher(
@@ -118,9 +121,8 @@ struct Daemon: Sendable {
 
     /// Writes the apps in force to the database. Called only once the endpoints are open: a daemon that ends because another
     /// one has its port must not change the other one's apps.
-    /// - Throws: `PostgresError`.
     func announceApps() async throws {
-        guard !state.waitsForDatabase else { return }
+        guard !state.waitsForDatabase.load(ordering: .relaxed) else { return }
         try await unlessAway { try await pool.addClients(of: intake.policy.audiences) }
     }
 
@@ -133,7 +135,7 @@ struct Daemon: Sendable {
                 "PostgreSQL is unavailable; starting without it, notifications wait in the spool",
                 ["error": "\(error)"]
             )
-            state.databaseIsAway()
+            state.waitsForDatabase.store(true, ordering: .relaxed)
             prepareWithNextConnection()
         }
     }
@@ -147,17 +149,8 @@ struct Daemon: Sendable {
         }
     }
 
-    /// Settings with which a query ends within two seconds.
-    private static func impatient(_ settings: ConnectionSettings) -> ConnectionSettings {
-        var settings = settings
-        settings.connectTimeout = .seconds(1)
-        settings.deadline = .seconds(1)
-        settings.grace = .milliseconds(500)
-        return settings
-    }
-
-    /// Closes the connections. Call it once the services have ended. The event loops end with the process, because a
-    /// connection that is still closing may need them.
+    /// To be called once the services have ended. The event loops end with the process, because a connection that is still
+    /// closing may need them.
     func close() async {
         await probes?.close()
         await pool.close()
@@ -175,10 +168,14 @@ struct Daemon: Sendable {
     ) -> [NamedService] {
         let (intake, state, writer, maintenance) = (intake, state, writer, maintenance)
         let keys = intake.keys
-        let reload = reloading.map { reloading in
-            NamedService("reload") { await cancelWhenGracefulShutdown { await reloadAtSignal(reloading) } }
+        let reloader = reloading.map { reloading in
+            NamedService("reload") {
+                await cancelWhenGracefulShutdown {
+                    for await _ in reloading.signals { await reload(from: reloading.sources) }
+                }
+            }
         }
-        return [reload].compactMap(\.self) + [
+        return [reloader].compactMap(\.self) + [
             NamedService("keys", endedBy: { keys.stop() }) {
                 await state.endpointsOpen.whenOpen { await keys.run() }
             },
@@ -247,7 +244,6 @@ struct Daemon: Sendable {
 }
 
 extension ConnectionPool {
-    /// Writes apps to the database.
     func addClients(of audiences: AudienceMap) async throws(PostgresError) {
         try await transaction { session throws(PostgresError) in try Clients.add(audiences, in: session) }
     }

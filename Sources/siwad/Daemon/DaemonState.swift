@@ -4,11 +4,9 @@ import Synchronization
 
 /// The addresses of the daemon, with the ports that the system chose.
 struct DaemonAddresses: Sendable, Equatable {
-    /// The URL of the notification endpoint.
     let notifications: String
     /// The URL of the operations endpoint, without a path.
     let operations: String
-    /// The settings with these addresses.
     let listening: [SettingKey: String]
 }
 
@@ -17,7 +15,6 @@ final class DaemonState: Sendable {
     private struct Progress {
         var notificationPort: Int?
         var operationsPort: Int?
-        var waitsForDatabase = false
         var isDraining = false
         var readinessAskedAt: ContinuousClock.Instant?
     }
@@ -25,8 +22,9 @@ final class DaemonState: Sendable {
     /// Opens when the notification endpoint accepts connections, so that a port in use ends the start before anything else
     /// has begun.
     let notificationsOpen = Gate()
-    /// Opens when both endpoints accept connections.
     let endpointsOpen = Gate()
+    /// True if the database was unreachable at the start: the writer prepares it on the first connection.
+    let waitsForDatabase = Atomic(false)
     private let progress = Mutex(Progress())
     /// Opens when a readiness probe was answered that the shutdown has begun.
     private let drainingReported = Gate()
@@ -41,13 +39,6 @@ final class DaemonState: Sendable {
         progress.withLock { $0.operationsPort = port }
         endpointsOpen.open()
     }
-
-    /// The database was unreachable at the start: the writer prepares it on the first connection.
-    func databaseIsAway() {
-        progress.withLock { $0.waitsForDatabase = true }
-    }
-
-    var waitsForDatabase: Bool { progress.withLock { $0.waitsForDatabase } }
 
     func readinessAsked() {
         progress.withLock { $0.readinessAskedAt = .now }
@@ -71,11 +62,12 @@ final class DaemonState: Sendable {
             progress.isDraining = true
             return progress.readinessAskedAt
         }
-        guard let askedAt, .now - askedAt < Self.longestProbeInterval else { return }
+        // After 30 s without a probe, there is no load balancer.
+        guard let askedAt, .now - askedAt < .seconds(30) else { return }
         let reported = drainingReported
         await withTaskGroup { group in
             group.addTask {
-                if await reported.wait() { try? await Task.sleep(for: Self.reroutingTime) }
+                if await reported.wait() { try? await Task.sleep(for: .seconds(1)) }
             }
             // The first of the two ends the wait; the cancelled sleep throws, which is its normal end.
             group.addTask { try? await Task.sleep(for: limit) }
@@ -83,11 +75,6 @@ final class DaemonState: Sendable {
             group.cancelAll()
         }
     }
-
-    /// After this time without a probe, there is no load balancer.
-    private static let longestProbeInterval = Duration.seconds(30)
-    /// The time that a load balancer needs to stop sending requests.
-    private static let reroutingTime = Duration.seconds(1)
 
     /// nil until both endpoints accept connections.
     func addresses(_ configuration: Configuration) -> DaemonAddresses? {

@@ -7,66 +7,47 @@ import UnixSignals
 /// A part of the process that runs until the shutdown.
 struct NamedService: Service, CustomStringConvertible {
     let description: String
+    private let end: @Sendable () -> Void
     private let work: @Sendable () async throws -> Void
 
-    /// - Parameter work: must end by itself at a graceful shutdown.
-    init(_ name: String, _ work: @escaping @Sendable () async throws -> Void) {
+    /// - Parameter end: ends the work, at a graceful shutdown or at cancellation; without it, the work ends by itself.
+    init(
+        _ name: String,
+        endedBy end: @escaping @Sendable () -> Void = {},
+        _ work: @escaping @Sendable () async throws -> Void
+    ) {
         self.description = name
+        self.end = end
         self.work = work
     }
 
-    /// A service whose work `end` ends, at a graceful shutdown or at cancellation.
-    init(
-        _ name: String,
-        endedBy end: @escaping @Sendable () -> Void,
-        _ work: @escaping @Sendable () async throws -> Void
-    ) {
-        self.init(
-            name,
-            {
-                try await withTaskCancellationHandler {
-                    try await withGracefulShutdownHandler(operation: work, onGracefulShutdown: end)
-                } onCancel: {
-                    end()
-                }
-            }
-        )
-    }
-
     func run() async throws {
-        try await work()
+        try await withTaskCancellationHandler {
+            try await withGracefulShutdownHandler(operation: work, onGracefulShutdown: end)
+        } onCancel: {
+            end()
+        }
     }
 }
 
 /// Runs services, which start in order and shut down in reverse order.
 enum Services {
-    /// Runs services until SIGTERM or SIGINT, or until one of them fails.
-    /// - Parameter grace: the time after which services that have not ended are cancelled.
-    static func run(_ services: [NamedService], grace: Duration, log: Log) async throws {
-        try await run(group(services, grace: grace, log: log), log: log)
-    }
-
-    /// Runs a group. A second SIGTERM or SIGINT ends the process immediately.
+    /// Runs a group until SIGTERM or SIGINT, or until a service fails. A second signal ends the process immediately.
     static func run(_ group: ServiceGroup, log: Log) async throws {
         try await withThrowingTaskGroup { tasks in
-            tasks.addTask { await endAtSecondSignal(log) }
+            tasks.addTask {
+                for await _ in await UnixSignalsSequence(trapping: .sigterm, .sigint).dropFirst() {
+                    log.warning("ended immediately by a second signal; requests without a response may be lost")
+                    // Without exit handlers, which could wait for the part that hangs.
+                    _exit(CommandStatus.failed.rawValue)
+                }
+            }
             try await group.run()
             tasks.cancelAll()
         }
     }
 
-    private static func endAtSecondSignal(_ log: Log) async {
-        var isFirst = true
-        for await _ in await UnixSignalsSequence(trapping: .sigterm, .sigint) {
-            if !isFirst {
-                log.warning("ended immediately by a second signal; requests without a response may be lost")
-                // Without exit handlers, which could wait for the part that hangs.
-                _exit(CommandStatus.failed.rawValue)
-            }
-            isFirst = false
-        }
-    }
-
+    /// - Parameter grace: the time after which services that have not ended are cancelled.
     static func group(_ services: [NamedService], grace: Duration, log: Log) -> ServiceGroup {
         var configuration = ServiceGroupConfiguration(
             // The failure of one service shuts the others down gracefully.
@@ -77,11 +58,9 @@ enum Services {
         configuration.maximumGracefulShutdownDuration = grace
         return ServiceGroup(configuration: configuration)
     }
-}
 
-enum Interruption {
     /// Runs `work` and cancels it at SIGINT. The process then ends by the signal itself, so that a shell sees the cause.
-    static func endsAfter(_ work: @escaping @Sendable () async throws -> Void) async throws {
+    static func runInterruptibly(_ work: @escaping @Sendable () async throws -> Void) async throws {
         try await withThrowingTaskGroup(of: Bool.self) { group in
             group.addTask {
                 try await work()
@@ -96,17 +75,13 @@ enum Interruption {
             guard isInterrupted else { return }
             // The cancelled work has already reported how it ended.
             _ = try? await group.next()
-            endBySignal()
+            signal(SIGINT, SIG_DFL)
+            var signals = sigset_t()
+            sigemptyset(&signals)
+            sigaddset(&signals, SIGINT)
+            pthread_sigmask(SIG_UNBLOCK, &signals, nil)
+            raise(SIGINT)
+            _exit(128 + SIGINT)
         }
-    }
-
-    private static func endBySignal() -> Never {
-        signal(SIGINT, SIG_DFL)
-        var signals = sigset_t()
-        sigemptyset(&signals)
-        sigaddset(&signals, SIGINT)
-        pthread_sigmask(SIG_UNBLOCK, &signals, nil)
-        raise(SIGINT)
-        _exit(128 + SIGINT)
     }
 }

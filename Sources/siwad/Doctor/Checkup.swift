@@ -20,17 +20,26 @@ struct Checkup: Sendable {
     func run() async -> Report {
         async let database = databaseFindings()
         async let keys = attempt(.keys, keyFindings)
-        async let endpoint = endpointFinding()
-        async let readiness = readinessFinding()
+        let scheme = configuration.tls == nil ? "http" : "https"
+        let (listen, path) = (configuration.listen, configuration.notificationPath)
+        async let endpoint = probe(.endpoint, scheme, listen, .listen, path, Finding.endpoint)
+        let operations = configuration.operationsListen
+        async let readiness = probe(
+            .readiness,
+            "http",
+            operations,
+            .operationsListen,
+            "/readyz?verbose",
+            Finding.readiness
+        )
         let files = [configuration.tls?.key, databaseURLFile].compactMap(\.self)
-        let exposure = Finding.files(files) + [.operations(configuration.operationsListen)]
+        let exposure = Finding.files(files) + [.operations(operations)]
         let settings = await attempt(.configuration) { [try configurationFinding()] }
         let spool = await attempt(.spool, spoolFindings)
         let local = settings + [certificateFinding()] + exposure + spool
         return Report(local + (await keys) + [await endpoint, await readiness] + (await database))
     }
 
-    /// Runs a check; an error is a finding too.
     private func attempt(_ check: Finding.Check, _ body: () async throws -> [Finding]) async -> [Finding] {
         do {
             return try await body()
@@ -39,7 +48,6 @@ struct Checkup: Sendable {
         }
     }
 
-    /// The error as a command would report it.
     static func failure(_ error: any Error) -> CommandFailure {
         CommandFailure(knownCause: error) ?? CommandFailure(.failed, "\(error)")
     }
@@ -55,12 +63,8 @@ struct Checkup: Sendable {
 
     private func keyFindings() async throws -> [Finding] {
         let url = try configuration.keySetURL()
-        let fetcher = KeySetFetcher(
-            url: url,
-            version: Version.current,
-            eventLoopGroup: loops.group,
-            deadline: .seconds(5)
-        )
+        let (version, group) = (Version.current, loops.group)
+        let fetcher = KeySetFetcher(url: url, version: version, eventLoopGroup: group, deadline: .seconds(5))
         let before = now()
         let (bytes, date) = try await fetcher.fetchDated()
         let keys = Finding.keys(bytes, from: "\(url)")
@@ -71,25 +75,17 @@ struct Checkup: Sendable {
         return [keys, .appleClock(ahead: ahead, leeway: configuration.clockLeeway)]
     }
 
-    private func endpointFinding() async -> Finding {
-        guard let url = Self.url(configuration.tls == nil ? "http" : "https", configuration.listen) else {
-            return .warn(.endpoint, "not asked: SIWAD_LISTEN leaves the port to the system", "name a port")
-        }
-        return await probe(.endpoint, url + configuration.notificationPath, Finding.endpoint)
-    }
-
-    private func readinessFinding() async -> Finding {
-        guard let url = Self.url("http", configuration.operationsListen) else {
-            return .warn(.readiness, "not asked: SIWAD_OPERATIONS_LISTEN leaves the port to the system", "name a port")
-        }
-        return await probe(.readiness, url + "/readyz?verbose", Finding.readiness)
-    }
-
     private func probe(
         _ check: Finding.Check,
-        _ url: String,
-        _ judge: (LocalProbe.Response, String) -> Finding
+        _ scheme: String,
+        _ address: HostAndPort,
+        _ key: SettingKey,
+        _ path: String,
+        _ judge: @Sendable (LocalProbe.Response, String) -> Finding
     ) async -> Finding {
+        guard let url = Self.url(scheme, address).map({ $0 + path }) else {
+            return .warn(check, "not asked: \(key.environmentName) leaves the port to the system", "name a port")
+        }
         do throws(AppleClientError) {
             return judge(try await LocalProbe.get(url, version: Version.current, eventLoopGroup: loops.group), url)
         } catch {
@@ -144,44 +140,39 @@ struct Checkup: Sendable {
 
 extension Checkup {
     /// All checks of the database. If it is unreachable, only that is reported.
-    func databaseFindings() async -> [Finding] {
+    private func databaseFindings() async -> [Finding] {
         // The check of the configuration reports a missing database.
         guard var settings = try? configuration.connectionSettings() else { return [] }
         settings.deadline = .seconds(10)
         let pool = ConnectionPool(settings, maximum: 1)
-        let findings = await findings(pool)
-        await pool.close()
-        return findings
-    }
-
-    private func findings(_ pool: ConnectionPool) async -> [Finding] {
-        let now = now
-        var findings: [Finding] = []
-        do throws(PostgresError) {
-            // Inside a session, so that connecting does not count as latency.
-            findings += try await pool.withSession { session throws(PostgresError) in
-                let before = now()
-                let server = try DatabaseHealth.server(in: session)
-                let latency = now().duration(since: before)
-                let ahead = (before + latency / 2).duration(since: server.clock)
-                return [
-                    .database(server, latency: latency), .databaseTLS(session.endpoint),
-                    .databaseClock(ahead: ahead, leeway: configuration.clockLeeway),
-                ]
+        return await withCleanup(pool.close) {
+            let now = now
+            var findings: [Finding] = []
+            do throws(PostgresError) {
+                // Inside a session, so that connecting does not count as latency.
+                findings += try await pool.withSession { session throws(PostgresError) in
+                    let before = now()
+                    let server = try DatabaseHealth.server(in: session)
+                    let latency = now().duration(since: before)
+                    let ahead = (before + latency / 2).duration(since: server.clock)
+                    return [
+                        .database(server, latency: latency), .databaseTLS(session.endpoint),
+                        .databaseClock(ahead: ahead, leeway: configuration.clockLeeway),
+                    ]
+                }
+                findings += await ask(pool, .publicSchema) { session throws(PostgresError) in
+                    [.publicSchema(isOpen: try DatabaseHealth.isPublicSchemaOpen(in: session))]
+                }
+                let state = try await SchemaState.read(pool)
+                findings.append(.schema(state))
+                if state.problem == nil { findings += await contents(pool) }
+                return findings
+            } catch {
+                return findings + [.fail(.database, Self.failure(error))]
             }
-            findings += await ask(pool, .publicSchema) { session throws(PostgresError) in
-                [.publicSchema(isOpen: try DatabaseHealth.isPublicSchemaOpen(in: session))]
-            }
-            let state = try await SchemaState.read(pool)
-            findings.append(.schema(state))
-            if state.problem == nil { findings += await contents(pool) }
-            return findings
-        } catch {
-            return findings + [.fail(.database, Self.failure(error))]
         }
     }
 
-    /// The checks of what the schema contains.
     private func contents(_ pool: ConnectionPool) async -> [Finding] {
         let (configuration, time) = (configuration, now())
         var findings = await ask(pool, .objects) { session throws(PostgresError) in

@@ -8,7 +8,6 @@ import Postgres
 import Settings
 import Terminal
 
-/// Judges keys, endpoints, certificate and spool.
 extension Finding {
     static func keys(_ bytes: [UInt8], from url: String) -> Finding {
         do throws(JOSEError) {
@@ -36,7 +35,6 @@ extension Finding {
         }
     }
 
-    /// The response to `/readyz?verbose`.
     static func readiness(_ answer: LocalProbe.Response, at url: String) -> Finding {
         if answer.status == 200 { return .pass(.readiness, "siwad serve accepts notifications durably") }
         let remedy = "the log of siwad serve names the cause"
@@ -106,7 +104,6 @@ extension Finding {
     }
 }
 
-/// Judges what other users, machines and roles can read or change.
 extension Finding {
     /// Files with a secret. Other checks report a missing file.
     static func files(_ paths: [String]) -> [Finding] {

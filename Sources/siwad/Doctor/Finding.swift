@@ -1,10 +1,12 @@
+import AccountStore
+import AppleTokens
+import Basics
 import Terminal
 
 /// The result of one check of `siwad doctor`.
 struct Finding: Sendable, Equatable {
     enum Status: String, Sendable, CaseIterable {
         case pass
-        /// Needs attention.
         case warn
         /// Notifications are not accepted or not applied, or soon will not be.
         case fail
@@ -41,7 +43,6 @@ struct Finding: Sendable, Equatable {
     let status: Status
     /// Without a full stop.
     let detail: String
-    /// The next step; nil if the check passed.
     var remedy: String?
 
     static func pass(_ check: Check, _ detail: String, subject: String? = nil) -> Finding {
@@ -56,10 +57,129 @@ struct Finding: Sendable, Equatable {
         Finding(check: check, status: .fail, detail: detail, remedy: remedy)
     }
 
-    /// A check that failed with an error.
     static func fail(_ check: Check, _ failure: CommandFailure) -> Finding {
         guard let parts = failure.parts else { return .fail(check, failure.message, "see siwad doctor --help") }
         return .fail(check, parts.cause, parts.nextStep)
+    }
+}
+
+// MARK: - The database
+
+extension Finding {
+    static func database(_ server: DatabaseHealth.Server, latency: Duration) -> Finding {
+        let name = VisibleText.visible(server.database)
+        let text = "PostgreSQL \(server.version), database \(name), \(ByteCount(server.bytes))"
+        return .pass(.database, "\(text), answers in \(latency.milliseconds) ms")
+    }
+
+    static func schema(_ state: SchemaState) -> Finding {
+        guard let problem = state.problem else {
+            return .pass(.schema, "all \(state.migrations.count) migrations are applied")
+        }
+        return .fail(.schema, CommandFailure(.failed, problem))
+    }
+
+    static func objects(_ drift: SchemaDrift, count: Int) -> Finding {
+        let differences = drift.missing.map { "\($0) is missing" } + drift.changed.map { "\($0) is another one" }
+        guard differences.isEmpty else {
+            let remedy = "restore what siwad migrate sql prints, or find out who changed it"
+            return .fail(.objects, listing(differences, of: "differences"), remedy)
+        }
+        guard drift.foreign.isEmpty else {
+            let objects = listing(drift.foreign.map { "\($0) is not siwad's" }, of: "objects")
+            return .warn(.objects, objects, "keep what is yours in a schema of your own")
+        }
+        return .pass(.objects, "all \(count) tables, columns, constraints, indexes, views and functions are as made")
+    }
+
+    /// The clock of the database decides about sessions and retention.
+    static func databaseClock(ahead: Duration, leeway: Duration) -> Finding {
+        clock(.databaseClock, whose: "the database's", ahead: ahead, leeway: leeway)
+    }
+
+    /// The clock of Apple decides whether a notification is expired or not yet valid.
+    static func appleClock(ahead: Duration, leeway: Duration) -> Finding {
+        clock(.appleClock, whose: "Apple's", ahead: ahead, leeway: leeway)
+    }
+
+    /// - Parameter ahead: this machine's clock minus the other one.
+    private static func clock(_ check: Check, whose: String, ahead: Duration, leeway: Duration) -> Finding {
+        let size = ahead < .zero ? .zero - ahead : ahead
+        if size <= .seconds(3) { return .pass(check, "this machine's clock agrees with \(whose) within 3 s") }
+        let text = "this machine's clock is \(size.rounded) \(ahead < .zero ? "behind" : "ahead of") \(whose)"
+        let remedy = "synchronise both by NTP"
+        return size <= leeway ? .warn(check, text, remedy) : .fail(check, text, remedy)
+    }
+
+    /// - Parameter months: true for each month with a partition, from the present one to the second next.
+    static func partitions(_ months: [Bool]) -> Finding {
+        let remedy = "siwad serve creates them; look in its log for maintenance"
+        if months.first == false { return .fail(.partitions, "the present month has no partition", remedy) }
+        if months.contains(false) { return .warn(.partitions, "a month of the next two has no partition", remedy) }
+        return .pass(.partitions, "the present month and the next two have theirs")
+    }
+
+    static func maintenance(_ times: [MaintenanceTask: WallTime], now: WallTime) -> Finding {
+        let remedy = "siwad serve runs them hourly, sessions daily; check that it runs, and its log for maintenance"
+        // Relative to the interval of each task.
+        func overdue(_ done: (key: MaintenanceTask, value: WallTime)) -> Duration {
+            now.duration(since: done.value) / done.key.intervals
+        }
+        let never = MaintenanceTask.allCases.filter { times[$0] == nil }.map(\.rawValue)
+        guard never.isEmpty, let oldest = times.max(by: { overdue($0) < overdue($1) }) else {
+            return .warn(.maintenance, "never done: \(never.joined(separator: ", "))", remedy)
+        }
+        let age = now.duration(since: oldest.value)
+        let text = "\(oldest.key.rawValue) was last done \(age.rounded) ago"
+        return overdue(oldest) > .seconds(3 * 3_600) ? .warn(.maintenance, text, remedy) : .pass(.maintenance, text)
+    }
+
+    /// The key set that the daemon last stored from the URL in force.
+    static func keptKeys(_ keptAt: WallTime?, refresh: Duration, maximumAge: Duration, now: WallTime) -> Finding {
+        let remedy = "siwad serve fetches them; see that it runs, and look in its log for the key set"
+        guard let keptAt else {
+            return .warn(.keptKeys, "no key set of SIWAD_KEYS_URL was ever kept in the database", remedy)
+        }
+        let age = now.duration(since: keptAt)
+        let text = "the database's key set was fetched \(age.rounded) ago"
+        guard age < maximumAge else { return .fail(.keptKeys, "\(text) and is no longer trusted", remedy) }
+        return age > refresh * 3 ? .warn(.keptKeys, text, remedy) : .pass(.keptKeys, text)
+    }
+
+    static func deadLetters(_ letters: DatabaseHealth.OpenLetters, limit: Int, now: WallTime) -> Finding {
+        guard let oldest = letters.oldest else { return .pass(.deadLetters, "none is open") }
+        let counts = letters.counts.map { "\($0.count) \($0.reason)" }.joined(separator: ", ")
+        let text = "\(counts) open, the oldest for \(now.duration(since: oldest).rounded)"
+        if let full = letters.counts.first(where: { $0.count >= limit && $0.reason != "keys-unavailable" }) {
+            let limited = "\(full.reason) is at the limit of \(limit), so Apple is answered 503"
+            return .fail(
+                .deadLetters,
+                "\(text); \(limited)",
+                "siwad dead-letters show explains one; replay or discard them"
+            )
+        }
+        return .warn(.deadLetters, text, "siwad dead-letters list shows them, show explains one")
+    }
+
+    /// The age of each app's last notification. Apple does not report a wrong URL.
+    static func notifications(_ audiences: AudienceMap, last: [AppID: WallTime], now: WallTime) -> [Finding] {
+        let remedy =
+            "see that the URL is entered for this App ID at developer.apple.com; Apple never says when it is not"
+        return audiences.groups.map { group in
+            let app = group.app.rawValue
+            guard let time = last[group.app] else {
+                return .warn(.notifications, "none is among the latest", remedy, subject: app)
+            }
+            let age = now.duration(since: time)
+            let text = "the last one came \(age.rounded) ago"
+            return age > .seconds(30 * 86_400)
+                ? .warn(.notifications, text, remedy, subject: app) : .pass(.notifications, text, subject: app)
+        }
+    }
+
+    private static func listing(_ items: [String], of noun: String) -> String {
+        let first = items.prefix(3).joined(separator: ", ")
+        return items.count > 3 ? "\(items.count) \(noun): \(first), …" : first
     }
 }
 
@@ -95,7 +215,7 @@ struct Report: Sendable, Equatable, CommandOutput {
             .init("check", \.check.rawValue), .init("subject", \.subject), .init("status", \.status.rawValue),
             .init("detail", \.detail), .init("remedy", \.remedy),
         ]
-        return findings.map { columns.object(of: $0) }
+        return columns.objects(of: findings)
     }
 }
 
@@ -124,6 +244,8 @@ struct ByteCount: CustomStringConvertible {
 }
 
 extension Duration {
+    var milliseconds: Int64 { Int64(self / .milliseconds(1)) }
+
     /// In the largest unit in which it is at least 2: `90 s`, `36 h`, `3 d`. A negative duration counts as 0.
     var rounded: String {
         let seconds = max(0, components.seconds)
