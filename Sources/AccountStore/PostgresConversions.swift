@@ -21,11 +21,8 @@ extension WallTime: PostgresValue {
     package func write(to binds: inout Binds) { Timestamp(self).write(to: &binds) }
 }
 
-extension AppID: PostgresValue {}
-extension ClientID: PostgresValue {}
 extension DeadLetterReason: PostgresValue {}
-extension Subject: PostgresValue {}
-extension TeamID: PostgresValue {}
+extension Identifier: PostgresValue {}
 
 extension Rows {
     func time(_ row: Int, _ column: Int) throws(PostgresError) -> WallTime { try value(row, column) }

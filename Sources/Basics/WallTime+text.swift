@@ -40,8 +40,8 @@ extension WallTime {
 
     /// The number of its month in UTC, counted from the year 0.
     package var month: Int {
-        let date = CalendarDay.date(daysSince1970: Int(wholeSeconds.flooredQuotient(dividingBy: 86_400)))
-        return date.year * 12 + date.month
+        let date = utc
+        return (Int(date.tm_year) + 1900) * 12 + Int(date.tm_mon)
     }
 
     /// Parses RFC 3339 (`2026-01-02T03:04:05.678Z`, `2026-01-02 03:04:05+01:00`), a date alone (midnight UTC), or digits

@@ -1,5 +1,6 @@
 import AccountStore
 import AppleTokens
+import Basics
 import JOSE
 import Postgres
 import Spool

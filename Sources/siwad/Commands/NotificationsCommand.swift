@@ -1,6 +1,7 @@
 import AccountStore
 import AppleTokens
 import ArgumentParser
+import Basics
 import JOSE
 import Postgres
 import Terminal

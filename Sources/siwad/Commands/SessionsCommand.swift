@@ -1,6 +1,7 @@
 import AccountStore
 import AppleTokens
 import ArgumentParser
+import Basics
 import Postgres
 import Terminal
 
