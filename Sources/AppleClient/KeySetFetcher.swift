@@ -1,5 +1,4 @@
 import AsyncHTTPClient
-import Basics
 import Glibc
 package import NIOCore
 import NIOHTTP1
@@ -99,18 +98,28 @@ package struct KeySetFetcher: Sendable {
 
     /// Blocks the calling thread, but reads only regular files of a few kilobytes.
     private static func read(_ path: String) throws(AppleClientError) -> [UInt8] {
+        // Opened without waiting and then examined, so that no other file, such as a pipe, can take its place in between.
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+        guard descriptor >= 0 else {
+            throw AppleClientError(.unreadableFile, "cannot read \(path): \(String(cString: strerror(errno)))")
+        }
+        defer { close(descriptor) }
         var status = stat()
-        let exists = stat(path, &status) == 0
-        guard !exists || status.st_mode & S_IFMT == S_IFREG else {
+        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
             throw AppleClientError(.unreadableFile, "cannot read \(path): it is not a file")
         }
-        guard status.st_size <= largestResponse else {
-            throw AppleClientError(.tooLarge, "\(path) has more than \(largestResponse) bytes; it is not a key set")
-        }
-        do {
-            return try readFile(atPath: path)
-        } catch {
-            throw AppleClientError(.unreadableFile, "cannot read \(path): \(error.cause)")
+        var content: [UInt8] = []
+        var block = [UInt8](repeating: 0, count: 16_384)
+        while true {
+            let count = Glibc.read(descriptor, &block, block.count)
+            guard count >= 0 else {
+                throw AppleClientError(.unreadableFile, "cannot read \(path): \(String(cString: strerror(errno)))")
+            }
+            guard count > 0 else { return content }
+            content += block[..<count]
+            guard content.count <= largestResponse else {
+                throw AppleClientError(.tooLarge, "\(path) has more than \(largestResponse) bytes; it is not a key set")
+            }
         }
     }
 }
