@@ -62,6 +62,19 @@ struct BatchFactsTests {
         #expect(facts.consents[0].revoked?.time == .at(7))
     }
 
+    @Test("The latest address is used, and of equal observations the first provides it.")
+    func addresses() {
+        let facts = BatchFacts([
+            .sample("email-disabled", sub: "p", at: .at(9), id: "1"),
+            .sample("email-enabled", sub: "p", at: .at(7), id: "2", email: "b@example.com"),
+            .sample("email-enabled", sub: "p", at: .at(7), id: "3", email: "b@example.com"),
+            .sample("email-disabled", sub: "p", at: .at(7), id: "4", email: "a@example.com", emailIsPrivate: true),
+            .sample("email-disabled", sub: "p", at: .at(6), id: "5", email: "c@example.com"),
+        ])
+        #expect(facts.providesAddress == [false, true, false, false, false])
+        #expect(facts.persons[0].address?.email == "b@example.com")
+    }
+
     @Test("The same subject in two teams is two people.")
     func teams() {
         let facts = BatchFacts([

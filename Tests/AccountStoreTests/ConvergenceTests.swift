@@ -41,7 +41,45 @@ struct ConvergenceTests {
                 let differences = (observed[prefix] ?? Observed(since: Ledger.start)).differences(from: model)
                 #expect(differences.isEmpty, "seed \(seed), delivery \(prefix): \(facts)")
             }
+            let gaps = try await Self.historyGaps(on: connection)
+            #expect(gaps.isEmpty, "seed \(seed), \(gaps.count) gaps: \(gaps.prefix(5))")
             await connection.close()
+        }
+    }
+
+    /// Where the history of a facet names a notification twice, does not continue from its previous state, or does not end in
+    /// the present one.
+    private static func historyGaps(on connection: PostgresConnection) async throws -> [String] {
+        try await connection.withSession { session throws(PostgresError) in
+            let rows = try session.execute(
+                Statement(
+                    once: """
+                        WITH facets AS (
+                            SELECT *, CASE facet WHEN 'consent' THEN app_id END AS consent FROM siwa.account_history
+                        ), steps AS (
+                            SELECT *,
+                                lag(to_state) OVER w AS previous,
+                                row_number() OVER (PARTITION BY account_id, consent, facet ORDER BY change_id DESC) AS from_last
+                            FROM facets
+                            WINDOW w AS (PARTITION BY account_id, consent, facet ORDER BY change_id)
+                        )
+                        SELECT 'written twice: ' || jti FROM facets
+                        GROUP BY jti, account_id, facet HAVING count(jti) > 1
+                        UNION ALL
+                        SELECT format('%s %s: from %s after %s', sub, facet, from_state, previous) FROM steps
+                        WHERE from_state <> previous OR (previous IS NULL AND facet = 'email' AND from_state <> 'deliverable')
+                        UNION ALL
+                        SELECT format('%s: mail is %s, not %s', a.sub, e.now, s.to_state)
+                        FROM siwa.accounts AS a
+                        LEFT JOIN steps AS s ON s.account_id = a.account_id AND s.facet = 'email' AND s.from_last = 1
+                        CROSS JOIN LATERAL siwa.email_state(
+                            a.forwarding_disabled_at, a.forwarding_enabled_at, a.email_is_private
+                        ) AS e (now)
+                        WHERE a.deleted_at IS NULL AND e.now <> coalesce(s.to_state, 'deliverable')
+                        """
+                )
+            )
+            return try (0..<rows.count).map { row throws(PostgresError) in try rows.string(row, 0) }
         }
     }
 }

@@ -214,6 +214,28 @@ struct NotificationEffectTests {
         }
     }
 
+    @Test("A change is attributed to the notification that causes it, never again to one that is repeated with it.")
+    func cause() async throws {
+        try await Store.with { store in
+            let repeated = ReceivedNotification.sample("email-disabled", sub: "p", at: .at(9), id: "a")
+            #expect(try await store.record(repeated) == [.applied])
+            // An earlier event names an address that forwarding does not concern.
+            let address = ReceivedNotification.sample(
+                "email-disabled",
+                sub: "p",
+                at: .at(5),
+                id: "b",
+                email: "p@example.com",
+                emailIsPrivate: false
+            )
+            #expect(try await store.record(repeated, address) == [.duplicate, .applied])
+            let history = try await store.texts(
+                "SELECT jti || ' ' || to_state FROM siwa.account_history ORDER BY change_id"
+            )
+            #expect(history == ["a undeliverable", "b deliverable"])
+        }
+    }
+
     @Test("After a deletion, email events change no state and add no history.")
     func addressAfterDeletion() async throws {
         try await Store.with { store in

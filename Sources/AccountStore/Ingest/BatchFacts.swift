@@ -28,10 +28,13 @@ struct BatchFacts {
         }
     }
 
+    /// An observed address and the notification that names it.
     struct Address {
         let observedAt: WallTime
         let email: String
         let isPrivate: Bool?
+        /// The index in the batch of the notification; of equal observations the first one.
+        let provider: Int
 
         /// The later observation. At equal times the greater address by bytes wins, then the greater flag, as in
         /// `siwa.observation_wins`.
@@ -43,7 +46,8 @@ struct BatchFacts {
             if !other.email.utf8.elementsEqual(email.utf8) {
                 return email.utf8.lexicographicallyPrecedes(other.email.utf8) ? other : self
             }
-            return Self.rank(other.isPrivate) > Self.rank(isPrivate) ? other : self
+            if other.isPrivate != isPrivate { return Self.rank(other.isPrivate) > Self.rank(isPrivate) ? other : self }
+            return other.provider < provider ? other : self
         }
 
         private static func rank(_ flag: Bool?) -> Int {
@@ -79,11 +83,14 @@ struct BatchFacts {
     private(set) var consentIndices: [Int]
     /// For each notification, in the order of the batch, whether it provides the time of its register.
     private(set) var leads: [Bool]
+    /// For each notification, in the order of the batch, whether it provides the address of its person.
+    private(set) var providesAddress: [Bool]
 
     init(_ batch: [ReceivedNotification]) {
         order = Self.order(of: batch)
         consentIndices = Array(repeating: 0, count: batch.count)
         leads = Array(repeating: false, count: batch.count)
+        providesAddress = leads
         for index in order {
             let notification = batch[index].notification
             if !isLastPerson(notification) {
@@ -99,6 +106,7 @@ struct BatchFacts {
             mark(person.deleted)
             mark(person.forwardingDisabled)
             mark(person.forwardingEnabled)
+            if let address = person.address { providesAddress[address.provider] = true }
         }
         for consent in consents { mark(consent.revoked) }
     }
@@ -156,7 +164,12 @@ struct BatchFacts {
             consents[consent].revoked = register.orLater(consents[consent].revoked)
         }
         if let email = event.email {
-            let address = Address(observedAt: event.time, email: email, isPrivate: event.emailIsPrivate)
+            let address = Address(
+                observedAt: event.time,
+                email: email,
+                isPrivate: event.emailIsPrivate,
+                provider: index
+            )
             persons[person].address = address.orWinner(persons[person].address)
         }
     }

@@ -34,7 +34,7 @@ struct RecordableRows {
             binds.appendTexts(count) { notification($0).event.rawType }
             binds.appendTimestamps(count) { Timestamp(notification($0).event.time) }
             binds.appendBools(count) { facts.leads[facts.order[$0]] }
-            binds.appendBools(count) { facts.leads[facts.order[$0]] && notification($0).event.email != nil }
+            binds.appendBools(count) { facts.providesAddress[facts.order[$0]] }
             binds.appendTexts(count) { notification($0).keyID }
             binds.appendTextBytes(count) { notification($0).token }
             binds.append(source.rawValue)

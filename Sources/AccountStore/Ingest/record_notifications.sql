@@ -29,10 +29,7 @@ WITH judged AS MATERIALIZED (
     SELECT
         b.opens_person AND b.account_id IS NULL AS is_new_account,
         b.opens_person AND b.account_id IS NOT NULL AND (
-            b.deleted_at IS DISTINCT FROM b.was_deleted_at
-            OR b.disabled_at IS DISTINCT FROM b.was_disabled_at
-            OR b.enabled_at IS DISTINCT FROM b.was_enabled_at
-            OR b.readdresses
+            b.deleted_at IS DISTINCT FROM b.was_deleted_at OR b.disables OR b.enables OR b.readdresses
         ) AS moves_account,
         b.opens_consent AND b.consent_place IS NULL AS is_new_consent,
         b.opens_consent AND b.consent_place IS NOT NULL
@@ -44,26 +41,33 @@ WITH judged AS MATERIALIZED (
         CASE WHEN b.readdresses THEN b.email_is_private ELSE b.was_email_is_private END AS email_is_private,
         b.revoked_at, b.was_revoked_at, b.authorized_at, b.is_erased, b.sessions_ended, b.email_was, b.email_is,
         b.jti, b.issued_at, b.received_at, b.event_time, b.event_type, b.verified_kid,
-        b.leads AND CASE b.event_type
-            -- Two events can lead a forwarding register: the change is the one that reports the resulting state. The other
-            -- counts only if it is alone, since its address may change the state too.
+        -- A change has one cause in the batch: the notification that moved the register, or if both moved, the one that reports
+        -- the resulting state; if none moved, the one with the new address. A repeated notification is never a cause.
+        CASE b.event_type
             WHEN 'email-enabled' THEN
-                b.deleted_at IS NULL AND b.email_was <> b.email_is AND (b.email_is = 'deliverable' OR b.is_lone)
+                b.deleted_at IS NULL AND b.email_was <> b.email_is
+                AND CASE
+                    WHEN b.enables THEN b.leads AND (b.email_is = 'deliverable' OR NOT b.disables)
+                    ELSE b.provides_address AND NOT b.disables
+                END
             WHEN 'email-disabled' THEN
-                b.deleted_at IS NULL AND b.email_was <> b.email_is AND (b.email_is = 'undeliverable' OR b.is_lone)
+                b.deleted_at IS NULL AND b.email_was <> b.email_is
+                AND CASE
+                    WHEN b.disables THEN b.leads AND (b.email_is = 'undeliverable' OR NOT b.enables)
+                    ELSE b.provides_address AND NOT b.enables
+                END
             WHEN 'consent-revoked' THEN
-                b.deleted_at IS NULL
+                b.leads AND b.deleted_at IS NULL
                 AND (
                     siwa.consent_state(b.authorized_at, b.was_revoked_at)
                         <> siwa.consent_state(b.authorized_at, b.revoked_at)
                     OR b.sessions_ended > 0
                 )
             -- Account deletions, in either spelling.
-            ELSE b.was_deleted_at IS NULL
+            ELSE b.leads AND b.was_deleted_at IS NULL
         END AS is_change,
         -- The row takes its address from this notification, and the address differs from the previous one.
-        b.names_address AND b.readdresses AND b.event_time = b.observed_at
-            AND b.email IS DISTINCT FROM b.was_email AS readdresses,
+        b.provides_address AND b.readdresses AND b.email IS DISTINCT FROM b.was_email AS readdresses,
         CASE b.event_type
             WHEN 'email-enabled' THEN
                 b.deleted_at IS NOT NULL OR b.email_is <> 'deliverable' OR b.event_time < b.enabled_at
@@ -82,10 +86,12 @@ WITH judged AS MATERIALIZED (
             siwa.email_state(
                 w.disabled_at, w.enabled_at,
                 CASE WHEN w.readdresses THEN w.email_is_private ELSE w.was_email_is_private END
-            ) AS email_is
+            ) AS email_is,
+            w.disabled_at IS DISTINCT FROM w.was_disabled_at AS disables,
+            w.enabled_at IS DISTINCT FROM w.was_enabled_at AS enables
         FROM (
             SELECT
-                f.position, f.sub, f.team_id, f.app_id, f.opens_person, f.opens_consent, f.leads, f.names_address,
+                f.position, f.sub, f.team_id, f.app_id, f.opens_person, f.opens_consent, f.leads, f.provides_address,
                 f.jti, f.issued_at, f.received_at, f.event_type, f.event_time, f.verified_kid,
                 a.place, a.version, a.account_id, c.place AS consent_place, c.version AS consent_version,
                 least(a.deleted_at, f.deleted_at) AS deleted_at, a.deleted_at AS was_deleted_at,
@@ -99,8 +105,7 @@ WITH judged AS MATERIALIZED (
                 ) AS readdresses,
                 f.observed_at, a.email_observed_at AS was_observed_at, f.email, a.email AS was_email,
                 f.email_is_private, a.email_is_private AS was_email_is_private,
-                a.erased_at IS NOT NULL AS is_erased, e.sessions_ended,
-                CASE f.event_type WHEN 'email-enabled' THEN f.disabled_at IS NULL ELSE f.enabled_at IS NULL END AS is_lone
+                a.erased_at IS NOT NULL AS is_erased, e.sessions_ended
             FROM (
                 SELECT
                     generate_subscripts($1::text[], 1) AS position,
@@ -114,7 +119,7 @@ WITH judged AS MATERIALIZED (
                     unnest($13::text[]) AS jti, unnest($14::timestamptz[]) AS issued_at,
                     unnest($15::timestamptz[]) AS received_at, unnest($16::text[]) AS event_type,
                     unnest($17::timestamptz[]) AS event_time, unnest($18::boolean[]) AS leads,
-                    unnest($19::boolean[]) AS names_address, unnest($20::text[]) AS verified_kid
+                    unnest($19::boolean[]) AS provides_address, unnest($20::text[]) AS verified_kid
             ) AS f
             LEFT JOIN LATERAL (
                 SELECT
