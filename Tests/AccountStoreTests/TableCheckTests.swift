@@ -25,19 +25,25 @@ struct TableCheckTests {
     @Test(
         "An invalid change of state is refused.",
         arguments: [
-            "facet = 'odd'", "from_state = 'revoked'", "to_state = 'active'", "to_state = from_state",
-            "sessions_ended = -1", "facet = 'consent', to_state = 'unknown'",
-            "facet = 'account', from_state = 'active', to_state = 'active'",
+            ("facet = 'odd'", "state_change_is_possible"), ("from_state = 'revoked'", "state_change_is_possible"),
+            ("to_state = 'active'", "state_change_is_possible"), ("to_state = from_state", "state_change_is_possible"),
+            ("facet = 'consent', to_state = 'unknown'", "state_change_is_possible"),
+            ("facet = 'account', from_state = 'active', to_state = 'active'", "state_change_is_possible"),
+            ("sessions_ended = -1", "account_changes_are_changes"),
+            (
+                "facet = 'consent', from_state = 'revoked', to_state = 'revoked', sessions_ended = 0",
+                "account_changes_are_changes"
+            ),
         ]
     )
-    func change(assignment: String) async throws {
+    func change(assignment: String, constraint: String) async throws {
         try await Store.with { store in
             try await store.record(.sample("email-disabled", sub: "p", at: .at(0), id: "a"))
             let error = await #expect(throws: PostgresError.self) {
                 try await store.texts("UPDATE siwa.account_changes SET \(assignment) RETURNING jti")
             }
             #expect(error?.sqlState == .checkViolation)
-            #expect(error?.constraintName == "account_changes_are_changes")
+            #expect(error?.constraintName == constraint)
         }
     }
 }

@@ -107,7 +107,7 @@ struct RoleTests {
     /// Functions that every role may execute.
     private static let publicFunctions = [
         "calling_role", "consent_state", "drop_notification_partition", "email_state", "ensure_notification_partitions",
-        "is_change", "observation_wins", "record_database_role", "refuse_change_of_audit", "refuse_stale_snapshot",
+        "observation_wins", "record_database_role", "refuse_change_of_audit", "refuse_stale_snapshot",
     ]
 
     /// What siwad_daemon holds.
