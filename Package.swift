@@ -131,6 +131,12 @@ let package = Package(
         ),
         .target(name: "Terminal", dependencies: ["Basics"], swiftSettings: house),
         .executableTarget(
+            name: "ExampleApplication",
+            dependencies: ["Postgres"],
+            path: "deploy/examples/swift",
+            swiftSettings: house
+        ),
+        .executableTarget(
             name: "siwad",
             dependencies: [
                 "AccountStore",

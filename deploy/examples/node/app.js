@@ -1,0 +1,65 @@
+// A web application that signs people in with Apple and keeps its sessions in siwad.
+//
+// POST /sign-in takes the claims of an identity token that you have verified, GET / checks the session of a request, and
+// GET /newsletter lists the addresses to write to. Needs the package pg. Environment: DATABASE_URL, CLIENT_ID, PORT.
+const { createHash, randomBytes } = require("node:crypto");
+const http = require("node:http");
+const { json } = require("node:stream/consumers");
+const { Pool } = require("pg");
+
+const pool = new Pool({ connectionString: process.env.DATABASE_URL });
+const client = process.env.CLIENT_ID;
+// The database has a digest, so that nobody who reads it can use a session.
+const sessionID = (token) => createHash("sha256").update(token).digest("hex");
+
+async function signIn(request, response) {
+  const { sub, email = null, is_private_email: isPrivate = null, iat } = await json(request);
+  const token = randomBytes(32).toString("base64url");
+  try {
+    await pool.query("SELECT siwa.record_sign_in($1, $2, $3, $4, to_timestamp($5))", [client, sub, email, isPrivate, iat]);
+    await pool.query("SELECT siwa.open_session($1, $2, $3)", [client, sub, sessionID(token)]);
+  } catch (error) {
+    if (error.code !== "SW002") throw error;
+    return response.writeHead(403).end("This Apple Account was deleted.");
+  }
+  await pool.query("INSERT INTO shop.subscribers VALUES ($1, $2) ON CONFLICT DO NOTHING", [sub, email]);
+  response.writeHead(200, { "Set-Cookie": `session=${token}; Secure; HttpOnly; SameSite=Lax` }).end("Signed in.");
+}
+
+async function account(request, response) {
+  const token = (request.headers.cookie ?? "").replace("session=", "");
+  const { rows } = await pool.query("SELECT siwa.session_is_live($1) AS live", [sessionID(token)]);
+  response.writeHead(rows[0].live ? 200 : 401).end(rows[0].live ? "Welcome." : "Sign in first.");
+}
+
+async function newsletter(request, response) {
+  const { rows } = await pool.query(`
+    SELECT email FROM shop.subscribers AS s
+    WHERE email IS NOT NULL AND NOT EXISTS (SELECT FROM siwa.undeliverable_addresses AS u WHERE u.email = s.email) ORDER BY email`);
+  response.end(rows.map((row) => row.email).join("\n"));
+}
+
+async function followChanges() {
+  const connection = await pool.connect();
+  try {
+    await connection.query("BEGIN");
+    const { rows } = await connection.query("SELECT * FROM shop.next_changes()");
+    for (const { sub, facet, to_state: state } of rows) {
+      console.log(`${facet} is ${state}`);
+      if (state === "deleted") await connection.query("DELETE FROM shop.subscribers WHERE sub = $1", [sub]);
+    }
+    await connection.query("COMMIT");
+    connection.release();
+  } catch (error) {
+    connection.release(error); // closes the connection, which rolls the transaction back
+    console.error(error.message);
+  }
+  setTimeout(followChanges, 1000);
+}
+
+const routes = { "POST /sign-in": signIn, "GET /": account, "GET /newsletter": newsletter };
+http.createServer((request, response) => {
+  const route = routes[`${request.method} ${request.url}`] ?? (async () => response.writeHead(404).end());
+  route(request, response).catch(() => response.writeHead(500).end());
+}).listen(process.env.PORT, "127.0.0.1");
+followChanges();

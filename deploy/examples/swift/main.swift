@@ -1,0 +1,82 @@
+// An application that keeps the sessions of people who sign in with Apple in siwad, as a command:
+//
+//     example sign-in SUB EMAIL SECONDS   records a sign-in with the token's `iat`, and prints the id of a session
+//     example check SESSION               whether a request with this session is allowed
+//     example changes                     acts on each change once
+//     example newsletter                  prints the addresses to write to
+//
+// Environment: DATABASE_URL, CLIENT_ID.
+
+import FoundationEssentials
+import Postgres
+
+let environment = ProcessInfo.processInfo.environment
+let client = environment["CLIENT_ID"]
+let database = try await PostgresConnection.connect(
+    ConnectionSettings(conninfo: environment["DATABASE_URL"], applicationName: "example")
+)
+
+func signIn(sub: String, email: String, issuedAt: Int64) async throws -> String {
+    let session = UUID().uuidString
+    try await database.transaction { transaction throws(PostgresError) in
+        _ = try transaction.execute(
+            Statement("SELECT siwa.record_sign_in($1, $2, $3, true, to_timestamp($4))"),
+            client,
+            sub,
+            email,
+            issuedAt
+        )
+        _ = try transaction.execute(Statement("SELECT siwa.open_session($1, $2, $3)"), client, sub, session)
+        _ = try transaction.execute(
+            Statement("INSERT INTO shop.subscribers VALUES ($1, $2) ON CONFLICT DO NOTHING"),
+            sub,
+            email
+        )
+    }
+    return session
+}
+
+func isLive(_ session: String) async throws -> Bool {
+    try await database.withSession { connection throws(PostgresError) in
+        try connection.execute(Statement("SELECT siwa.session_is_live($1)"), session).bool(0, 0)
+    }
+}
+
+func actOnChanges() async throws {
+    try await database.transaction { transaction throws(PostgresError) in
+        let changes = try transaction.execute(Statement("SELECT sub, facet, to_state FROM shop.next_changes()"))
+        for row in 0..<changes.count {
+            let (sub, state) = (try changes.string(row, 0), try changes.string(row, 2))
+            print("\(try changes.string(row, 1)) is \(state)")
+            if state == "deleted" {
+                _ = try transaction.execute(Statement("DELETE FROM shop.subscribers WHERE sub = $1"), sub)
+            }
+        }
+    }
+}
+
+func recipients() async throws -> [String] {
+    try await database.withSession { connection throws(PostgresError) in
+        let rows = try connection.execute(
+            Statement(
+                """
+                SELECT email FROM shop.subscribers AS s
+                WHERE NOT EXISTS (SELECT FROM siwa.undeliverable_addresses AS u WHERE u.email = s.email) ORDER BY email
+                """
+            )
+        )
+        return try (0..<rows.count).map { row throws(PostgresError) in try rows.string(row, 0) }
+    }
+}
+
+let arguments = Array(CommandLine.arguments.dropFirst())
+switch arguments.first {
+case "sign-in" where arguments.count == 4:
+    print(try await signIn(sub: arguments[1], email: arguments[2], issuedAt: Int64(arguments[3]) ?? 0))
+case "check" where arguments.count == 2:
+    print(try await isLive(arguments[1]) ? "Welcome." : "Sign in first.")
+case "changes": try await actOnChanges()
+case "newsletter": print(try await recipients().joined(separator: "\n"))
+default: print("usage: example sign-in SUB EMAIL SECONDS | check SESSION | changes | newsletter")
+}
+await database.close()
