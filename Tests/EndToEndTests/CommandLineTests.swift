@@ -132,6 +132,26 @@ struct CommandLineTests {
         }
     }
 
+    @Test("A revocation that is simulated right after a sign-in, without a time, ends the session.")
+    func simulatedRevocation() async throws {
+        try await TemporaryDirectory.with { directory in
+            let out = directory.path + "/apple"
+            #expect(try await siwad(["simulate", "keys", "--out", out]).status == 0)
+            try await DaemonFixture.withDaemon(["SIWAD_KEYS_URL": "file://\(out)/keys.json"]) { fixture, _, addresses in
+                let isLive = "SELECT siwa.session_is_live('a')::text"
+                _ = try await fixture.texts("SELECT siwa.record_sign_in('com.example.one', 'person.1')::text")
+                _ = try await fixture.texts("SELECT siwa.open_session('com.example.one', 'person.1', 'a')::text")
+                #expect(try await fixture.texts(isLive) == ["true"])
+                let sent = try await siwad([
+                    "simulate", "send", "--key", out + "/key.pem", "--type", "consent-revoked", "--sub", "person.1",
+                    "--app", "com.example.one", addresses.notifications,
+                ])
+                #expect(sent.status == 0, "\(sent.errors)")
+                #expect(try await fixture.texts(isLive) == ["false"])
+            }
+        }
+    }
+
     /// Settings that allow several processes at the same time.
     private static let development = ["SIWAD_LISTEN": "127.0.0.1:0", "SIWAD_OPERATIONS_LISTEN": "127.0.0.1:0"]
 

@@ -165,7 +165,7 @@ struct EventOptions: ParsableArguments {
     @Flag(help: "The address is a private relay address.")
     var privateEmail = false
     @Option(
-        help: WallTime.help("When it happened", otherwise: "10 s before it was issued"),
+        help: WallTime.help("When it happened", otherwise: "when it was issued"),
         transform: WallTime.init(argument:)
     )
     var eventTime: WallTime?
@@ -180,7 +180,8 @@ struct EventOptions: ParsableArguments {
 
     func event(now: WallTime) -> SimulatedEvent {
         let issued = issuedAt ?? now
-        let happened = eventTime ?? issued - .seconds(10)
+        // Not before the present: the default must revoke a consent that was given in the same second.
+        let happened = eventTime ?? issued
         return SimulatedEvent(
             type: type,
             sub: sub ?? SimulatedEvent.randomSubject(),
