@@ -4,8 +4,8 @@ import Telemetry
 /// follow from it.
 ///
 /// To add a setting, add a case with its ``declaration`` here and a property that reads it to ``Configuration``. Flag,
-/// environment variable, file key, help and the output of `siwad config` follow from the declaration; a test compares it
-/// with the table in the README and prints the row to add.
+/// environment variable, file key, help, the output of `siwad config` and ``ConfigurationReference`` follow from the
+/// declaration.
 package enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case databaseURL = "database_url"
     case databaseConnections = "database_connections"
@@ -35,8 +35,7 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case logFormat = "log_format"
     case shutdownGrace = "shutdown_grace"
 
-    /// The type, the value where no source sets one, as a user would write it, and the meaning in one line of Markdown, as
-    /// in the README.
+    /// The type, the value where no source sets one, as a user would write it, and the meaning in one line of Markdown.
     var declaration: (type: SettingType, defaultText: String?, meaning: String) {
         switch self {
         case .databaseURL:
@@ -163,9 +162,4 @@ extension SettingKey {
 
     /// True if SIGHUP applies a change; otherwise a restart does.
     package var isReloadable: Bool { [.apps, .issuer, .clockLeeway, .logLevel].contains(self) }
-
-    var markdownRow: String {
-        let defaultCell = defaultText.map { "`\($0)`" } ?? (isRequired ? "required" : "none")
-        return "| `\(environmentName)` | \(defaultCell) | \(declaration.meaning) |"
-    }
 }

@@ -2,22 +2,30 @@ import AppleTokens
 
 /// How the text of a setting becomes its value, and how the text is printed.
 struct SettingType: Sendable {
+    /// The values that are allowed, in a few words of Markdown.
+    let values: String
     let parse: @Sendable (String) throws(MalformedValue) -> any Sendable
     var redacted: @Sendable (String) -> String = { Redaction.redacted($0) }
     var takesList = false
 
-    static let address = SettingType(parse: HostAndPort.init(parsing:))
-    static let urlPath = SettingType(parse: ValueParser.urlPath)
-    static let line = SettingType(parse: ValueParser.line)
-    static let conninfo = SettingType(parse: ValueParser.conninfo, redacted: SecretMask.masked(conninfo:))
+    static let address = SettingType(values: "`host:port`", parse: HostAndPort.init(parsing:))
+    static let urlPath = SettingType(values: "path", parse: ValueParser.urlPath)
+    static let line = SettingType(values: "text", parse: ValueParser.line)
+    static let conninfo = SettingType(
+        values: "URI or keywords",
+        parse: ValueParser.conninfo,
+        redacted: SecretMask.masked(conninfo:)
+    )
 
     /// A URL that names no user and no password.
     static let url = SettingType(
+        values: "URL",
         parse: ValueParser.line,
         redacted: { $0.contains("@") || Redaction.holdsToken($0) ? Redaction.mask : $0 }
     )
 
     static let apps = SettingType(
+        values: "list",
         parse: { text throws(MalformedValue) in
             do throws(AudienceMapError) {
                 return try AudienceMap(parsing: text)
@@ -30,20 +38,24 @@ struct SettingType: Sendable {
     )
 
     static func duration(_ range: ClosedRange<Duration>) -> SettingType {
-        SettingType { text throws(MalformedValue) in try ValueParser.duration(text, in: range) }
+        SettingType(values: "\(range.lowerBound.short) to \(range.upperBound.short)") { text throws(MalformedValue) in
+            try ValueParser.duration(text, in: range)
+        }
     }
 
     static func count(_ range: ClosedRange<Int>) -> SettingType {
-        SettingType { text throws(MalformedValue) in try ValueParser.integer(text, in: range) }
+        SettingType(values: "\(range.lowerBound) to \(range.upperBound)") { text throws(MalformedValue) in
+            try ValueParser.integer(text, in: range)
+        }
     }
 
     static func size(_ range: ClosedRange<Int64>) -> SettingType {
-        SettingType { text throws(MalformedValue) in try ValueParser.size(text, in: range) }
+        SettingType(values: "size") { text throws(MalformedValue) in try ValueParser.size(text, in: range) }
     }
 
     static func word<Word>(_ type: Word.Type) -> SettingType
     where Word: RawRepresentable<String> & CaseIterable & Sendable {
-        SettingType { text throws(MalformedValue) in
+        SettingType(values: "word") { text throws(MalformedValue) in
             guard let word = Word(rawValue: text.lowercased()) else {
                 throw MalformedValue(advice: "write one of " + Word.allCases.map(\.rawValue).joined(separator: ", "))
             }

@@ -268,22 +268,27 @@ struct ConfigurationTests {
 
 @Suite("The documentation of the settings")
 struct SettingDocumentationTests {
-    private func lines(_ path: String) throws -> [String] {
+    private func text(_ path: String) throws -> String {
         let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
-        let text = String(decoding: try readFile(atPath: "/\(root)/\(path)"), as: UTF8.self)
-        return text.split(separator: "\n").map(String.init)
+        return String(decoding: try readFile(atPath: "/\(root)/\(path)"), as: UTF8.self)
     }
 
-    @Test("The table in the README has the declared settings, defaults and meanings.")
-    func readme() throws {
-        let rows = try lines("README.md").filter { $0.hasPrefix("| `SIWAD_") && $0.split(separator: "|").count == 3 }
-        let declared = SettingKey.allCases.map(\.markdownRow)
-        #expect(rows == declared, "the table must be:\n\(declared.joined(separator: "\n"))")
+    @Test("The page of the settings is what siwad config --markdown prints, with every setting and its default.")
+    func page() throws {
+        let page = try text("deploy/doc/configuration.md")
+        #expect(
+            page == ConfigurationReference.page + "\n",
+            "run siwad config --markdown > deploy/doc/configuration.md"
+        )
+        for key in SettingKey.allCases {
+            let row = try #require(page.split(separator: "\n").first { $0.hasPrefix("| `\(key.environmentName)` |") })
+            #expect(key.defaultText == nil || row.contains("| `\(key.defaultText ?? "")` |"))
+        }
     }
 
     @Test("The example file shows known settings, and their defaults in comments.")
     func exampleFile() throws {
-        let settings = try lines("deploy/siwad.yaml").compactMap { line in
+        let settings = try text("deploy/siwad.yaml").split(separator: "\n").compactMap { line in
             line.wholeMatch(of: /#?(?<key>[a-z_]+): (?<value>\S+)/)?.output
         }
         #expect(settings.count > 10)

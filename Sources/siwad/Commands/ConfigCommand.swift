@@ -12,13 +12,20 @@ struct ConfigCommand: DaemonCommand {
 
             Example:
               siwad config --config /etc/siwad/siwad.yaml
+              siwad config --markdown
             """
     )
 
     @Flag(help: "Print one JSON object per setting.")
     var json = false
+    @Flag(help: "Print the reference of all settings as a page of Markdown, without the values in force.")
+    var markdown = false
     @OptionGroup var options: DaemonOptions
     @OptionGroup var common: CommonOptions
+
+    func validate() throws {
+        guard !json || !markdown else { throw ValidationError("--json and --markdown exclude each other") }
+    }
 
     func report(_ error: SettingsError, to console: Console) -> CommandStatus? {
         print(error.entries, to: console)
@@ -27,6 +34,7 @@ struct ConfigCommand: DaemonCommand {
     }
 
     func run(_ invocation: Invocation) async throws {
+        guard !markdown else { return invocation.console.print(ConfigurationReference.page) }
         // Reports a connection string that libpq can't parse, although this command does not connect.
         if invocation.configuration.database != .notConfigured { _ = try invocation.configuration.connectionSettings() }
         print(invocation.configuration.entries, to: invocation.console)

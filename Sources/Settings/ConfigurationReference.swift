@@ -1,0 +1,60 @@
+/// The page `deploy/doc/configuration.md`, which `siwad config --markdown` prints.
+package enum ConfigurationReference {
+    package static let page = introduction + "\n" + SettingKey.allCases.map(row).joined(separator: "\n")
+
+    private static func row(_ key: SettingKey) -> String {
+        let (type, defaultText, meaning) = key.declaration
+        let usual = defaultText.map { "`\($0)`" } ?? (key.isRequired ? "required" : "none")
+        let change = key.isReloadable ? "reload" : "restart"
+        return "| `\(key.environmentName)` | \(usual) | \(type.values) | \(change) | \(meaning) |"
+    }
+
+    private static let introduction = """
+        # Configuration
+
+        This page is generated: change `Sources/Settings`, then run `siwad config --markdown > deploy/doc/configuration.md`.
+
+        ## Where a setting comes from
+
+        The first of these that has a value decides:
+
+        1. the flag, for example `--batch-limit 512`: the variable's name in lower case without `SIWAD_`, with hyphens;
+        2. the environment variable, for example `SIWAD_BATCH_LIMIT=512`;
+        3. the file that `--config` names, for example `batch_limit: 512`: the name in lower case without `SIWAD_`;
+        4. the default.
+
+        [siwad.yaml](../siwad.yaml) is an example of a file. It is flat YAML, with lines `key: value`, and for a list `key:` with
+        lines `- item` below it; or one flat JSON object. An unknown key or a malformed value is an error that names it,
+        and siwad exits with 78.
+
+        This prints each setting with the value in force and its source. Passwords are masked:
+
+        ```sh
+        siwad config --config deploy/siwad.yaml
+        ```
+
+        ## Secrets
+
+        The connection string can hold a password. Put it into a file that only siwad's user or root can read, and name the file
+        in `SIWAD_DATABASE_URL_FILE`: then it is in no environment and in no list of processes. [siwad.service](../siwad.service)
+        does this with a credential of systemd. Other users can see a password in `--database-url`; siwad warns about it.
+
+        ## Change a setting
+
+        A reload (`systemctl reload siwad`, or SIGHUP) reads the settings again that the table marks with *reload*, and the TLS
+        files. A mistake changes nothing and is logged. If other settings have changed, the log names them: they need a restart.
+
+        ## Values
+
+        - A duration is a whole number with `ms`, `s`, `m`, `h` or `d`, or several of them: `90s`, `1h30m`.
+        - A size is a whole number with `KiB`, `MiB`, `GiB`, `kB`, `MB`, `GB` or no unit, which means bytes.
+        - `SIWAD_APPS` names each app group as `TEAMID/primary.app.id`: the ten characters of the developer team and the primary
+          App ID. Further client ids of the group, such as the Services ID of your web site, follow after `+`:
+          `A1B2C3D4E5/com.example.app+com.example.web,A1B2C3D4E5/com.example.notes`.
+
+        ## The settings
+
+        | variable | default | values | changed by | meaning |
+        | --- | --- | --- | --- | --- |
+        """
+}
