@@ -4,39 +4,60 @@ import Testing
 @Suite("The documents")
 struct DocumentationTests {
     private static let root = #filePath.split(separator: "/").dropLast(3).map { "/\($0)" }.joined()
-    private static let documents = [
-        "README.md", "deploy/doc/architecture.md", "deploy/doc/contributing.md", "deploy/doc/durability.md",
-        "deploy/doc/threat-model.md",
-    ]
+    private static let pages = [
+        "application", "architecture", "backup", "benchmarks", "configuration", "contributing", "durability", "install",
+        "operations", "promises", "proxy", "simulation", "sizing", "threats", "upgrade",
+    ].map { "deploy/doc/\($0).md" }
 
     private func text(_ document: String) throws -> String {
         try String(contentsOfFile: "\(Self.root)/\(document)", encoding: .utf8)
     }
 
-    @Test("Every link from a document to a file has a target.", arguments: documents)
+    /// The anchors of a document's headings, as GitHub makes them.
+    private func anchors(_ text: String) -> Set<String> {
+        let headings = text.split(separator: "\n").filter { $0.hasPrefix("#") && $0.contains("# ") }
+        return Set(
+            headings.map { heading in
+                let title = heading.drop { $0 == "#" }.dropFirst().lowercased()
+                return String(title.compactMap { $0 == " " ? "-" : $0.isLetter || $0.isNumber || $0 == "-" ? $0 : nil })
+            }
+        )
+    }
+
+    @Test("Every link from a document to a file or to a section has a target.", arguments: ["README.md"] + pages)
     func links(document: String) throws {
         let folder = document.split(separator: "/").dropLast().map { "/\($0)" }.joined()
         let targets = try text(document).split(separator: "](").dropFirst().compactMap {
             $0.split(separator: ")").first
         }
-        for target in targets where !target.contains("://") && !target.hasPrefix("#") {
-            let path = "\(Self.root)\(folder)/\(target.prefix { $0 != "#" })"
-            #expect(FileManager.default.fileExists(atPath: path), "\(document): \(target)")
+        for target in targets where !target.contains("://") {
+            let file = target.prefix { $0 != "#" }
+            let path = file.isEmpty ? "/\(document)" : "\(folder)/\(file)"
+            #expect(FileManager.default.fileExists(atPath: Self.root + path), "\(document): \(target)")
+            guard file.isEmpty || file.hasSuffix(".md"), target.count > file.count else { continue }
+            let isFound = try anchors(text(path)).contains(String(target.dropFirst(file.count + 1)))
+            #expect(isFound, "\(document): \(target)")
         }
     }
 
-    @Test("The README links to the durability page, the threat model and the developers' pages, which are complete.")
-    func limits() throws {
+    @Test("The README has at most 300 lines, and links to every page in deploy/doc.")
+    func readme() throws {
         let readme = try text("README.md")
-        let pages = ["architecture", "contributing", "durability", "threat-model"].map { "deploy/doc/\($0).md" }
-        for page in pages {
-            #expect(readme.contains("](\(page))"))
+        #expect(readme.split(separator: "\n", omittingEmptySubsequences: false).count <= 301)
+        let found = try FileManager.default.contentsOfDirectory(atPath: "\(Self.root)/deploy/doc")
+        #expect(found.filter { $0.hasSuffix(".md") }.map { "deploy/doc/\($0)" }.sorted() == Self.pages)
+        for page in Self.pages {
+            #expect(readme.contains("](\(page)"), "\(page)")
         }
+    }
+
+    @Test("The durability page and the threat model are complete.")
+    func limits() throws {
         let durability = try text("deploy/doc/durability.md")
         for word in ["synchronous_standby_names", "`remote_apply`", "| `off` | siwad uses `on` |", "failover"] {
             #expect(durability.contains(word), "\(word)")
         }
-        let threats = try text("deploy/doc/threat-model.md")
+        let threats = try text("deploy/doc/threats.md")
         for heading in [
             "An attacker on the network", "Another Apple developer", "Roles of the database", "Other users",
         ] {

@@ -122,8 +122,8 @@ as_root() {
 # are removed afterwards; services that already run, or that others install later, are not affected.
 no_main_cluster=/etc/postgresql-common/createcluster.d/siwad-no-main-cluster.conf
 no_services=/usr/sbin/policy-rc.d
-# Whether this script created the second file, and whether it must disable the pooler's service.
-owns_policy='' adds_pooler=''
+# Whether this script created the second file, and the services that it must disable, since they start at the next boot.
+owns_policy='' added_services=()
 
 prevent_services() {
     as_root install -d -m 755 "${no_main_cluster%/*}"
@@ -135,14 +135,19 @@ prevent_services() {
             | as_root tee "$no_services" >/dev/null
         as_root chmod 755 "$no_services"
     fi
-    if [[ " $* " == *' pgbouncer '* ]]; then adds_pooler=yes; fi
+    local package
+    for package in pgbouncer nginx caddy; do
+        if [[ " $* " == *" $package "* ]]; then added_services+=("$package"); fi
+    done
 }
 
 allow_services() {
     as_root rm -f "$no_main_cluster"
     if [[ $owns_policy ]]; then as_root rm -f "$no_services"; fi
-    if [[ $adds_pooler ]] && is_installed pgbouncer; then
-        as_root systemctl --quiet disable pgbouncer 2>/dev/null || as_root update-rc.d pgbouncer disable
-    fi
-    owns_policy='' adds_pooler=''
+    local service
+    for service in "${added_services[@]}"; do
+        is_installed "$service" || continue
+        as_root systemctl --quiet disable "$service" 2>/dev/null || as_root update-rc.d "$service" disable || true
+    done
+    owns_policy='' added_services=()
 }
