@@ -1,8 +1,8 @@
 import Postgres
 import TestSupport
 
-/// The daemon's own role in a test's database, with the rights of the README, so that PostgreSQL can be made to refuse it
-/// while the test looks on.
+/// The daemon's own role in a test's database, with the rights that install.md grants, so that PostgreSQL can be made to refuse
+/// it while the test looks on.
 struct DaemonRole {
     private let name: String
     private let database: TestDatabase
