@@ -46,6 +46,16 @@ extension String {
     package var holdsControlCharacter: Bool {
         unicodeScalars.contains { $0.value < 0x20 || 0x7F..<0xA0 ~= $0.value }
     }
+
+    /// The name that this one probably misspells: the one that differs in the fewest characters; nil if all differ in many.
+    package func nearest(in names: [String]) -> String? {
+        // A replaced character counts twice: as removed and as inserted.
+        let differences = names.map { (name: $0, count: $0.difference(from: prefix(64)).count) }
+        guard let best = differences.min(by: { $0.count < $1.count }),
+            best.count <= max(2, best.name.utf8.count * 2 / 5)
+        else { return nil }
+        return best.name
+    }
 }
 
 /// A `%` that two hexadecimal digits do not follow.

@@ -135,7 +135,7 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
 }
 
 private let day = Duration.seconds(86_400)
-private let century = day * 36_500
+let century = day * 36_500
 
 extension SettingKey {
     package static let environmentPrefix = "SIWAD_"
@@ -156,6 +156,14 @@ extension SettingKey {
 
     /// True if the value is never printed and may come from a file.
     package var isSecret: Bool { self == .databaseURL }
+
+    /// A value without its password, for a message that repeats it; nil if it holds another secret or may hold a part of one.
+    package func withoutPassword(_ text: String) -> String? {
+        let mask = Redaction.mask
+        let open = declaration.type.redacted(text).replacing(":\(mask)@", with: "@")
+            .replacing(" password=\(mask)", with: "")
+        return open.contains(mask) ? nil : open
+    }
 
     /// True if `siwad serve` needs a value. The database may be named in other variables, so it is not required.
     package var isRequired: Bool { self == .apps }

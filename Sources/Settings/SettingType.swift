@@ -161,6 +161,13 @@ enum ValueParser {
 }
 
 extension Duration {
+    /// Parses a duration as a setting is written: `1h`, `1h30m`, `2d`; nil for other text.
+    package init?(short text: String) {
+        // The caller names the accepted forms of its option.
+        guard let duration = try? ValueParser.duration(text, in: .zero...century) else { return nil }
+        self = duration
+    }
+
     /// As a setting is written, in the largest unit that divides it: `5m`, `400d`, `500ms`.
     package var short: String {
         let parts = components

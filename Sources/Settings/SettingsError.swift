@@ -17,11 +17,15 @@ package struct SettingsError: Error, Sendable, Equatable, CustomStringConvertibl
         one.problems == other.problems
     }
 
+    package var description: String { description(listedBy: "siwad config") }
+
     /// The first problem, and how many others there are.
-    package var description: String {
+    ///
+    /// - Parameter command: lists all problems.
+    package func description(listedBy command: String) -> String {
         let first = problems.first ?? "the configuration is wrong"
         guard problems.count > 1 else { return first }
         let more = "\(problems.count - 1) more problem\(problems.count == 2 ? "" : "s")"
-        return "\(first) (and \(more): siwad config lists all)"
+        return "\(first) (and \(more): \(command) lists all)"
     }
 }

@@ -160,12 +160,7 @@ private func quoted(_ text: String) -> String {
     return "“" + String(String.UnicodeScalarView(visible)) + (text.unicodeScalars.count > 80 ? "…”" : "”")
 }
 
-/// The next step after an unknown name: the known name that differs in a few characters, if there is one.
+/// The next step after an unknown name.
 private func advice(on name: String, known: [String]) -> String {
-    // A replaced character counts twice: as removed and as inserted.
-    let differences = known.map { (known: $0, count: $0.difference(from: name.prefix(64)).count) }
-    guard let best = differences.min(by: { $0.count < $1.count }),
-        best.count <= max(2, best.known.utf8.count * 2 / 5)
-    else { return "siwad config lists the known ones" }
-    return "did you mean \(best.known)?"
+    name.nearest(in: known).map { "did you mean \($0)?" } ?? "siwad config lists the known ones"
 }

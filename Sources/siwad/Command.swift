@@ -1,4 +1,5 @@
 import ArgumentParser
+import Basics
 import Settings
 import Telemetry
 import Terminal
@@ -106,14 +107,16 @@ struct CommandRunner {
             try parsed.run()
             return .done
         }
-        do {
-            try await command.run(
-                Invocation(command: command, environment: environment, console: console, startLog: startLog)
-            )
-            return .done
-        } catch let error as SettingsError {
-            guard let status = command.report(error, to: console) else { throw error }
-            return status
+        return await GivenOptions.$current.withValue(GivenOptions(of: command)) {
+            do {
+                try await command.run(
+                    Invocation(command: command, environment: environment, console: console, startLog: startLog)
+                )
+                return .done
+            } catch {
+                let status = (error as? SettingsError).flatMap { command.report($0, to: console) }
+                return status ?? report(error, arguments)
+            }
         }
     }
 
@@ -138,7 +141,8 @@ struct CommandRunner {
     /// Cause and place of the help in one line: `Unknown option '--tpye': see 'siwad simulate token --help'`. An argument
     /// that looks like a secret is masked.
     private static func usage(_ error: any Error, _ arguments: [String]) -> String {
-        var message = Siwad.message(for: error)
+        if let unknown = unknownCommand(arguments) { return unknown }
+        var message = missing(error, arguments) ?? Siwad.message(for: error)
         // Of --name=value, a message quotes the value.
         let values = arguments.map { $0.hasPrefix("--") ? $0.drop { $0 != "=" }.dropFirst() : $0[...] }
         for argument in values where Redaction.holdsSecret(argument) {
@@ -151,5 +155,43 @@ struct CommandRunner {
         let sentence = cause.hasSuffix(".") ? String(cause.dropLast()) : cause
         guard let help, let start = help.firstIndex(of: "'"), let end = help.lastIndex(of: "'") else { return sentence }
         return "\(sentence): see \(help[start...end])"
+    }
+
+    /// The error about a word that names no command, with the command that it probably misspells. The parser reports a later
+    /// option instead, or calls the word an argument.
+    private static func unknownCommand(_ arguments: [String]) -> String? {
+        var command: any ParsableCommand.Type = Siwad.self
+        var path = "siwad"
+        for word in arguments {
+            let children = command.configuration.subcommands
+            guard !children.isEmpty, !word.hasPrefix("-"), word != "help" else { return nil }
+            guard let child = children.first(where: { $0._commandName == word }) else {
+                guard let meant = word.nearest(in: children.map { $0._commandName }) else {
+                    return "Unexpected argument '\(Redaction.redacted(word))': see '\(path) --help'"
+                }
+                return "Unknown command '\(word)': did you mean \"\(meant)\"?"
+            }
+            (command, path) = (child, "\(path) \(word)")
+        }
+        return nil
+    }
+
+    /// The error about all missing options and arguments; nil for another error. The parser reports the first, so the command
+    /// line is parsed again with a value for each.
+    private static func missing(_ error: any Error, _ arguments: [String]) -> String? {
+        var (error, arguments, names) = (error, arguments, [String]())
+        while let match = Siwad.message(for: error).wholeMatch(of: /Missing expected argument '((--[^ ]+)?.*)'/),
+            !names.contains(String(match.1))
+        {
+            names.append(String(match.1))
+            arguments += [match.2.map(String.init), "0"].compactMap(\.self)
+            do {
+                _ = try Siwad.parseAsRoot(arguments)
+            } catch let next {
+                error = next
+            }
+        }
+        guard names.count > 1 else { return nil }
+        return "Missing expected arguments " + names.map { "'\($0)'" }.joined(separator: ", ")
     }
 }

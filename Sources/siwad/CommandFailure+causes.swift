@@ -13,7 +13,9 @@ extension CommandFailure {
     /// The line and the exit code of an error of a part of siwad; nil for an unknown error.
     init?(knownCause error: any Error) {
         switch error {
-        case let error as SettingsError: self.init(.configuration, error.description)
+        case let error as SettingsError:
+            let config = nextCommand("config", accepting: SettingKey.allCases)
+            self.init(.configuration, error.description(listedBy: config))
         case let error as PostgresError: self.init(postgres: error)
         case let error as ServerError: self.init(server: error)
         case let error as SpoolError:

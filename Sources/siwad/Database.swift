@@ -84,7 +84,7 @@ struct SchemaState: Sendable, CommandOutput {
     }
 
     /// The role of the daemon lacks this right.
-    static let nextStep = "run siwad migrate as a role that may create the schema"
+    static var nextStep: String { "run \(nextCommand("migrate")) as a role that may create the schema" }
 
     func lines(style: OutputStyle) -> [String] { Self.columns.table(of: migrations).lines(style: style) }
 

@@ -239,7 +239,7 @@ struct CommandRunnerTests {
         )
     }
 
-    @Test("serve names the first missing setting.")
+    @Test("serve names the missing setting.")
     func missing() async {
         let noDatabase = await siwad("serve", environment: ["SIWAD_APPS": "A1B2C3D4E5/com.example.app"])
         #expect(noDatabase.status == .configuration)

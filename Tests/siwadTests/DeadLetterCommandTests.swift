@@ -139,6 +139,7 @@ struct DeadLetterCommandTests {
             let some = await siwadCommand(replay, environment: environment)
             #expect(some.status == .partlyFailed)
             #expect(some.lines.last == "3 replayed, 1 dead again")
+            #expect(some.errors == "siwad: 1 of 4 stay open: siwad dead-letters show 4 says why\n")
             let none = await siwadCommand(replay + ["--json"], environment: environment)
             #expect(none.status == .failed)
             #expect(none.output.hasPrefix(#"{"matched":1,"replayed":0,"dead":1,"passed_over":0,"#))
@@ -179,7 +180,7 @@ struct DeadLetterCommandTests {
             #expect(each.output.contains("“jti” is empty or longer than 256 bytes."))
 
             let table = await replay(["5", "6", "7"], "--note", "why")
-            #expect(table.output.contains("  various: siwad dead-letters show explains each\n"), "\(table.output)")
+            #expect(table.output.contains("  various: dead-letters show explains each\n"), "\(table.output)")
             let json = await replay(["5", "6", "7"], "--note", "why", "--json")
             #expect(json.output.contains(#""became":"dead","#))
             #expect(json.output.contains(#""detail":null,"count":3"#), "\(json.output)")
@@ -222,7 +223,7 @@ struct DeadLetterCommandTests {
             #expect(result.status == .partlyFailed)
             #expect(
                 result.errors.hasSuffix(
-                    "siwad: 1 of 2 named is no open letter that matches: siwad dead-letters list --id shows their status\n"
+                    "siwad: 1 of 2 named is no open letter that matches: siwad dead-letters list 1 999999 shows their status\n"
                 )
             )
             #expect(!result.output.isEmpty)

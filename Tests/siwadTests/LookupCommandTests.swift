@@ -136,7 +136,7 @@ struct LookupCommandTests {
 
     @Test(
         "The error about an unreadable time names the accepted forms.",
-        arguments: ["yesterday", "2026-13-01", "14:00", "2026-01-02 03", "2026-01-02Z", ""]
+        arguments: ["yesteday", "1 h", "2026-13-01", "14:00", "2026-01-02 03", "2026-01-02Z", ""]
     )
     func times(text: String) async {
         let result = await siwad("notifications", "list", "--since", text)

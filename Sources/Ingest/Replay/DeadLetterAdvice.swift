@@ -7,7 +7,7 @@ import JOSE
 package struct DeadLetterAdvice: Sendable, Equatable {
     package let cause: String
     package let remedy: String
-    /// The command to run after the steps of ``remedy``; nil if there is nothing to do.
+    /// The command to run after the steps of ``remedy``, without `siwad`; nil if there is nothing to do.
     package let command: String?
 
     /// - Parameters:
@@ -16,7 +16,7 @@ package struct DeadLetterAdvice: Sendable, Equatable {
     package init(on record: DeadLetterRecord, apps: AudienceMap?, leeway: Duration, keys: ReplayKeys, now: WallTime) {
         let letter = record.letter
         let facts = Facts(record: record, apps: apps, leeway: leeway, keys: keys, now: now)
-        func run(_ verb: String) -> String { "siwad dead-letters \(verb) --note '…'" }
+        func run(_ verb: String) -> String { "dead-letters \(verb) --note '…'" }
         let (replay, discard) = (run("replay --id \(letter.id)"), run("discard --id \(letter.id)"))
         let upgrade =
             "Look for a siwad that understands it, install it and replay. If it doesn't matter to you, discard it."

@@ -51,7 +51,8 @@ struct AccountsShowCommand: DatabaseCommand {
             try AccountPage.pages(subject: sub, team: team, limit: limit, in: session)
         }
         guard !pages.isEmpty else {
-            throw CommandFailure(.nothingMatched, "no person has this sub: siwad accounts list shows all people")
+            let list = nextCommand("accounts list")
+            throw CommandFailure(.nothingMatched, "no person has this sub: \(list) shows all people")
         }
         for (index, page) in pages.enumerated() {
             if index > 0, !json { invocation.console.print() }

@@ -63,6 +63,8 @@ struct ClientsRemoveCommand: DatabaseCommand {
     var json = false
     @OptionGroup var database: DatabaseOptions
 
+    func validate() throws { try requireNothing(rehearsal.advice) }
+
     func run(_ invocation: Invocation) async throws {
         let wanted = clients.map { ClientID($0) }
         let (name, note) = (try rehearsal.name(environment: invocation.environment), rehearsal.note ?? "")
@@ -81,7 +83,7 @@ struct ClientsRemoveCommand: DatabaseCommand {
         let missing = Set(wanted).subtracting(removed).count
         guard missing == 0 else {
             let what = "\(missing) of \(Set(wanted).count) named \(missing == 1 ? "is" : "are") not registered"
-            throw CommandFailure(.partlyFailed, "\(what): siwad clients list shows the registered ones")
+            throw CommandFailure(.partlyFailed, "\(what): \(nextCommand("clients list")) shows the registered ones")
         }
     }
 }

@@ -33,7 +33,9 @@ protocol ListingCommand: DatabaseCommand, Sendable {
 extension ListingCommand {
     var database: DatabaseOptions { listing.database }
 
-    func run(_ invocation: Invocation) async throws {
+    func run(_ invocation: Invocation) async throws { try await printRows(invocation) }
+
+    func printRows(_ invocation: Invocation) async throws {
         let command = self
         let rows = try await invocation.read { session throws(PostgresError) in try command.rows(in: session) }
         try rows.print(listing, to: invocation.console)
@@ -43,16 +45,28 @@ extension ListingCommand {
 // MARK: - Settings as parameters
 
 extension Configuration {
+    private static let missingDatabase =
+        "no database is configured: set SIWAD_DATABASE_URL, for example to postgres://siwad@localhost/siwa"
+    private static let missingApps =
+        "no apps are configured: set SIWAD_APPS to TEAMID/primary.app.id, for example A1B2C3D4E5/com.example.app"
+
+    /// Both, for commands that need both.
+    ///
+    /// - Throws: `SettingsError`, which names everything that is missing.
+    func databaseAndApps() throws -> (ConnectionSettings, AudienceMap) {
+        guard database != .notConfigured || apps != nil else {
+            throw SettingsError("\(Self.missingDatabase); \(Self.missingApps)")
+        }
+        return (try connectionSettings(), try audiences())
+    }
+
     /// - Throws: `SettingsError` if no database is configured, or if libpq can't parse its URL.
     func connectionSettings() throws -> ConnectionSettings {
         let conninfo: String?
         switch database {
         case .conninfo(let text): conninfo = text
         case .libpqEnvironment: conninfo = nil
-        case .notConfigured:
-            throw SettingsError(
-                "no database is configured: set SIWAD_DATABASE_URL, for example to postgres://siwad@localhost/siwa"
-            )
+        case .notConfigured: throw SettingsError(Self.missingDatabase)
         }
         do throws(PostgresError) {
             return try ConnectionSettings(conninfo: conninfo, applicationName: "siwad")
@@ -62,11 +76,7 @@ extension Configuration {
     }
 
     func audiences() throws(SettingsError) -> AudienceMap {
-        guard let apps else {
-            throw SettingsError(
-                "no apps are configured: set SIWAD_APPS to TEAMID/primary.app.id, for example A1B2C3D4E5/com.example.app"
-            )
-        }
+        guard let apps else { throw SettingsError(Self.missingApps) }
         return apps
     }
 

@@ -35,7 +35,7 @@ struct DeadLettersListCommand: ListingCommand {
         commandName: "list",
         abstract: "List dead letters, the last received first.",
         discussion: """
-            Without --status, lists open letters; with --id, letters of any status.
+            Without --status, lists open letters; with numbers, letters of any status.
 
             Example:
               siwad dead-letters list --reason unknown-audience --app com.example.app
@@ -47,7 +47,7 @@ struct DeadLettersListCommand: ListingCommand {
     @OptionGroup var listing: ListingOptions
 
     func rows(in session: borrowing Session) throws(PostgresError) -> Listing<KeptDeadLetter> {
-        let status = status.value(default: filter.id.isEmpty ? .open : nil)
+        let status = status.value(default: filter.ids.all.isEmpty ? .open : nil)
         let rows = try DeadLetters.list(filter.filter, status: status, limit: listing.limit, in: session)
         return DeadLetterListing.list(rows)
     }
@@ -77,30 +77,41 @@ struct DeadLettersShowCommand: DatabaseCommand {
     static let configuration = CommandConfiguration(
         commandName: "show",
         abstract: "Show a letter's cause, the next step, and its token checked and decoded.",
-        usage: "siwad dead-letters show <number> [<options>]",
+        usage: "siwad dead-letters show <number> ... [<options>]",
         discussion: "Example:\n  siwad dead-letters show 17"
     )
 
-    @Argument(help: ArgumentHelp("The letter's number.", valueName: "number"))
-    var id: Int64
-    @Flag(help: "Print one JSON object.")
+    @OptionGroup var ids: DeadLetterIDOptions
+    @Flag(help: "Print one JSON object per letter.")
     var json = false
     @OptionGroup var acceptance: AcceptanceOptions
 
     var database: DatabaseOptions { acceptance.database }
     var flags: [SettingKey: String] { acceptance.flags }
 
+    func validate() throws {
+        try requireNothing(ids.all.isEmpty ? "name letters by their numbers" : nil)
+    }
+
     func run(_ invocation: Invocation) async throws {
-        let id = id
+        let ids = ids.all
         let trust = try invocation.configuration.keyTrust()
-        let (record, keys) = try await invocation.read { session throws(PostgresError) in
-            (try DeadLetters.find(id: id, in: session), try SigningKeys.all(trust, in: session))
+        let (records, keys) = try await invocation.read { session throws(PostgresError) in
+            var records: [DeadLetterRecord] = []
+            for id in ids { if let record = try DeadLetters.find(id: id, in: session) { records.append(record) } }
+            return (records, try SigningKeys.all(trust, in: session))
         }
-        guard let record else {
-            throw CommandFailure(.nothingMatched, "no dead letter has this number: siwad dead-letters list shows some")
+        guard !records.isEmpty else {
+            let what = ids.count == 1 ? "this number" : "these numbers"
+            let list = nextCommand("dead-letters list")
+            throw CommandFailure(.nothingMatched, "no dead letter has \(what): \(list) shows some")
         }
-        let page = try DeadLetterPage(record, keys: keys, configuration: invocation.configuration, now: .now())
-        invocation.console.print(page, asJSON: json)
+        let pages = try records.map {
+            try DeadLetterPage($0, keys: keys, configuration: invocation.configuration, now: .now())
+        }
+        invocation.console.print(pages: pages, asJSON: json)
+        let failure = self.ids.failure(matched: pages.count, kind: "dead letter", kinds: "dead letters")
+        if let failure { throw failure }
     }
 }
 
@@ -147,7 +158,7 @@ struct DeadLettersReplayCommand: DatabaseCommand {
     var flags: [SettingKey: String] { acceptance.flags }
 
     func validate() throws {
-        try filter.validateIsGiven()
+        try requireNothing(filter.advice, rehearsal.advice)
         guard limit.map({ $0 > 0 }) ?? true else { throw ValidationError("--limit must be at least 1") }
         try SimulateSendCommand.validate(rate: rate)
     }
@@ -155,6 +166,7 @@ struct DeadLettersReplayCommand: DatabaseCommand {
     func run(_ invocation: Invocation) async throws {
         let (configuration, console) = (invocation.configuration, invocation.console)
         let name = try rehearsal.name(environment: invocation.environment)
+        let (settings, _) = try configuration.databaseAndApps()
         // Checks the schema first: a replay uses its own connection.
         try await invocation.withDatabase { _ in }
         let url = try configuration.keySetURL()
@@ -169,7 +181,7 @@ struct DeadLettersReplayCommand: DatabaseCommand {
         var run = ReplayRun(letters, by: name, note: rehearsal.note ?? "", rate: rate)
         run.acceptsExpired = acceptExpired
         run.isRehearsal = rehearsal.dryRun
-        let (settings, command) = (try configuration.connectionSettings(), self)
+        let command = self
         try await Services.runInterruptibly { [run] in
             var output = ReplayOutput(command, console)
             do {
@@ -205,7 +217,7 @@ struct DeadLettersReopenCommand: DecisionCommand {
     static let configuration = CommandConfiguration(
         commandName: "reopen",
         abstract: "Undo a discard: mark discarded letters as open.",
-        discussion: "Example:\n  siwad dead-letters reopen --id 17 --note 'discarded by mistake'"
+        discussion: "Example:\n  siwad dead-letters reopen 17 --note 'discarded by mistake'"
     )
     static let verb = DeadLetterDecision.Verb.reopen
     @OptionGroup var options: DecisionOptions
@@ -224,7 +236,7 @@ struct DecisionOptions: ParsableArguments {
     var json = false
     @OptionGroup var database: DatabaseOptions
 
-    func validate() throws { try filter.validateIsGiven() }
+    func validate() throws { try requireNothing(filter.advice, rehearsal.advice) }
 }
 
 extension DecisionCommand {

@@ -40,7 +40,8 @@ struct MigrateUpCommand: DatabaseCommand {
             }
         } catch {
             if error.sqlState == .lockNotAvailable {
-                let step = "end the long transactions that pg_stat_activity shows, and run siwad migrate again"
+                let again = nextCommand("migrate")
+                let step = "end the long transactions that pg_stat_activity shows, and run \(again) again"
                 throw CommandFailure(.unavailable, "\(error)", nextStep: step)
             }
             guard error.sqlState == .insufficientPrivilege else { throw error }

@@ -97,9 +97,8 @@ struct SessionsEndCommand: DatabaseCommand {
 
     /// Prevents ending the sessions of all people by mistake.
     func validate() throws {
-        guard !sessions.isEmpty || filter.sub != nil else {
-            throw ValidationError("name sessions, or a person with --sub")
-        }
+        let names = !sessions.isEmpty || filter.sub != nil
+        try requireNothing(names ? nil : "name sessions, or a person with --sub", rehearsal.advice)
     }
 
     func run(_ invocation: Invocation) async throws {
@@ -127,7 +126,7 @@ struct SessionsEndCommand: DatabaseCommand {
         guard missing == 0 else {
             let what = missing == 1 ? "is not a live session" : "are not live sessions"
             let count = "\(missing) of \(Set(sessions).count) named \(what)"
-            throw CommandFailure(.partlyFailed, "\(count): siwad sessions list shows the live ones")
+            throw CommandFailure(.partlyFailed, "\(count): \(nextCommand("sessions list --live")) shows the live ones")
         }
     }
 }

@@ -49,8 +49,8 @@ struct Daemon: Sendable {
     /// - Throws: `SettingsError`, `ServerError`, `SpoolError`.
     init(_ configuration: Configuration) throws {
         self.configuration = configuration
-        settings = try configuration.connectionSettings()
-        let audiences = try configuration.audiences()
+        let audiences: AudienceMap
+        (settings, audiences) = try configuration.databaseAndApps()
         certificates = try configuration.tls.map {
             try ServerCertificates(certificateFile: $0.certificate, keyFile: $0.key)
         }

@@ -4,6 +4,7 @@ import AppleTokens
 import ArgumentParser
 import Basics
 import FoundationEssentials
+import Settings
 import Terminal
 
 struct ListingOptions: ParsableArguments {
@@ -28,12 +29,33 @@ struct AccountFilterOptions: ParsableArguments {
     var app: String?
 }
 
-struct DeadLetterFilterOptions: ParsableArguments {
+/// Dead letters by their numbers, as arguments or options.
+struct DeadLetterIDOptions: ParsableArguments {
+    @Argument(help: ArgumentHelp("Numbers of letters.", valueName: "number"))
+    var numbers: [Int64] = []
     @Option(
         parsing: .unconditionalSingleValue,
         help: ArgumentHelp("Number of a letter; repeatable.", valueName: "number")
     )
     var id: [Int64] = []
+
+    /// Each number once, in the order given.
+    var all: [Int64] { (numbers + id).uniqued() }
+
+    /// The failure to report if only `matched` of the named letters matched; nil if all did.
+    ///
+    /// - Parameter kind: what they are not, such as `open letter that matches`.
+    func failure(matched: Int, kind: String, kinds: String) -> CommandFailure? {
+        let missing = all.count - matched
+        guard missing > 0 else { return nil }
+        let what = missing == 1 ? "is no \(kind)" : "are no \(kinds)"
+        let list = nextCommand("dead-letters list \(all.map(String.init).joined(separator: " "))")
+        return CommandFailure(.partlyFailed, "\(missing) of \(all.count) named \(what): \(list) shows their status")
+    }
+}
+
+struct DeadLetterFilterOptions: ParsableArguments {
+    @OptionGroup var ids: DeadLetterIDOptions
     @Option(help: ArgumentHelp("Why it was not processed.", valueName: "reason"))
     var reason: DeadLetterReason?
     @Option(help: WallTime.help("Received at or after"), transform: WallTime.init(argument:))
@@ -55,28 +77,24 @@ struct DeadLetterFilterOptions: ParsableArguments {
         }
     }
 
-    func validateIsGiven() throws {
-        guard all || !filter.isEmpty else {
-            throw ValidationError(
-                "select letters by --id, --reason, --since, --until, --app, --type or --sub, or use --all"
-            )
-        }
+    /// The advice if nothing selects letters.
+    var advice: String? {
+        guard !all, filter.isEmpty else { return nil }
+        return "select letters by number, --reason, --since, --until, --app, --type or --sub, or use --all"
     }
 
-    /// The failure to report if only `matched` of the letters named by --id matched; nil if all did.
     func failure(matched: Int, status: DeadLetterStatus) -> CommandFailure? {
-        let named = Set(id).count
-        guard named > matched else { return nil }
-        let isOne = named - matched == 1
-        let what =
-            isOne ? "is no \(status.rawValue) letter that matches" : "are no \(status.rawValue) letters that match"
-        let step = "siwad dead-letters list --id shows their status"
-        return CommandFailure(.partlyFailed, "\(named - matched) of \(named) named \(what): \(step)")
+        let status = status.rawValue
+        return ids.failure(
+            matched: matched,
+            kind: "\(status) letter that matches",
+            kinds: "\(status) letters that match"
+        )
     }
 
     var filter: DeadLetterFilter {
         DeadLetterFilter(
-            ids: id,
+            ids: ids.all,
             reason: reason,
             since: since,
             until: until,
@@ -117,8 +135,10 @@ struct RehearsalOptions: ParsableArguments {
     )
     var operatorName: String?
 
+    /// The advice if a note is missing. Each command reports it, together with what else is missing.
+    var advice: String? { dryRun || note != nil ? nil : "--note must say why: it is kept in the audit" }
+
     func validate() throws {
-        guard dryRun || note != nil else { throw ValidationError("--note must say why: it is kept in the audit") }
         guard note?.contains(where: { !$0.isWhitespace }) ?? true else { throw ValidationError("--note must say why") }
         guard operatorName?.contains(where: { !$0.isWhitespace }) ?? true else {
             throw ValidationError("--operator must be a name")
@@ -195,21 +215,44 @@ struct EventOptions: ParsableArguments {
     }
 }
 
+extension Array where Element: Hashable {
+    /// Each element once, in the order of their first places.
+    func uniqued() -> [Element] {
+        var seen: Set<Element> = []
+        return filter { seen.insert($0).inserted }
+    }
+}
+
+/// Reports the advice on everything that a command line lacks, in one error.
+func requireNothing(_ missing: String?...) throws {
+    let advice = missing.compactMap(\.self)
+    guard advice.isEmpty else { throw ValidationError(advice.joined(separator: "; ")) }
+}
+
 extension WallTime {
-    /// A time on the command line: `2026-01-02T03:04:05Z`, `2026-01-02`, or seconds or milliseconds since 1970. Without a
-    /// zone it is in UTC, like the times in siwad's tables.
+    /// A time on the command line: `1h` (ago), `yesterday`, `2026-01-02T03:04:05Z`, `2026-01-02`, or seconds or milliseconds
+    /// since 1970. Without a zone it is in UTC, like the times in siwad's tables.
     init(argument text: String) throws {
-        guard let time = WallTime(iso8601: text) ?? WallTime(iso8601: text + "Z") else {
-            throw ValidationError(
-                "write 2026-01-02, 2026-01-02 03:04 or 2026-01-02T03:04:05Z, in UTC unless it ends in a zone such as "
-                    + "+01:00, or seconds since 1970"
-            )
+        let now = WallTime.now()
+        let today = WallTime(seconds: now.wholeSeconds - now.wholeSeconds % 86_400)
+        switch text {
+        case "now": self = now
+        case "today": self = today
+        case "yesterday": self = today - .seconds(86_400)
+        default:
+            let time = WallTime(iso8601: text) ?? WallTime(iso8601: text + "Z")
+            guard let time = time ?? Duration(short: text).map({ now - $0 }) else {
+                throw ValidationError(
+                    "write 2026-01-02, 2026-01-02 03:04 or 2026-01-02T03:04:05Z, in UTC unless it ends in a zone such as "
+                        + "+01:00; a time ago such as 30m, 1h or 2d; today or yesterday; or seconds since 1970"
+                )
+            }
+            self = time
         }
-        self = time
     }
 
     static func help(_ meaning: String, otherwise: String? = nil) -> ArgumentHelp {
-        let form = "2026-01-02, or '2026-01-02 03:04' in UTC, or with a zone"
+        let form = "1h (ago), yesterday, 2026-01-02 or '2026-01-02 03:04' in UTC, or with a zone"
         return ArgumentHelp("\(meaning): \(form)\(otherwise.map { "; default: \($0)" } ?? "").", valueName: "time")
     }
 }

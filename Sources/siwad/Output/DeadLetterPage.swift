@@ -34,11 +34,18 @@ struct DeadLetterPage: CommandOutput {
 
     private var letter: KeptDeadLetter { record.letter }
 
+    private var command: String? {
+        advice.command.map { command in
+            let isReplay = command.hasPrefix("dead-letters replay")
+            return nextCommand(command, accepting: isReplay ? [.databaseURL, .apps, .keysURL] : [.databaseURL])
+        }
+    }
+
     func lines(style: OutputStyle) -> [String] {
         let title = "dead letter \(letter.id), \(letter.status.rawValue): \(letter.rawReason)"
         var lines = [style.painted(VisibleText.visible(title), .bold)]
         lines += [advice.cause, advice.remedy].flatMap { style.hanging("  ", indentation: 2, $0) }
-        if let command = advice.command { lines.append("    " + VisibleText.visible(command)) }
+        if let command { lines.append("    " + VisibleText.visible(command)) }
         lines += [""] + style.facts(facts, nameWidth: 11)
         lines += ["", style.painted("ATTEMPTS", .bold)]
         lines += attemptTable.lines(style: style, indentation: 2)
@@ -57,7 +64,7 @@ struct DeadLetterPage: CommandOutput {
         let columns: [Column<DeadLetterPage>] = [
             .init("cause", \.advice.cause),
             .init("remedy", \.advice.remedy),
-            .init("command", \.advice.command),
+            .init("command", \.command),
             .init("earlier_attempts") { Self.attemptColumns.objects(of: $0.record.earlierAttempts) },
             .init("checks", \.explanation?.json),
             .init("jws") { page in page.token.isEmpty ? nil : String(decoding: page.token, as: UTF8.self) },

@@ -11,6 +11,14 @@ extension Console {
         print(lines: asJSON ? output.json.map(\.line) : output.lines(style: style))
     }
 
+    /// Prints pages with an empty line between two of them.
+    func print(pages: [some CommandOutput], asJSON: Bool) {
+        for (index, page) in pages.enumerated() {
+            if index > 0, !asJSON { print() }
+            print(page, asJSON: asJSON)
+        }
+    }
+
     /// Prints the ids of what a command ended or removed, and a note that says so.
     ///
     /// - Parameter wouldHappen: the note of a dry run.

@@ -11,6 +11,8 @@ struct ReplayOutput {
     private var progress: ProgressLine
     private var lastReport: ReplayReport?
     private var listed: [ReplayResult] = []
+    /// One of the letters that stay open, for a command that explains it.
+    private var firstDead: Int64?
     /// The changes whose letters stay open for several causes.
     private var changesWithSeveralCauses: Set<ReplayReport.Change> = []
 
@@ -26,6 +28,7 @@ struct ReplayOutput {
     mutating func add(_ fates: [ReplayResult], _ report: ReplayReport) {
         lastReport = report
         compareCauses(of: fates, report)
+        firstDead = firstDead ?? fates.first { $0.end.isDead }?.id
         if isDryRun, json {
             console.print(lines: Self.letterColumns.objects(of: fates).map(\.line))
         } else if isDryRun, listed.count < listLimit {
@@ -60,9 +63,10 @@ struct ReplayOutput {
             console.note("\(report.passedOver) were skipped: another operator changed them or is changing them")
         }
         guard report.dead > 0 else { return }
+        let show = nextCommand("dead-letters \(firstDead.map { "show \($0)" } ?? "list")")
         throw CommandFailure(
             report.replayed == 0 ? .failed : .partlyFailed,
-            "\(report.dead) of \(report.replayed + report.dead) stay open: siwad dead-letters show says why"
+            "\(report.dead) of \(report.replayed + report.dead) stay open: \(show) says why"
         )
     }
 
@@ -119,7 +123,7 @@ struct ReplayOutput {
 
     private var changeColumns: [Column<Row>] {
         // The letters of a dry run are not stored, so only its JSON explains each of them.
-        let explanation = isDryRun ? "--json shows each" : "siwad dead-letters show explains each"
+        let explanation = isDryRun ? "--json shows each" : "dead-letters show explains each"
         return [
             .init("reason", \.change.from.rawValue, "REASON"),
             .init("became", \.change.end.fields.outcome, isDryRun ? "WOULD BECOME" : "BECAME") { $0.change.end.cell },
@@ -167,6 +171,7 @@ extension ReplayResult.End {
         }
     }
 
+    fileprivate var isDead: Bool { fields.reason != nil }
     fileprivate var word: String { fields.outcome + (fields.reason.map { ": \($0)" } ?? "") }
 
     fileprivate var cell: Table.Cell {
