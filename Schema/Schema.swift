@@ -13,6 +13,7 @@ package enum Schema {
         Migration(number: 4, name: "operations", sql: text(PackageResources._004_operations_sql)),
         Migration(number: 5, name: "functions", sql: text(PackageResources._005_functions_sql)),
         Migration(number: 6, name: "roles", sql: text(PackageResources._006_roles_sql)),
+        Migration(number: 7, name: "following", sql: text(PackageResources._007_following_sql)),
     ]
 
     /// Every object of the schema as the migrations make it, for `siwad doctor`: a line for each, of its kind, name and
