@@ -59,18 +59,20 @@ package enum NotificationLog {
         _ filter: NotificationFilter,
         in session: borrowing Session
     ) throws(PostgresError) -> [LoggedNotification] {
-        var conditions = Conditions()
-        conditions.add("jti = ?", filter.id)
-        conditions.add("sub = ?", filter.subject)
-        conditions.add("team_id = ?", filter.team)
-        conditions.add("app_id = ?", filter.app)
-        conditions.add(eventType: filter.eventType)
-        conditions.add("outcome = ?", filter.outcome)
-        conditions.add("source = ?", filter.source)
-        conditions.add("received_at >= ?", filter.since)
-        conditions.add("received_at < ?", filter.until)
+        var conditions = Conditions(filter)
         let limit = conditions.bind(filter.limit)
         return try read(conditions, token: "NULL::text", limit: limit, in: session)
+    }
+
+    /// The matching notifications whose transactions began at or after a time, in the order of these beginnings.
+    static func recorded(
+        since time: WallTime,
+        _ filter: NotificationFilter,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [LoggedNotification] {
+        var conditions = Conditions(filter)
+        conditions.add("recorded_at >= ?", time)
+        return try read(conditions, token: "NULL::text", order: "recorded_at, received_at, jti", in: session)
     }
 
     /// The notifications with this `jti`: at most one in each month.
@@ -80,18 +82,17 @@ package enum NotificationLog {
         ).bool(0, 0)
         var conditions = Conditions()
         conditions.add("jti = ?", id)
-        var notifications = try read(conditions, token: isHidden ? "NULL::text" : "jws", limit: "ALL", in: session)
+        var notifications = try read(conditions, token: isHidden ? "NULL::text" : "jws", in: session)
         for index in notifications.indices { notifications[index].isTokenHidden = isHidden }
         return notifications
     }
 
-    /// - Parameters:
-    ///   - token: SQL for the token.
-    ///   - limit: SQL for the maximum number of rows.
+    /// - Parameter token: SQL for the token; likewise the order and the maximum number of rows.
     private static func read(
         _ conditions: Conditions,
         token: String,
-        limit: String,
+        order: String = "received_at DESC",
+        limit: String = "ALL",
         in session: borrowing Session
     ) throws(PostgresError) -> [LoggedNotification] {
         let statement = Statement(
@@ -101,10 +102,24 @@ package enum NotificationLog {
                     sessions_ended, verified_kid, \(token), false
                 FROM siwa.notifications
                 WHERE \(conditions.sql)
-                ORDER BY received_at DESC
+                ORDER BY \(order)
                 LIMIT \(limit)
                 """
         )
         return try session.execute(statement, conditions.binds).decode(LoggedNotification.init)
+    }
+}
+
+extension Conditions {
+    fileprivate init(_ filter: NotificationFilter) {
+        add("jti = ?", filter.id)
+        add("sub = ?", filter.subject)
+        add("team_id = ?", filter.team)
+        add("app_id = ?", filter.app)
+        add(eventType: filter.eventType)
+        add("outcome = ?", filter.outcome)
+        add("source = ?", filter.source)
+        add("received_at >= ?", filter.since)
+        add("received_at < ?", filter.until)
     }
 }
