@@ -42,6 +42,12 @@ package final class Console: Sendable {
     /// a change of the database must not stop halfway when the reader of the output is gone.
     package var outputError: OutputError? { firstLoss.withLock { $0 } }
 
+    /// True if the reader of standard output is gone. Only a pipe, a socket or a terminal can tell before a write.
+    package static var isOutputClosed: Bool {
+        var output = pollfd(fd: STDOUT_FILENO, events: 0, revents: 0)
+        return poll(&output, 1, 0) == 1 && output.revents & Int16(POLLERR | POLLHUP | POLLNVAL) != 0
+    }
+
     package func print(_ line: String = "") {
         write(line + "\n")
     }

@@ -15,7 +15,7 @@ struct NotificationsCommand: ParsableCommand {
     )
 }
 
-struct NotificationsListCommand: ListingCommand {
+struct NotificationFilterOptions: ParsableArguments {
     enum Outcome: String, CaseIterable, ExpressibleByArgument {
         case applied, superseded, unchanged
     }
@@ -24,19 +24,7 @@ struct NotificationsListCommand: ListingCommand {
         case endpoint, spool, replay
     }
 
-    static let configuration = CommandConfiguration(
-        commandName: "list",
-        abstract: "List notifications, the last received first.",
-        discussion: """
-            --sub and --jti use an index. The other filters scan the notifications received between --since and \
-            --until, the newest first, until --limit is reached: in a large database, add --since.
-
-            Example:
-              siwad notifications list --outcome superseded --since 2026-01-01 --json
-            """
-    )
-
-    @OptionGroup var filter: AccountFilterOptions
+    @OptionGroup var account: AccountFilterOptions
     @Option(help: "Event type; either spelling finds a deletion.")
     var type: String?
     @Option(help: "What became of it.")
@@ -49,21 +37,56 @@ struct NotificationsListCommand: ListingCommand {
     var since: WallTime?
     @Option(help: WallTime.help("Received before"), transform: WallTime.init(argument:))
     var until: WallTime?
+
+    func filter(limit: Int) -> NotificationFilter {
+        var filter = NotificationFilter()
+        filter.id = jti
+        filter.subject = account.sub
+        filter.team = account.team
+        filter.app = account.app
+        filter.eventType = type
+        filter.outcome = outcome?.rawValue
+        filter.source = source?.rawValue
+        filter.since = since
+        filter.until = until
+        filter.limit = limit
+        return filter
+    }
+}
+
+struct NotificationsListCommand: ListingCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "list",
+        abstract: "List notifications, the last received first.",
+        discussion: """
+            --sub and --jti use an index. The other filters scan the notifications received between --since and \
+            --until, the newest first, until --limit is reached: in a large database, add --since.
+
+            With --follow, as siwad tail, lists the last received last, then each new one within a second or two, \
+            until Ctrl-C.
+
+            Example:
+              siwad notifications list --outcome superseded --since yesterday --json
+              siwad notifications list --follow --app com.example.app
+            """
+    )
+
+    @OptionGroup var filter: NotificationFilterOptions
+    @Flag(help: "Continue with each new notification.")
+    var follow = false
     @OptionGroup var listing: ListingOptions
 
+    func validate() throws {
+        guard !follow || filter.until == nil else { throw ValidationError("--follow and --until exclude each other") }
+    }
+
     func rows(in session: borrowing Session) throws(PostgresError) -> Listing<LoggedNotification> {
-        var wanted = NotificationFilter()
-        wanted.id = jti
-        wanted.subject = filter.sub
-        wanted.team = filter.team
-        wanted.app = filter.app
-        wanted.eventType = type
-        wanted.outcome = outcome?.rawValue
-        wanted.source = source?.rawValue
-        wanted.since = since
-        wanted.until = until
-        wanted.limit = listing.limit
-        return NotificationListing.list(try NotificationLog.list(wanted, in: session))
+        NotificationListing.list(try NotificationLog.list(filter.filter(limit: listing.limit), in: session))
+    }
+
+    func run(_ invocation: Invocation) async throws {
+        guard follow else { return try await printRows(invocation) }
+        try await NotificationTail(filter: filter.filter(limit: listing.limit), json: listing.json).run(invocation)
     }
 }
 
@@ -71,9 +94,9 @@ struct NotificationsShowCommand: DatabaseCommand {
     static let configuration = CommandConfiguration(
         commandName: "show",
         abstract: "Show everything about one notification, including its signed token.",
-        usage: "siwad notifications show <id> [<options>]",
+        usage: "siwad notifications show <id> ... [<options>]",
         discussion: """
-            Write -- before a jti that starts with a hyphen.
+            Write -- or --id before a jti that starts with a hyphen.
 
             Example:
               siwad notifications show 4jH5Tn0aSyGv1cbXqRkPuQ
@@ -81,22 +104,34 @@ struct NotificationsShowCommand: DatabaseCommand {
             """
     )
 
-    @Argument(help: "The jti.")
-    var id: String
-    @Flag(help: "Print one JSON object.")
+    @Argument(help: ArgumentHelp("The jtis.", valueName: "id"))
+    var ids: [String] = []
+    @Option(parsing: .unconditionalSingleValue, help: ArgumentHelp("A jti; repeatable.", valueName: "jti"))
+    var id: [String] = []
+    @Flag(help: "Print one JSON object per notification.")
     var json = false
     @OptionGroup var database: DatabaseOptions
 
+    func validate() throws {
+        try requireNothing(ids.isEmpty && id.isEmpty ? "name notifications by their jti" : nil)
+    }
+
     func run(_ invocation: Invocation) async throws {
-        let id = id
+        let ids = (ids + id).uniqued()
         let found = try await invocation.read { session throws(PostgresError) in
-            try NotificationLog.find(id: id, in: session)
+            var found: [[LoggedNotification]] = []
+            for id in ids { found.append(try NotificationLog.find(id: id, in: session)) }
+            return found.filter { !$0.isEmpty }
         }
+        let list = nextCommand("notifications list")
         guard !found.isEmpty else {
-            throw CommandFailure(.nothingMatched, "no notification has this jti: siwad notifications list shows some")
+            let what = ids.count == 1 ? "this jti" : "these jtis"
+            throw CommandFailure(.nothingMatched, "no notification has \(what): \(list) shows some")
         }
-        for notification in found {
-            invocation.console.print(NotificationPage(notification: notification), asJSON: json)
+        invocation.console.print(pages: found.joined().map(NotificationPage.init), asJSON: json)
+        guard found.count == ids.count else {
+            let what = "\(ids.count - found.count) of \(ids.count) named were not found"
+            throw CommandFailure(.partlyFailed, "\(what): \(list) shows some")
         }
     }
 }

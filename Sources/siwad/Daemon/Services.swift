@@ -59,6 +59,21 @@ enum Services {
         return ServiceGroup(configuration: configuration)
     }
 
+    /// Runs `work` until it ends, or cancels it at SIGINT or SIGTERM, which end the command successfully.
+    static func runUntilSignal(_ work: @escaping @Sendable () async throws -> Void) async throws {
+        try await withThrowingTaskGroup { group in
+            group.addTask { try await work() }
+            group.addTask {
+                for await _ in await UnixSignalsSequence(trapping: .sigint, .sigterm) { break }
+                // Cancellation does not end a write that waits for a slow reader.
+                signal(SIGALRM) { _ in _exit(CommandStatus.done.rawValue) }
+                alarm(2)
+            }
+            try await group.next()
+            group.cancelAll()
+        }
+    }
+
     /// Runs `work` and cancels it at SIGINT. The process then ends by the signal itself, so that a shell sees the cause.
     static func runInterruptibly(_ work: @escaping @Sendable () async throws -> Void) async throws {
         try await withThrowingTaskGroup(of: Bool.self) { group in

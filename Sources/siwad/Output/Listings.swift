@@ -211,6 +211,14 @@ enum NotificationListing {
             titles: ["RECEIVED (UTC)", "TYPE", "SUB", "OUTCOME", "ENDED", "JTI"]
         )
     }
+
+    /// The lines of a list that is printed in pieces: the columns have the widths of usual values in each piece.
+    static func stream(_ rows: [LoggedNotification], style: OutputStyle) -> [String] {
+        var table = list(rows).table
+        let usual = ["2026-01-02 03:04", "consent-revoked", String(repeating: "0", count: 44), "superseded", "ENDED"]
+        table.append((usual + [String(repeating: "0", count: 22)]).map { Table.Cell($0) })
+        return table.lines(style: style).dropLast()
+    }
 }
 
 enum DeadLetterListing {
