@@ -59,7 +59,8 @@ struct OperatorMistakeTests {
             for event in [
                 fixture.event(app: "com.example.new"), fixture.event(app: "com.example.new"), fixture.event(id: "-n"),
             ] {
-                #expect(try await Web.post(fixture.body(event), to: addresses.notifications).status == 200)
+                let response = try await Web.post(fixture.body(event), to: addresses.notifications)
+                #expect(response.status == 200)
             }
         }
     }
@@ -117,12 +118,13 @@ struct OperatorMistakeTests {
                     (["dead-letters", "show", "99"], "dead-letters list", 4),
                     (["dead-letters", "discard", letter, "99", "--dry-run"], "dead-letters list \(letter) 99", 2),
                 ]
-                for (command, next, status) in cases {
+                for (command, next, expected) in cases {
                     let result = try await siwad(command + given)
-                    #expect(result.status == status, "\(result.errors)")
+                    #expect(result.status == expected, "\(result.errors)")
                     #expect(result.errors.contains(": siwad \(next)\(repeated) shows "), "\(result.errors)")
                     #expect(!result.errors.contains("geheim"))
-                    #expect([0, 4].contains(try await run(next + repeated).status))
+                    let status = try await run(next + repeated).status
+                    #expect(status == 0 || status == 4)
                 }
                 let page = try await siwad(["dead-letters", "show", letter] + given)
                 let line = page.lines.first { $0.hasPrefix("    siwad dead-letters ") } ?? ""

@@ -81,7 +81,7 @@ struct TailTests {
         let none = try await siwad(["tail"])
         #expect(none.status == 78)
         #expect(none.errors.contains("set SIWAD_DATABASE_URL"))
-        #expect(try await siwad(["tail", "--until", "today"]).status == 64)
+        #expect(try await siwad(["notifications", "list", "--follow", "--until", "today"]).status == 64)
     }
 
     @Test("On a terminal, the header comes first and the rows are aligned with it.", arguments: [80, 200])

@@ -35,8 +35,6 @@ struct NotificationFilterOptions: ParsableArguments {
     var jti: String?
     @Option(help: WallTime.help("Received at or after"), transform: WallTime.init(argument:))
     var since: WallTime?
-    @Option(help: WallTime.help("Received before"), transform: WallTime.init(argument:))
-    var until: WallTime?
 
     func filter(limit: Int) -> NotificationFilter {
         var filter = NotificationFilter()
@@ -48,7 +46,6 @@ struct NotificationFilterOptions: ParsableArguments {
         filter.outcome = outcome?.rawValue
         filter.source = source?.rawValue
         filter.since = since
-        filter.until = until
         filter.limit = limit
         return filter
     }
@@ -72,16 +69,20 @@ struct NotificationsListCommand: ListingCommand {
     )
 
     @OptionGroup var filter: NotificationFilterOptions
+    @Option(help: WallTime.help("Received before"), transform: WallTime.init(argument:))
+    var until: WallTime?
     @Flag(help: "Continue with each new notification.")
     var follow = false
     @OptionGroup var listing: ListingOptions
 
     func validate() throws {
-        guard !follow || filter.until == nil else { throw ValidationError("--follow and --until exclude each other") }
+        guard !follow || until == nil else { throw ValidationError("--follow and --until exclude each other") }
     }
 
     func rows(in session: borrowing Session) throws(PostgresError) -> Listing<LoggedNotification> {
-        NotificationListing.list(try NotificationLog.list(filter.filter(limit: listing.limit), in: session))
+        var filter = filter.filter(limit: listing.limit)
+        filter.until = until
+        return NotificationListing.list(try NotificationLog.list(filter, in: session))
     }
 
     func run(_ invocation: Invocation) async throws {

@@ -24,10 +24,6 @@ struct TailCommand: DatabaseCommand {
 
     var database: DatabaseOptions { listing.database }
 
-    func validate() throws {
-        guard filter.until == nil else { throw ValidationError("siwad tail and --until exclude each other") }
-    }
-
     func run(_ invocation: Invocation) async throws {
         try await NotificationTail(filter: filter.filter(limit: listing.limit), json: listing.json).run(invocation)
     }
@@ -61,7 +57,10 @@ struct NotificationTail: Sendable {
                 print(follower.advance(with: reading), console)
             } catch {
                 guard error.isConnectionError || error.isRetryable else { throw error }
-                if isConnected { console.report(CommandFailure(.unavailable, "\(error)", nextStep: "trying again")) }
+                if isConnected {
+                    let cause = CommandFailure(knownCause: error)?.parts?.cause ?? "\(error)"
+                    console.report(CommandFailure(.unavailable, cause, nextStep: "trying again"))
+                }
                 isConnected = false
             }
             // Readings of heavy traffic take at most a fifth of the time.
@@ -70,8 +69,7 @@ struct NotificationTail: Sendable {
     }
 
     private func print(_ rows: [LoggedNotification], _ console: Console) {
-        let listing = NotificationListing.list(rows)
-        let lines = json ? listing.json.map(\.line) : NotificationListing.stream(rows, style: console.style).dropFirst()
-        console.print(lines: Array(lines))
+        let lines = NotificationListing.stream(rows, style: console.style).dropFirst()
+        console.print(lines: json ? NotificationListing.list(rows).json.map(\.line) : Array(lines))
     }
 }
