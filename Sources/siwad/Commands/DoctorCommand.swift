@@ -28,7 +28,8 @@ struct DoctorCommand: DaemonCommand {
 
     func report(_ error: SettingsError, to console: Console) -> CommandStatus? {
         let findings = error.problems.map {
-            Finding.fail(.configuration, $0, "correct it; siwad config lists every key")
+            let config = nextCommand("config", accepting: SettingKey.allCases)
+            return Finding.fail(.configuration, $0, "correct it; \(config) lists every key")
         }
         console.print(Report(findings), asJSON: json)
         return .failed

@@ -150,15 +150,12 @@ extension Finding {
         guard let oldest = letters.oldest else { return .pass(.deadLetters, "none is open") }
         let counts = letters.counts.map { "\($0.count) \($0.reason)" }.joined(separator: ", ")
         let text = "\(counts) open, the oldest for \(now.duration(since: oldest).rounded)"
+        let list = nextCommand("dead-letters list")
         if let full = letters.counts.first(where: { $0.count >= limit && $0.reason != "keys-unavailable" }) {
             let limited = "\(full.reason) is at the limit of \(limit), so Apple is answered 503"
-            return .fail(
-                .deadLetters,
-                "\(text); \(limited)",
-                "siwad dead-letters show explains one; replay or discard them"
-            )
+            return .fail(.deadLetters, "\(text); \(limited)", "\(list) shows them; replay or discard them")
         }
-        return .warn(.deadLetters, text, "siwad dead-letters list shows them, show explains one")
+        return .warn(.deadLetters, text, "\(list) shows them, and show with a number explains one")
     }
 
     /// The age of each app's last notification. Apple does not report a wrong URL.

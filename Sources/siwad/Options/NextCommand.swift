@@ -31,7 +31,10 @@ struct GivenOptions: Sendable {
     /// A word for a POSIX shell.
     private static func quoted(_ word: String) -> String {
         let isPlain = word.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || "._/:@%+,=-".contains($0)) }
-        return isPlain && !word.isEmpty ? word : "'" + word.replacing("'", with: #"'\''"#) + "'"
+        if isPlain, !word.isEmpty { return word }
+        // Connection strings have single quotes.
+        if word.contains("'"), !word.contains(where: { "\"$`\\!".contains($0) }) { return "\"\(word)\"" }
+        return "'" + word.replacing("'", with: #"'\''"#) + "'"
     }
 }
 
