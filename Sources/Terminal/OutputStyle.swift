@@ -9,6 +9,9 @@ package struct OutputStyle: Sendable, Equatable {
 
     package static let plain = OutputStyle(width: nil, usesColor: false)
 
+    /// The same style, for output whose lines may be longer than the terminal's.
+    package var uncut: OutputStyle { OutputStyle(width: nil, usesColor: usesColor) }
+
     /// - Parameter redrawsLines: has no effect without a width.
     package init(width: Int?, usesColor: Bool, redrawsLines: Bool = true) {
         self.width = width

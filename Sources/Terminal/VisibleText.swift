@@ -33,14 +33,6 @@ package enum VisibleText {
         String(cutAtEnd(String(text.reversed()), to: limit).reversed())
     }
 
-    package static func cutInMiddle(_ text: String, to limit: Int) -> String {
-        guard width(text) > limit else { return text }
-        guard limit > 2 else { return cutAtEnd(text, to: limit) }
-        let tail = (limit - 1) / 2
-        let end = String(prefix(of: String(text.reversed())[...], columns: tail).reversed())
-        return String(prefix(of: text[...], columns: limit - 1 - tail)) + "…" + end
-    }
-
     /// Escapes the text and breaks it at spaces into lines of at most `limit` columns; `nil` keeps it on one line.
     package static func wrapped(_ text: String, to limit: Int?) -> [String] {
         let text = visible(text)

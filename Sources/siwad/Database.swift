@@ -15,10 +15,19 @@ extension Invocation {
         }
     }
 
-    func read<Value: Sendable>(
-        _ body: @Sendable (borrowing Session) throws(PostgresError) -> Value
-    ) async throws -> Value {
-        try await withDatabase { try await $0.transaction(.repeatableRead, body) }
+    /// - Throws: what `body` throws. Any error of it that is not PostgreSQL's leaves the transaction intact.
+    func read<Value: Sendable>(_ body: @Sendable (borrowing Session) throws -> Value) async throws -> Value {
+        try await withDatabase { pool in
+            try await pool.transaction(.repeatableRead) { session throws(PostgresError) -> Result<Value, any Error> in
+                do {
+                    return .success(try body(session))
+                } catch let error as PostgresError {
+                    throw error
+                } catch {
+                    return .failure(error)
+                }
+            }.get()
+        }
     }
 
     func write<Value: Sendable>(

@@ -18,7 +18,8 @@ struct Siwad: ParsableCommand {
         version: Version.current,
         subcommands: [
             ServeCommand.self, DevCommand.self, MigrateCommand.self, AccountsCommand.self, SessionsCommand.self,
-            NotificationsCommand.self, TailCommand.self, DeadLettersCommand.self, ClientsCommand.self,
+            NotificationsCommand.self, TailCommand.self, DeadLettersCommand.self, AuditCommand.self,
+            ClientsCommand.self,
             SimulateCommand.self, VerifyCommand.self, DoctorCommand.self, ConfigCommand.self,
         ]
     )

@@ -6,7 +6,7 @@ import Testing
 struct TableTests {
     private func accounts() -> Table {
         var table = Table([
-            .init("SUB", .cutMiddle(minimum: 20)),
+            .init("SUB", .cutEnd(minimum: 20)),
             .init("STATE"),
             .init("APP", .cutEnd(minimum: 10)),
             .init("SESSIONS", .right),
@@ -21,14 +21,14 @@ struct TableTests {
 
     private typealias Cell = Table.Cell
 
-    @Test("A row fits the terminal: ids are cut in the middle and texts at the end.")
+    @Test("A row fits the terminal: ids and texts are cut at their end, so that what is left of an id is a prefix.")
     func fits() {
         let lines = accounts().lines(style: OutputStyle(width: 80, usesColor: false))
         #expect(
             lines == [
                 "SUB                           STATE       APP                           SESSIONS",
-                "000768.6166f03…959f591a.1521  authorized  com.example.app                      2",
-                "001999.aaaabbb…00001111.0002  revoked     com.example.quite.a.long.ap…         -",
+                "000768.6166f031167141e695698…  authorized  com.example.app                      2",
+                "001999.aaaabbbbccccddddeeeef…  revoked     com.example.quite.a.long.ap…         -",
             ]
         )
         #expect(lines.allSatisfy { VisibleText.width($0) <= 80 })
@@ -66,9 +66,29 @@ struct TableTests {
 
     @Test("On a narrow terminal the columns keep their minimum width.")
     func narrow() {
-        let lines = accounts().lines(style: OutputStyle(width: 40, usesColor: false))
-        #expect(lines[1].hasPrefix("000768.616…591a.1521"))
+        let lines = accounts().lines(style: OutputStyle(width: 54, usesColor: false))
+        #expect(lines[1].hasPrefix("000768.6166f0311671…  "))
         #expect(lines[2].contains("  com.examp…  "))
+        #expect(lines.allSatisfy { VisibleText.width($0) <= 54 })
+    }
+
+    @Test("On a terminal that is too narrow for the columns, each value has its own line.")
+    func expanded() {
+        let lines = accounts().lines(style: OutputStyle(width: 40, usesColor: false))
+        #expect(
+            lines == [
+                "SUB       000768.6166f031167141e6956982…", "STATE     authorized", "APP       com.example.app",
+                "SESSIONS  2", "", "SUB       001999.aaaabbbbccccddddeeeeffff…", "STATE     revoked",
+                "APP       com.example.quite.a.long.appl…", "SESSIONS  -",
+            ]
+        )
+    }
+
+    @Test("The width of a table is the width at which nothing is cut.")
+    func width() {
+        let table = accounts()
+        #expect(table.lines(style: OutputStyle(width: table.width, usesColor: false)) == table.lines(style: .plain))
+        #expect(table.lines(style: OutputStyle(width: table.width - 1, usesColor: false)) != table.lines(style: .plain))
     }
 }
 
@@ -86,11 +106,5 @@ struct VisibleTextTests {
     @Test("A cut text has exactly the width of the limit.", arguments: 0...12)
     func cut(limit: Int) {
         #expect(VisibleText.width(VisibleText.cutAtEnd("0123456789", to: limit)) == min(limit, 10))
-        #expect(VisibleText.width(VisibleText.cutInMiddle("0123456789", to: limit)) == min(limit, 10))
-    }
-
-    @Test("A text that is cut in the middle keeps both ends.")
-    func middle() {
-        #expect(VisibleText.cutInMiddle("0123456789", to: 7) == "012…789")
     }
 }

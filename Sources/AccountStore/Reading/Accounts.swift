@@ -57,7 +57,7 @@ package struct AccountRegisters: Sendable, Equatable {
 
 /// Conditions on accounts; nil matches everything.
 package struct AccountFilter: Sendable {
-    package var subject: String?
+    package var subjects: [String]?
     package var team: String?
     package var app: String?
     /// `authorized`, `revoked`, `deleted` or `unknown`.
@@ -66,7 +66,7 @@ package struct AccountFilter: Sendable {
 
     package init(subject: String? = nil, team: String? = nil, app: String? = nil, state: String? = nil, limit: Int = 50)
     {
-        self.subject = subject
+        self.subjects = subject.map { [$0] }
         self.team = team
         self.app = app
         self.state = state
@@ -75,7 +75,7 @@ package struct AccountFilter: Sendable {
 
     fileprivate func conditions(stateColumn: String) -> (conditions: Conditions, limit: String) {
         var conditions = Conditions()
-        conditions.add("sub = ?", subject)
+        if let subjects { conditions.add("sub", anyOf: subjects) }
         conditions.add("team_id = ?", team)
         conditions.add("app_id = ?", app)
         conditions.add("\(stateColumn) = ?", state)

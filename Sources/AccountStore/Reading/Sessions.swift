@@ -19,16 +19,23 @@ package struct AccountSession: Sendable, Equatable {
     package let endReason: String?
     /// Whether it is live now, by the database's clock.
     package let isLive: Bool
+    /// The action by which an operator ended it, of `siwa.operator_actions`; nil if none is recorded.
+    package var endAction: Int64?
+    package var endedBy: String?
+    package var endNote: String?
 }
 
 /// The numbers of sessions, and of sessions that are live now by the database's clock.
 package struct SessionCount: Sendable, Equatable {
     package let all: Int
     package let live: Int
+    /// Those that ended because the consent was revoked.
+    package let revoked: Int
 
-    package init(all: Int, live: Int) {
+    package init(all: Int, live: Int, revoked: Int = 0) {
         self.all = all
         self.live = live
+        self.revoked = revoked
     }
 }
 
@@ -133,14 +140,25 @@ package enum Sessions {
         let statement = Statement(
             once: """
                 SELECT
-                    session_id, team_id, sub, app_id, created_at, signed_in_at, expires_at, ended_at, end_reason, \(isLive)
+                    session_id, team_id, sub, app_id, created_at, signed_in_at, expires_at, ended_at, end_reason, \(isLive),
+                    NULL::bigint, NULL::text, NULL::text
                 FROM \(source)
                 WHERE \(conditions.sql)
                 ORDER BY \(order)
                 LIMIT \(limit)
                 """
         )
-        return try session.execute(statement, conditions.binds).decode(AccountSession.init)
+        var sessions = try session.execute(statement, conditions.binds).decode(AccountSession.init)
+        // An operator's action has the time of the transaction that closed its sessions.
+        let times = sessions.filter { $0.endReason == "operator" }.compactMap(\.endedAt)
+        let actions = times.isEmpty ? [] : try OperatorActions.sessionEnds(at: times, in: session)
+        for index in sessions.indices where sessions[index].endReason == "operator" {
+            guard let action = actions.first(where: { sessions[index].isEnded(by: $0) }) else { continue }
+            sessions[index].endAction = action.id
+            sessions[index].endedBy = action.operatorName
+            sessions[index].endNote = action.note
+        }
+        return sessions
     }
 
     /// Ends the matching live sessions as an operator, and records that. Call it in a transaction, so that both happen or
@@ -179,7 +197,7 @@ package enum Sessions {
             try OperatorActions.record(
                 OperatorAction(
                     operatorName: operatorName,
-                    action: "sessions end",
+                    action: OperatorActions.sessionsEnd,
                     target: filter.audited,
                     note: note,
                     affected: ended.count
@@ -197,13 +215,25 @@ package enum Sessions {
         in session: borrowing Session
     ) throws(PostgresError) -> [AppID: SessionCount] {
         let sql = """
-            SELECT app_id, count(*), count(*) FILTER (WHERE \(isLive)) FROM siwa.sessions
+            SELECT
+                app_id, count(*), count(*) FILTER (WHERE \(isLive)), count(*) FILTER (WHERE end_reason = 'consent-revoked')
+            FROM siwa.sessions
             WHERE sub = $1 AND team_id = $2
             GROUP BY app_id
             """
-        let counts = try session.execute(once: sql, subject, team).decode { (app: AppID, all: Int, live: Int) in
-            (app, SessionCount(all: all, live: live))
+        let rows = try session.execute(once: sql, subject, team)
+        let counts = try rows.decode { (app: AppID, all: Int, live: Int, revoked: Int) in
+            (app, SessionCount(all: all, live: live, revoked: revoked))
         }
         return Dictionary(uniqueKeysWithValues: counts)
+    }
+}
+
+extension AccountSession {
+    /// True for the action that ended the session: its target is the filter of ``Sessions/end(_:by:note:in:)``.
+    fileprivate func isEnded(by action: RecordedAction) -> Bool {
+        guard action.recordedAt == endedAt else { return false }
+        let target = action.target + " "
+        return target.hasPrefix("--session \(id) ") || target.hasPrefix("--sub \(subject) ")
     }
 }

@@ -14,10 +14,12 @@ struct AccountsCommand: ParsableCommand {
 }
 
 struct AccountsShowCommand: DatabaseCommand {
+    fileprivate static let personHelp = "A sub, the beginning of only one, an address, or a session id."
+
     static let configuration = CommandConfiguration(
         commandName: "show",
         abstract: "Show everything about one person: is the person signed in, and why not.",
-        usage: "siwad accounts show <sub> [<options>]",
+        usage: "siwad accounts show <person> [<options>]",
         discussion: """
             The first lines say in a sentence whether the person is signed in and why. Then follow the state in each \
             app group, the notification or sign-in that set each fact, the mail settings, the latest sessions and \
@@ -25,15 +27,19 @@ struct AccountsShowCommand: DatabaseCommand {
 
             Example:
               siwad accounts show 000768.6166f031167141e695698239959f591a.1521
+              siwad accounts show 000768.6166f03
+              siwad accounts show k7x2m9@privaterelay.appleid.com
             """
     )
 
-    @Argument(help: "Apple's identifier of the person.")
-    var sub: String
+    @Argument(help: ArgumentHelp(stringLiteral: Self.personHelp))
+    var person: String
     @Option(help: ArgumentHelp("Only in this developer team.", valueName: "team-id"))
     var team: String?
-    @Flag(help: "Print one JSON object per team.")
+    @Flag(help: "Print one JSON object per person and team.")
     var json = false
+    @Flag(help: "Do not cut values to the width of the terminal.")
+    var wide = false
     @Option(
         parsing: .unconditional,
         help: ArgumentHelp("At most this many sessions, changes and letters each.", valueName: "count")
@@ -46,17 +52,20 @@ struct AccountsShowCommand: DatabaseCommand {
     }
 
     func run(_ invocation: Invocation) async throws {
-        let (sub, team, limit) = (sub, team, limit)
-        let pages = try await invocation.read { session throws(PostgresError) in
-            try AccountPage.pages(subject: sub, team: team, limit: limit, in: session)
+        let (person, team, limit) = (person, team, limit)
+        let pages = try await invocation.read { session in
+            var pages: [AccountPage] = []
+            for sub in try LookupKey.people(person, in: session) {
+                pages += try AccountPage.pages(subject: sub, team: team, limit: limit, in: session)
+            }
+            return pages
         }
         guard !pages.isEmpty else {
-            let list = nextCommand("accounts list")
-            throw CommandFailure(.nothingMatched, "no person has this sub: \(list) shows all people")
+            throw CommandFailure(.nothingMatched, "the person is not in this team: leave out --team")
         }
         for (index, page) in pages.enumerated() {
             if index > 0, !json { invocation.console.print() }
-            invocation.console.print(page, asJSON: json)
+            invocation.console.print(page, asJSON: json, isWide: wide)
         }
     }
 }
@@ -69,24 +78,28 @@ struct AccountsListCommand: ListingCommand {
     static let configuration = CommandConfiguration(
         commandName: "list",
         abstract: "List people and their state in each app group, the latest first.",
-        usage: "siwad accounts list [<options>]",
-        discussion: "Example:\n  siwad accounts list --state revoked --json"
+        usage: "siwad accounts list [<person>] [<options>]",
+        discussion: """
+            Example:
+              siwad accounts list --state revoked --json
+              siwad accounts list k7x2m9@privaterelay.appleid.com --wide
+            """
     )
 
+    @Argument(help: "\(AccountsShowCommand.personHelp) All people if omitted.")
+    var person: String?
     @OptionGroup var filter: AccountFilterOptions
     @Option(help: "State of the account.")
     var state: State?
     @OptionGroup var listing: ListingOptions
 
-    func rows(in session: borrowing Session) throws(PostgresError) -> Listing<AccountState> {
-        let filter = AccountFilter(
-            subject: filter.sub,
-            team: filter.team,
-            app: filter.app,
-            state: state?.rawValue,
-            limit: listing.limit
-        )
-        return AccountListings.states(try Accounts.states(filter, in: session))
+    func validate() throws { try filter.validate(person: person) }
+
+    func rows(in session: borrowing Session) throws -> Listing<AccountState> {
+        var accounts = try filter.accounts(person: person, limit: listing.limit, in: session)
+        accounts.state = state?.rawValue
+        let rows = try Accounts.states(accounts, in: session)
+        return try AccountListings.states(rows).explained(by: filter, in: session)
     }
 }
 
@@ -98,20 +111,16 @@ struct AccountsHistoryCommand: ListingCommand {
         discussion: "Example:\n  siwad accounts history 000768.6166f031167141e695698239959f591a.1521"
     )
 
-    @Argument(help: "Apple's identifier of the person; all people if omitted.")
+    @Argument(help: "\(AccountsShowCommand.personHelp) All people if omitted.")
     var person: String?
     @OptionGroup var filter: AccountFilterOptions
     @OptionGroup var listing: ListingOptions
 
-    func validate() throws {
-        guard person == nil || filter.sub == nil else {
-            throw ValidationError("name the person once: as the argument, or with --sub")
-        }
-    }
+    func validate() throws { try filter.validate(person: person) }
 
-    func rows(in session: borrowing Session) throws(PostgresError) -> Listing<AccountChange> {
-        let (sub, limit) = (person ?? filter.sub, listing.limit)
-        let filter = AccountFilter(subject: sub, team: filter.team, app: filter.app, limit: limit)
-        return AccountListings.history(try Accounts.history(filter, in: session))
+    func rows(in session: borrowing Session) throws -> Listing<AccountChange> {
+        let accounts = try filter.accounts(person: person, limit: listing.limit, in: session)
+        let rows = try Accounts.history(accounts, in: session)
+        return try AccountListings.history(rows).explained(by: filter, in: session)
     }
 }

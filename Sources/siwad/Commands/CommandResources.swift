@@ -27,7 +27,8 @@ protocol ListingCommand: DatabaseCommand, Sendable {
 
     var listing: ListingOptions { get }
 
-    func rows(in session: borrowing Session) throws(PostgresError) -> Listing<Row>
+    /// - Throws: `CommandFailure`, or `PostgresError`.
+    func rows(in session: borrowing Session) throws -> Listing<Row>
 }
 
 extension ListingCommand {
@@ -37,7 +38,7 @@ extension ListingCommand {
 
     func printRows(_ invocation: Invocation) async throws {
         let command = self
-        let rows = try await invocation.read { session throws(PostgresError) in try command.rows(in: session) }
+        let rows = try await invocation.read { try command.rows(in: $0) }
         try rows.print(listing, to: invocation.console)
     }
 }

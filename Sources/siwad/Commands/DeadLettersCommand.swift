@@ -46,9 +46,10 @@ struct DeadLettersListCommand: ListingCommand {
     @OptionGroup var status: DeadLetterStatusOptions
     @OptionGroup var listing: ListingOptions
 
-    func rows(in session: borrowing Session) throws(PostgresError) -> Listing<KeptDeadLetter> {
+    func rows(in session: borrowing Session) throws -> Listing<KeptDeadLetter> {
         let status = status.value(default: filter.ids.all.isEmpty ? .open : nil)
-        let rows = try DeadLetters.list(filter.filter, status: status, limit: listing.limit, in: session)
+        let letters = try filter.filter(in: session)
+        let rows = try DeadLetters.list(letters, status: status, limit: listing.limit, in: session)
         return DeadLetterListing.list(rows)
     }
 }
@@ -66,9 +67,10 @@ struct DeadLettersStatsCommand: ListingCommand {
     var by = DeadLetterGrouping.reason
     @OptionGroup var listing: ListingOptions
 
-    func rows(in session: borrowing Session) throws(PostgresError) -> Listing<DeadLetterCount> {
+    func rows(in session: borrowing Session) throws -> Listing<DeadLetterCount> {
         let status = status.value(default: nil)
-        let rows = try DeadLetters.count(filter.filter, status: status, by: by, limit: listing.limit, in: session)
+        let letters = try filter.filter(in: session)
+        let rows = try DeadLetters.count(letters, status: status, by: by, limit: listing.limit, in: session)
         return DeadLetterListing.counts(rows, by: by)
     }
 }
@@ -96,7 +98,7 @@ struct DeadLettersShowCommand: DatabaseCommand {
     func run(_ invocation: Invocation) async throws {
         let ids = ids.all
         let trust = try invocation.configuration.keyTrust()
-        let (records, keys) = try await invocation.read { session throws(PostgresError) in
+        let (records, keys) = try await invocation.read { session in
             var records: [DeadLetterRecord] = []
             for id in ids { if let record = try DeadLetters.find(id: id, in: session) { records.append(record) } }
             return (records, try SigningKeys.all(trust, in: session))
@@ -167,8 +169,8 @@ struct DeadLettersReplayCommand: DatabaseCommand {
         let (configuration, console) = (invocation.configuration, invocation.console)
         let name = try rehearsal.name(environment: invocation.environment)
         let (settings, _) = try configuration.databaseAndApps()
-        // Checks the schema first: a replay uses its own connection.
-        try await invocation.withDatabase { _ in }
+        // Checks the schema too: a replay uses its own connection.
+        var letters = try await invocation.read { [filter] in try filter.filter(atLeast: 8, in: $0) }
         let url = try configuration.keySetURL()
         let replay = DeadLetterReplay(
             policy: try configuration.policy(),
@@ -176,7 +178,6 @@ struct DeadLettersReplayCommand: DatabaseCommand {
             retention: configuration.retention,
             fetchKeys: { try JSONWebKeySet(parsing: try await KeySetFetcher.fetchOnce(url)).keys }
         )
-        var letters = filter.filter
         letters.limit = limit
         var run = ReplayRun(letters, by: name, note: rehearsal.note ?? "", rate: rate)
         run.acceptsExpired = acceptExpired
@@ -245,12 +246,11 @@ extension DecisionCommand {
     private var participle: String { "\(Self.verb.rawValue)ed" }
 
     func run(_ invocation: Invocation) async throws {
-        let decision = DeadLetterDecision(
-            Self.verb,
-            options.filter.filter,
-            by: try options.rehearsal.name(environment: invocation.environment),
-            note: options.rehearsal.note ?? ""
-        )
+        let name = try options.rehearsal.name(environment: invocation.environment)
+        let letters = try await invocation.read { [filter = options.filter] in
+            try filter.filter(atLeast: 8, in: $0)
+        }
+        let decision = DeadLetterDecision(Self.verb, letters, by: name, note: options.rehearsal.note ?? "")
         let console = invocation.console
         try await invocation.withDatabase { pool in
             let selection: DeadLetterSelection?

@@ -31,15 +31,16 @@ struct NotificationFilterOptions: ParsableArguments {
     var outcome: Outcome?
     @Option(help: "Where it came from.")
     var source: Source?
-    @Option(parsing: .unconditional, help: "Its identifier.")
+    @Option(parsing: .unconditional, help: "Its identifier, or the beginning of only one.")
     var jti: String?
     @Option(help: WallTime.help("Received at or after"), transform: WallTime.init(argument:))
     var since: WallTime?
 
-    func filter(limit: Int) -> NotificationFilter {
+    /// The filter with the person and the notification that the options name. An id that is not stored keeps its text.
+    func filter(limit: Int, in session: borrowing Session) throws -> NotificationFilter {
         var filter = NotificationFilter()
-        filter.id = jti
-        filter.subject = account.sub
+        filter.id = try jti.map { try LookupKey.notification.find($0, in: session) ?? $0 }
+        filter.subject = try account.sub.map { try LookupKey.subject.find($0, in: session) ?? $0 }
         filter.team = account.team
         filter.app = account.app
         filter.eventType = type
@@ -79,15 +80,16 @@ struct NotificationsListCommand: ListingCommand {
         guard !follow || until == nil else { throw ValidationError("--follow and --until exclude each other") }
     }
 
-    func rows(in session: borrowing Session) throws(PostgresError) -> Listing<LoggedNotification> {
-        var filter = filter.filter(limit: listing.limit)
-        filter.until = until
-        return NotificationListing.list(try NotificationLog.list(filter, in: session))
+    func rows(in session: borrowing Session) throws -> Listing<LoggedNotification> {
+        var wanted = try filter.filter(limit: listing.limit, in: session)
+        wanted.until = until
+        let rows = try NotificationLog.list(wanted, in: session)
+        return try NotificationListing.list(rows).explained(by: filter.account, in: session)
     }
 
     func run(_ invocation: Invocation) async throws {
         guard follow else { return try await printRows(invocation) }
-        try await NotificationTail(filter: filter.filter(limit: listing.limit), json: listing.json).run(invocation)
+        try await NotificationTail(options: filter, listing: listing).run(invocation)
     }
 }
 
@@ -101,11 +103,12 @@ struct NotificationsShowCommand: DatabaseCommand {
 
             Example:
               siwad notifications show 4jH5Tn0aSyGv1cbXqRkPuQ
+              siwad notifications show 4jH5Tn0a
               siwad notifications show -- -Nx_UIPpS8QtCbcQfa-sAg
             """
     )
 
-    @Argument(help: ArgumentHelp("The jtis.", valueName: "id"))
+    @Argument(help: ArgumentHelp("The jtis, or the beginning of only one each.", valueName: "id"))
     var ids: [String] = []
     @Option(parsing: .unconditionalSingleValue, help: ArgumentHelp("A jti; repeatable.", valueName: "jti"))
     var id: [String] = []
@@ -119,9 +122,12 @@ struct NotificationsShowCommand: DatabaseCommand {
 
     func run(_ invocation: Invocation) async throws {
         let ids = (ids + id).uniqued()
-        let found = try await invocation.read { session throws(PostgresError) in
+        let found = try await invocation.read { session in
             var found: [[LoggedNotification]] = []
-            for id in ids { found.append(try NotificationLog.find(id: id, in: session)) }
+            for id in ids {
+                let id = try LookupKey.notification.find(id, in: session) ?? id
+                found.append(try NotificationLog.find(id: id, in: session))
+            }
             return found.filter { !$0.isEmpty }
         }
         let list = nextCommand("notifications list")

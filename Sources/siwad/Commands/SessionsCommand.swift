@@ -10,7 +10,7 @@ struct SessionsCommand: ParsableCommand {
         commandName: "sessions",
         abstract: "Look at sessions, and end them.",
         discussion: "Example:\n  siwad sessions end a3f1c5d2 --note 'phone stolen, ticket 4711'",
-        subcommands: [SessionsListCommand.self, SessionsEndCommand.self]
+        subcommands: [SessionsListCommand.self, SessionsShowCommand.self, SessionsEndCommand.self]
     )
 }
 
@@ -54,9 +54,9 @@ struct SessionsListCommand: ListingCommand {
         guard !live || reason == nil else { throw ValidationError("a --live session has no --reason") }
     }
 
-    func rows(in session: borrowing Session) throws(PostgresError) -> Listing<AccountSession> {
-        let filter = SessionFilter(
-            subject: filter.sub,
+    func rows(in session: borrowing Session) throws -> Listing<AccountSession> {
+        let sessions = SessionFilter(
+            subject: try filter.subject(in: session),
             team: filter.team,
             app: filter.app,
             liveness: live ? .live : ended ? .ended : nil,
@@ -65,7 +65,37 @@ struct SessionsListCommand: ListingCommand {
             until: until,
             limit: listing.limit
         )
-        return AccountListings.sessions(try Sessions.list(filter, in: session))
+        let rows = try Sessions.list(sessions, in: session)
+        return try AccountListings.sessions(rows).explained(by: filter, in: session)
+    }
+}
+
+struct SessionsShowCommand: DatabaseCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "show",
+        abstract: "Show one session: is it live, and if not, who or what ended it, and why.",
+        usage: "siwad sessions show <session> [<options>]",
+        discussion: "Example:\n  siwad sessions show a3f1c5d2"
+    )
+
+    @Argument(help: "The session's id, or the beginning of only one.")
+    var session: String
+    @Flag(help: "Print one JSON object.")
+    var json = false
+    @OptionGroup var database: DatabaseOptions
+
+    func run(_ invocation: Invocation) async throws {
+        let id = session
+        let pages = try await invocation.read { session in
+            let filter = SessionFilter(id: try LookupKey.session.resolve(id, in: session))
+            var pages: [SessionPage] = []
+            for found in try Sessions.list(filter, in: session) {
+                let registers = try Accounts.sources(subject: found.subject, team: found.team, in: session)
+                pages.append(SessionPage(session: found, registers: registers))
+            }
+            return pages
+        }
+        for page in pages { invocation.console.print(page, asJSON: json) }
     }
 }
 
@@ -76,7 +106,8 @@ struct SessionsEndCommand: DatabaseCommand {
         usage: "siwad sessions end [<sessions> ...] [<options>]",
         discussion: """
             Ends the named sessions, or all live sessions of a person, and prints them. The application sees the end \
-            with its next call of siwa.session_is_live.
+            with its next call of siwa.session_is_live. Eight or more characters may stand for the only id that begins \
+            with them.
 
             Example:
               siwad sessions end a3f1c5d2 --note 'phone stolen, ticket 4711'
@@ -102,10 +133,8 @@ struct SessionsEndCommand: DatabaseCommand {
     }
 
     func run(_ invocation: Invocation) async throws {
-        let ids: [String?] = sessions.isEmpty ? [nil] : sessions
-        let (sub, team, app) = (filter.sub, filter.team, filter.app)
-        let filters = ids.map { SessionFilter(id: $0, subject: sub, team: team, app: app, liveness: .live, limit: nil) }
         let (name, note) = (try rehearsal.name(environment: invocation.environment), rehearsal.note ?? "")
+        let filters = try await filters(invocation)
         let isDryRun = rehearsal.dryRun
         let ended = try await invocation.write { session throws(PostgresError) in
             var ended: [String] = []
@@ -118,15 +147,31 @@ struct SessionsEndCommand: DatabaseCommand {
             return isDryRun ? Set(ended).sorted() : ended
         }
         guard !ended.isEmpty else {
+            let filter = filter
+            try await invocation.read { try filter.checkApp(in: $0) }
             throw CommandFailure(.nothingMatched, "no live session matches: nothing was ended")
         }
         let wouldHappen = isDryRun ? "\(counted(ended.count, "session")) would end" : nil
         invocation.console.print(ended, as: "session_id", asJSON: json, "ended", wouldHappen: wouldHappen)
-        let missing = Set(sessions).subtracting(ended).count
+        let named = Set(filters.compactMap(\.id))
+        let missing = named.subtracting(ended).count
         guard missing == 0 else {
             let what = missing == 1 ? "is not a live session" : "are not live sessions"
-            let count = "\(missing) of \(Set(sessions).count) named \(what)"
+            let count = "\(missing) of \(named.count) named \(what)"
             throw CommandFailure(.partlyFailed, "\(count): \(nextCommand("sessions list --live")) shows the live ones")
+        }
+    }
+
+    /// One for each session that is named. An id that is not stored keeps its text.
+    private func filters(_ invocation: Invocation) async throws -> [SessionFilter] {
+        let (sessions, filter) = (sessions, filter)
+        return try await invocation.read { session in
+            let sub = try filter.sub.map { try LookupKey.subject.resolve($0, atLeast: 8, in: session) }
+            var ids: [String?] = sessions.isEmpty ? [nil] : []
+            for id in sessions { ids.append(try LookupKey.session.find(id, atLeast: 8, in: session) ?? id) }
+            return ids.map {
+                SessionFilter(id: $0, subject: sub, team: filter.team, app: filter.app, liveness: .live, limit: nil)
+            }
         }
     }
 }

@@ -25,7 +25,7 @@ struct Demonstration: Sendable {
         console.print("Four people sign in to \(apps), each with a private address:")
         for person in people { try await signIn(person, at: now - .seconds(120)) }
         let columns: [Column<DemonstrationPerson>] = [
-            .init("name", \.name, "WHO"), .init("sub", \.subject.rawValue, "SUB", .cutMiddle(minimum: 20)),
+            .init("name", \.name, "WHO"), .init("sub", \.subject.rawValue, "SUB", .cutEnd(minimum: 20)),
             .init("email", \.email, "ADDRESS", .cutEnd(minimum: 20)),
         ]
         console.print(lines: columns.table(of: people).lines(style: console.style, indentation: 2))

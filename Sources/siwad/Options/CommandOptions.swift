@@ -10,6 +10,8 @@ import Terminal
 struct ListingOptions: ParsableArguments {
     @Flag(help: "One JSON object per line.")
     var json = false
+    @Flag(help: "Every column, and no value cut to the width of the terminal.")
+    var wide = false
     // Unconditional, so that a negative number is refused as a number and not parsed as an option.
     @Option(parsing: .unconditional, help: ArgumentHelp("Maximum number of rows.", valueName: "count"))
     var limit = 50
@@ -21,7 +23,7 @@ struct ListingOptions: ParsableArguments {
 }
 
 struct AccountFilterOptions: ParsableArguments {
-    @Option(help: "Apple's identifier of the person.")
+    @Option(help: "Apple's identifier of the person, or its beginning.")
     var sub: String?
     @Option(help: ArgumentHelp("Developer team.", valueName: "team-id"))
     var team: String?

@@ -29,10 +29,10 @@ struct AccountPage: Sendable, CommandOutput {
         for registers in try Accounts.registers(subject: subject, team: team, in: session) {
             let (person, team) = (registers.subject, registers.team)
             // The configuration bounds the number of app groups, so the page shows all of them.
-            var accounts = AccountFilter(subject: subject, team: team.rawValue, limit: .max)
+            var accounts = AccountFilter(subject: person.rawValue, team: team.rawValue, limit: .max)
             let states = try Accounts.states(accounts, in: session)
             accounts.limit = limit
-            let sessions = SessionFilter(subject: subject, team: team.rawValue, limit: limit)
+            let sessions = SessionFilter(subject: person.rawValue, team: team.rawValue, limit: limit)
             pages.append(
                 AccountPage(
                     registers: registers,
@@ -66,6 +66,7 @@ struct AccountPage: Sendable, CommandOutput {
         let sessionTitles = ["SESSION", "APP", "OPENED (UTC)", "STATE", "ENDED (UTC)"]
         let sessionTitle = "SESSIONS: \(sessionCount.live) live of \(sessionCount.all)"
         add(sessionTitle, AccountListings.sessionColumns, sessions, sessionTitles, none: "none")
+        lines += endings.flatMap { style.hanging("  ", indentation: 2, $0) }
         let changeTitles = ["TIME (UTC)", "APP", "WHAT", "BECAUSE OF", "ENDED"]
         add("HISTORY", AccountListings.changeColumns, history, changeTitles, none: "nothing changed yet")
         if !letters.isEmpty {
@@ -166,7 +167,22 @@ extension AccountPage {
     private func consent(_ state: AccountState) -> String {
         let since = state.authorizedAt.map { " since \($0.secondText) UTC" } ?? ""
         guard state.revokedAt != nil else { return "Consent is in force\(since)." }
-        return "Consent \(revocation(state)), which ended older sessions; it is in force again\(since)."
+        let hasEnded =
+            sessionCounts[state.app]?.revoked ?? 0 > 0
+            || history.contains { $0.app == state.app && $0.facet == "consent" && $0.sessionsEnded > 0 }
+        let effect = hasEnded ? ", which ended older sessions" : ""
+        return "Consent \(revocation(state))\(effect); it is in force again\(since)."
+    }
+
+    /// A sentence for each operator's action that ended sessions on the page.
+    private var endings: [String] {
+        let ended = sessions.filter { $0.endAction != nil }
+        return Set(ended.compactMap(\.endAction)).sorted(by: >).compactMap { action in
+            let sessions = ended.filter { $0.endAction == action }
+            guard let first = sessions.first else { return nil }
+            let ids = sessions.count == 1 ? "session \(first.id)" : counted(sessions.count, "session")
+            return "The operator \(first.endedBy ?? "") ended \(ids): \(first.endNote ?? "no note") (audit \(action))"
+        }
     }
 
     /// How the last session ended, among the sessions on the page.
@@ -178,7 +194,7 @@ extension AccountPage {
         let how =
             switch session.endReason {
             case "signed-out": "the application signed it out"
-            case "operator": "an operator ended it"
+            case "operator": session.endedBy.map { "the operator \($0) ended it" } ?? "an operator ended it"
             case "consent-revoked": "the consent was revoked"
             case "account-deleted": "the account was deleted"
             default: "it expired"

@@ -7,8 +7,9 @@ protocol CommandOutput {
 }
 
 extension Console {
-    func print(_ output: some CommandOutput, asJSON: Bool) {
-        print(lines: asJSON ? output.json.map(\.line) : output.lines(style: style))
+    /// - Parameter isWide: true to cut nothing to the width of the terminal.
+    func print(_ output: some CommandOutput, asJSON: Bool, isWide: Bool = false) {
+        print(lines: asJSON ? output.json.map(\.line) : output.lines(style: isWide ? style.uncut : style))
     }
 
     /// Prints pages with an empty line between two of them.
@@ -39,21 +40,35 @@ struct Listing<Row: Sendable>: CommandOutput, Sendable {
     /// The part of all rows that a limit leaves: the first, or the latest.
     var part = "first"
     let columns: [Column<Row>]
-    /// The titles of the table's columns; nil: all.
+    /// The titles of the columns of ``table``; nil: all.
     var titles: [String]?
 
     var table: Table { columns.table(of: rows, titles: titles) }
 
+    /// All columns, those of ``table`` first.
+    private var wideTable: Table {
+        let titles = titles ?? []
+        return columns.table(of: rows, titles: titles + columns.compactMap(\.title).filter { !titles.contains($0) })
+    }
+
     var json: [JSONText] { columns.objects(of: rows) }
 
-    func lines(style: OutputStyle) -> [String] { table.lines(style: style) }
+    /// All columns on a terminal that is wide enough for them.
+    func lines(style: OutputStyle) -> [String] {
+        let wide = wideTable
+        return (wide.width <= style.width ?? 0 ? wide : table).lines(style: style)
+    }
 
     /// Prints the rows. On a terminal, a note says so if the limit may have left out some.
     ///
     /// - Throws: `CommandFailure` with `.nothingMatched` if there are no rows.
     func print(_ options: ListingOptions, to console: Console) throws {
         guard !rows.isEmpty else { throw CommandFailure(.nothingMatched, "no \(noun)s match") }
-        console.print(self, asJSON: options.json)
+        if options.wide, !options.json {
+            console.print(lines: wideTable.lines(style: console.style.uncut))
+        } else {
+            console.print(self, asJSON: options.json)
+        }
         if !options.json, rows.count == options.limit, console.style.width != nil {
             console.note("the \(part) \(counted(options.limit, noun)); --limit shows more")
         }

@@ -9,15 +9,15 @@ enum AccountListings {
     static var stateColumns: [Column<AccountState>] {
         [
             .init("team_id", \.team.rawValue, "TEAM"),
-            .init("sub", \.subject.rawValue, "SUB", .cutMiddle(minimum: 18)),
+            .init("sub", \.subject.rawValue, "SUB", .cutEnd(minimum: 15)),
             .init("app_id", \.app.rawValue, "APP", .cutStart(minimum: 12)),
             .init("state", \.state, "STATE") { Table.Cell($0.state, color: color($0.state)) },
             .init(title: "SINCE (UTC)") { Table.Cell($0.since?.minuteText) },
             .init("authorized_at", \.authorizedAt, "SIGNED IN (UTC)") { Table.Cell($0.authorizedAt?.secondText) },
             .init("revoked_at", \.revokedAt, "REVOKED (UTC)") { Table.Cell($0.revokedAt?.secondText) },
-            .init("deleted_at", \.deletedAt),
-            .init("email", \.email),
-            .init("email_is_private", \.emailIsPrivate),
+            .init("deleted_at", \.deletedAt, "DELETED (UTC)") { Table.Cell($0.deletedAt?.secondText) },
+            .init("email", \.email, "ADDRESS", .cutEnd(minimum: 12)),
+            .init("email_is_private", \.emailIsPrivate, "PRIVATE"),
             .init("email_deliverable", \.emailIsDeliverable, "MAIL") { row in
                 guard row.email != nil else { return Table.Cell(nil) }
                 return row.emailIsDeliverable ? Table.Cell("yes", color: .green) : Table.Cell("no", color: .yellow)
@@ -28,15 +28,15 @@ enum AccountListings {
     /// `siwa.account_history`
     static var changeColumns: [Column<AccountChange>] {
         [
-            .init("team_id", \.team.rawValue),
-            .init("sub", \.subject.rawValue, "SUB", .cutMiddle(minimum: 13)),
+            .init("team_id", \.team.rawValue, "TEAM"),
+            .init("sub", \.subject.rawValue, "SUB", .cutEnd(minimum: 15)),
             .init("app_id", \.app.rawValue, "APP", .cutStart(minimum: 8)),
-            .init("facet", \.facet),
-            .init("from_state", \.fromState),
+            .init("facet", \.facet, "FACET"),
+            .init("from_state", \.fromState, "BEFORE"),
             .init("to_state", \.toState, "WHAT") { what($0) },
             .init("event_time", \.eventTime, "TIME (UTC)") { Table.Cell($0.eventTime.secondText) },
-            .init("recorded_at", \.recordedAt),
-            .init("jti", \.notificationID, "BECAUSE OF", .cutMiddle(minimum: 10)) {
+            .init("recorded_at", \.recordedAt, "RECORDED (UTC)"),
+            .init("jti", \.notificationID, "BECAUSE OF", .cutEnd(minimum: 9)) {
                 Table.Cell($0.notificationID ?? "sign-in")
             },
             .init("sessions_ended", \.sessionsEnded, "ENDED", .right),
@@ -46,19 +46,22 @@ enum AccountListings {
     /// `siwa.sessions`
     static var sessionColumns: [Column<AccountSession>] {
         [
-            .init("session_id", \.id, "SESSION", .cutMiddle(minimum: 12)),
-            .init("team_id", \.team.rawValue),
-            .init("sub", \.subject.rawValue, "SUB", .cutMiddle(minimum: 14)),
+            .init("session_id", \.id, "SESSION", .cutEnd(minimum: 12)),
+            .init("team_id", \.team.rawValue, "TEAM"),
+            .init("sub", \.subject.rawValue, "SUB", .cutEnd(minimum: 15)),
             .init("app_id", \.app.rawValue, "APP", .cutStart(minimum: 8)),
             .init("created_at", \.createdAt, "OPENED (UTC)"),
-            .init("signed_in_at", \.signedInAt),
-            .init("expires_at", \.expiresAt),
+            .init("signed_in_at", \.signedInAt, "SIGNED IN (UTC)"),
+            .init("expires_at", \.expiresAt, "EXPIRES (UTC)"),
             .init("ended_at", \.endedAt, "ENDED (UTC)"),
             .init("end_reason", \.endReason, "STATE") { row in
                 if row.isLive { return Table.Cell("live", color: .green) }
                 return Table.Cell(row.endReason ?? "expired", color: row.endReason == nil ? .faint : .yellow)
             },
             .init("live", \.isLive),
+            .init("ended_by", \.endedBy, "ENDED BY", .cutEnd(minimum: 8)),
+            .init("end_note", \.endNote, "NOTE", .cutEnd(minimum: 12)),
+            .init("end_action_id", \.endAction, "AUDIT", .right),
         ]
     }
 
@@ -83,7 +86,7 @@ enum AccountListings {
             .init("register", \.name.rawValue, "WHAT") { Table.Cell(word($0.name)) },
             .init("app_id", \.app?.rawValue, "APP", .cutStart(minimum: 8)) { Table.Cell($0.app?.rawValue ?? "all") },
             .init("time", \.time, "TIME (UTC)") { Table.Cell($0.time.secondText) },
-            .init("told_by", \.origin.kind, "TOLD BY", .cutMiddle(minimum: 8)) {
+            .init("told_by", \.origin.kind, "TOLD BY", .cutEnd(minimum: 8)) {
                 Table.Cell($0.origin.id ?? $0.origin.kind)
             },
             .init("jti", \.origin.id),
@@ -124,9 +127,11 @@ enum AccountListings {
         )
     }
 
-    /// A change whose state is the same before and after ended older sessions.
+    /// A change whose state is the same before and after it ended older sessions.
     private static func what(_ change: AccountChange) -> Table.Cell {
-        if change.fromState == change.toState { return Table.Cell("older sessions", color: .yellow) }
+        if change.fromState == change.toState, change.sessionsEnded > 0 {
+            return Table.Cell("older sessions", color: .yellow)
+        }
         let text =
             switch change.toState {
             case "undeliverable": word(.forwardingDisabled)
@@ -184,21 +189,21 @@ extension AccountRegister {
 enum NotificationListing {
     static var columns: [Column<LoggedNotification>] {
         [
-            .init("jti", \.id, "JTI", .cutMiddle(minimum: 9)),
-            .init("issued_at", \.issuedAt),
+            .init("jti", \.id, "JTI", .cutEnd(minimum: 9)),
+            .init("issued_at", \.issuedAt, "ISSUED (UTC)"),
             .init("received_at", \.receivedAt, "RECEIVED (UTC)"),
             .init("recorded_at", \.recordedAt),
-            .init("team_id", \.team.rawValue),
-            .init("app_id", \.app.rawValue),
-            .init("sub", \.subject.rawValue, "SUB", .cutMiddle(minimum: 13)),
-            .init("event_type", \.eventType, "TYPE"),
-            .init("event_time", \.eventTime),
+            .init("team_id", \.team.rawValue, "TEAM"),
+            .init("app_id", \.app.rawValue, "APP", .cutStart(minimum: 10)),
+            .init("sub", \.subject.rawValue, "SUB", .cutEnd(minimum: 15)),
+            .init("event_type", \.eventType, "TYPE", .cutEnd(minimum: 10)),
+            .init("event_time", \.eventTime, "HAPPENED (UTC)"),
             .init("outcome", \.outcome, "OUTCOME") {
                 Table.Cell($0.outcome, color: $0.outcome == "applied" ? .green : .faint)
             },
-            .init("source", \.source),
+            .init("source", \.source, "SOURCE"),
             .init("sessions_ended", \.sessionsEnded, "ENDED", .right),
-            .init("verified_kid", \.verifiedKeyID),
+            .init("verified_kid", \.verifiedKeyID, "KEY"),
         ]
     }
 
@@ -208,7 +213,7 @@ enum NotificationListing {
             rows: rows,
             noun: "notification",
             columns: columns,
-            titles: ["RECEIVED (UTC)", "TYPE", "SUB", "OUTCOME", "ENDED", "JTI"]
+            titles: ["RECEIVED (UTC)", "TYPE", "SUB", "APP", "OUTCOME", "JTI"]
         )
     }
 
@@ -227,10 +232,10 @@ enum DeadLetterListing {
         [
             .init("id", \.id, "ID", .right),
             .init("received_at", \.receivedAt, "RECEIVED (UTC)"),
-            .init("last_received_at", \.lastReceivedAt),
-            .init("deliveries", \.deliveries),
+            .init("last_received_at", \.lastReceivedAt, "LAST RECEIVED (UTC)"),
+            .init("deliveries", \.deliveries, "DELIVERIES", .right),
             .init("reason", \.rawReason, "REASON"),
-            .init("detail", \.detail),
+            .init("detail", \.detail, "DETAIL", .cutEnd(minimum: 12)),
             .init("status", \.status.rawValue, "STATUS", .cutEnd(minimum: 6)) { row in
                 let color: Color =
                     switch row.status {
@@ -241,19 +246,19 @@ enum DeadLetterListing {
                 return Table.Cell(row.status.rawValue, color: color)
             },
             .init("attempts", \.attempts, "TRIED", .right),
-            .init("jti", \.notificationID),
+            .init("jti", \.notificationID, "JTI", .cutEnd(minimum: 9)),
             .init("aud", \.audience, "APP", .cutStart(minimum: 8)),
-            .init("sub", \.subject),
+            .init("sub", \.subject, "SUB", .cutEnd(minimum: 15)),
             .init("event_type", \.eventType, "TYPE", .cutEnd(minimum: 8)),
             .init("verified_kid", \.verifiedKeyID),
             .init("verified_at", \.verifiedAt),
             .init("last_failed_at", \.lastFailedAt),
             .init("last_failed_by", \.lastFailedBy),
-            .init("resolved_at", \.resolvedAt),
-            .init("resolved_by", \.resolvedBy),
+            .init("resolved_at", \.resolvedAt, "RESOLVED (UTC)"),
+            .init("resolved_by", \.resolvedBy, "BY", .cutEnd(minimum: 8)),
             .init("resolved_by_role", \.resolvedByRole),
-            .init("note", \.note),
-            .init("outcome", \.outcome),
+            .init("note", \.note, "NOTE", .cutEnd(minimum: 12)),
+            .init("outcome", \.outcome, "OUTCOME"),
         ]
     }
 
@@ -283,6 +288,32 @@ enum DeadLetterListing {
                 .init("oldest_open_at", \.oldestOpenAt, "OPEN SINCE (UTC)"),
                 .init("newest_at", \.newestAt, "NEWEST (UTC)"),
             ]
+        )
+    }
+}
+
+enum AuditListing {
+    /// `siwa.operator_actions`
+    static var columns: [Column<RecordedAction>] {
+        [
+            .init("action_id", \.id, "ID", .right),
+            .init("recorded_at", \.recordedAt, "TIME (UTC)"),
+            .init("operator", \.operatorName, "OPERATOR", .cutEnd(minimum: 8)),
+            .init("database_role", \.databaseRole, "ROLE", .cutEnd(minimum: 8)),
+            // The end tells replay, discard and reopen apart.
+            .init("action", \.action, "ACTION", .cutStart(minimum: 9)),
+            .init("target", \.target, "TARGET", .cutEnd(minimum: 12)),
+            .init("note", \.note, "NOTE", .cutEnd(minimum: 10)),
+            .init("affected", \.affected, "COUNT", .right),
+        ]
+    }
+
+    static func list(_ rows: [RecordedAction]) -> Listing<RecordedAction> {
+        Listing(
+            rows: rows,
+            noun: "action",
+            columns: columns,
+            titles: ["ID", "TIME (UTC)", "OPERATOR", "ACTION", "COUNT", "TARGET", "NOTE"]
         )
     }
 }

@@ -35,7 +35,17 @@ func siwad(
     return try await command("/usr/bin/timeout", timeout + arguments, environment, "/")
 }
 
-/// Runs the `siwad` under test on a terminal, without colours. The output includes its errors.
+/// Runs the `siwad` under test from a shell with its output redirected, such as `| true`.
+func siwad(
+    _ arguments: [String],
+    redirectedBy redirection: String,
+    environment: [String: String] = [:]
+) async throws -> CommandRun {
+    let words = ([Binary.path] + arguments).map { "'\($0)'" }.joined(separator: " ")
+    return try await command("/bin/sh", ["-c", "\(words) \(redirection)"], environment, "/")
+}
+
+/// Runs the `siwad` under test on a terminal, without colours unless `NO_COLOR` is given. The output includes its errors.
 func siwadOnTerminal(
     _ arguments: [String],
     columns: Int,
@@ -44,7 +54,7 @@ func siwadOnTerminal(
     // script(1) of util-linux, an essential package of Debian, provides the terminal.
     let words = ([Binary.path] + arguments).map { "'\($0)'" }.joined(separator: " ")
     let script = ["-qec", "stty cols \(columns); \(words)", "/dev/null"]
-    return try await command("/usr/bin/script", script, environment.merging(["NO_COLOR": "1"]) { $1 }, "/")
+    return try await command("/usr/bin/script", script, ["NO_COLOR": "1"].merging(environment) { $1 }, "/")
 }
 
 private func command(

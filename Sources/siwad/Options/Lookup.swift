@@ -1,0 +1,115 @@
+import AccountStore
+import AppleTokens
+import ArgumentParser
+import Postgres
+import Terminal
+
+extension LookupKey {
+    /// The id that an operator wrote: in full, or the beginning of only one id. A text may end in the ellipsis of a table.
+    ///
+    /// - Parameter minimum: of the characters of a beginning. Commands that change something require more than one, because
+    ///   a script may pass an id that is no longer stored.
+    /// - Returns: nil if there is none.
+    /// - Throws: `CommandFailure` if there are several, or `PostgresError`.
+    func find(_ text: String, atLeast minimum: Int = 1, in session: borrowing Session) throws -> String? {
+        let text = Self.pasted(text)
+        let ids = try matches(text, in: session)
+        if let first = ids.first, first == text || ids.count == 1 && text.count >= minimum { return first }
+        guard ids.count < 2 else { throw Self.ambiguity(ids, Self.counted(ids, self == .subject ? "sub" : noun)) }
+        return nil
+    }
+
+    /// As ``find(_:atLeast:in:)``, but fails if there is none.
+    func resolve(_ text: String, atLeast minimum: Int = 1, in session: borrowing Session) throws -> String {
+        if let id = try find(text, atLeast: minimum, in: session) { return id }
+        let beginning = minimum > 1 ? ", or only one that begins with \(minimum) or more characters of it" : ""
+        throw CommandFailure(.nothingMatched, "no \(noun) has this id\(beginning): siwad \(listing) list shows some")
+    }
+
+    /// The subs of the people that an operator named by a sub, a session id, the beginning of one, or an address.
+    ///
+    /// - Throws: `CommandFailure`, or `PostgresError`.
+    static func people(_ text: String, in session: borrowing Session) throws -> [String] {
+        let text = pasted(text)
+        switch try PersonMatch(text, in: session) {
+        case .people(let subjects): return subjects
+        case .ambiguous(let subjects, let sessions) where subjects.isEmpty && sessions.isEmpty:
+            guard text.contains("@") else {
+                let cause = "no person has this sub, and no session this id"
+                throw CommandFailure(.nothingMatched, "\(cause): siwad accounts list shows all people")
+            }
+            let parts = text.split(separator: "@", omittingEmptySubsequences: false)
+            guard parts.count == 2, !parts.contains(""), !text.contains(where: \.isWhitespace) else {
+                throw CommandFailure(.usage, "this is not an e-mail address: write name@domain, a sub or a session id")
+            }
+            let step = "siwad accounts list shows all people; an erased account has no address"
+            throw CommandFailure(.nothingMatched, "no person has this address: \(step)")
+        case .ambiguous(let subjects, let sessions):
+            let counts = [(subjects, "sub"), (sessions, "session")].filter { !$0.0.isEmpty }.map { counted($0.0, $0.1) }
+            throw ambiguity(subjects + sessions, counts.joined(separator: " and "))
+        }
+    }
+
+    // MARK: - Private parts
+
+    private var noun: String {
+        switch self {
+        case .subject: "person"
+        case .session: "session"
+        case .notification: "notification"
+        }
+    }
+
+    private var listing: String { self == .subject ? "accounts" : noun + "s" }
+
+    private static func pasted(_ text: String) -> String { text.last == "…" ? String(text.dropLast()) : text }
+
+    private static func counted(_ ids: [String], _ noun: String) -> String {
+        "\(ids.count == limit ? "at least " : "")\(siwad.counted(ids.count, noun))"
+    }
+
+    private static func ambiguity(_ ids: [String], _ counts: String) -> CommandFailure {
+        let some = ids.prefix(3).joined(separator: ", ") + (ids.count > 3 ? ", …" : "")
+        return CommandFailure(.usage, "\(counts) begin with this: write more of it, or one of these in full: \(some)")
+    }
+}
+
+// MARK: - Filters
+
+extension AccountFilterOptions {
+    func validate(person: String?) throws {
+        guard person == nil || sub == nil else {
+            throw ValidationError("name the person once: as the argument, or with --sub")
+        }
+    }
+
+    /// The sub that ``sub`` names.
+    func subject(in session: borrowing Session) throws -> String? {
+        try sub.map { try LookupKey.subject.resolve($0, in: session) }
+    }
+
+    /// - Parameter person: as for ``LookupKey/people(_:in:)``.
+    func accounts(person: String?, limit: Int, in session: borrowing Session) throws -> AccountFilter {
+        var accounts = AccountFilter(subject: try subject(in: session), team: team, app: app, limit: limit)
+        if let person { accounts.subjects = try LookupKey.people(person, in: session) }
+        return accounts
+    }
+
+    /// - Throws: `CommandFailure` if the app is not registered, which explains why nothing matched.
+    func checkApp(in session: borrowing Session) throws {
+        guard let app else { return }
+        let apps = Set(try Clients.list(limit: .max, in: session).map(\.app.rawValue))
+        guard !apps.contains(app) else { return }
+        let registered = apps.sorted().prefix(3).joined(separator: ", ") + (apps.count > 3 ? ", …" : "")
+        let step = apps.isEmpty ? "start a daemon with SIWAD_APPS first" : "pass one of \(registered)"
+        throw CommandFailure(.nothingMatched, "nothing matches, and no app \(app) is registered: \(step)")
+    }
+}
+
+extension Listing {
+    /// The listing, if it has rows or if no wrong option is the reason that it has none.
+    func explained(by filter: AccountFilterOptions, in session: borrowing Session) throws -> Self {
+        if rows.isEmpty { try filter.checkApp(in: session) }
+        return self
+    }
+}
