@@ -54,7 +54,8 @@ package struct Table: Sendable {
         }
     }
 
-    private static let gap = "  "
+    /// The space between two columns.
+    package static let gap = "  "
 
     private let columns: [Column]
     private var rows: [[Cell]] = []

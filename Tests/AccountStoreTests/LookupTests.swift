@@ -38,6 +38,28 @@ struct LookupTests {
         }
     }
 
+    @Test("Finding a person or a session by its beginning, or a person by address, scans no table sequentially.")
+    func prefixes() async throws {
+        try await Store.with { store in
+            try await store.populate(5_000)
+            try await store.signIn("%_", at: .at(0), email: "a@example.com")
+            let found: [(String, PersonMatch)] = [
+                ("person 4321", .people(["person 4321"])), ("person 432", .people(["person 432"])),
+                ("session 4321", .people(["person 4321"])), ("A@EXAMPLE.COM", .people(["%_"])),
+                ("%", .people(["%_"])), ("", .ambiguous(subjects: [], sessions: [])),
+                ("nobody@example.com", .ambiguous(subjects: [], sessions: [])),
+            ]
+            for (text, expected) in found {
+                let scans = try await store.searched("tables", by: "seq_scan")
+                let match = try await store.connection.withSession { session throws(PostgresError) in
+                    try PersonMatch(text, in: session)
+                }
+                #expect(match == expected, "\(text)")
+                #expect(try await store.searched("tables", by: "seq_scan") == scans, "\(text)")
+            }
+        }
+    }
+
     @Test("A change of state is a HOT update: it writes to no index of accounts or consents.")
     func staysOnItsPage() async throws {
         try await Store.with { store in

@@ -15,9 +15,6 @@ struct LookupTests {
         try await DaemonFixture.with { fixture in
             try await fixture.run(
                 """
-                INSERT INTO siwa.clients (client_id, app_id, team_id) VALUES
-                    ('com.example.one', 'com.example.one', 'AAAAAAAAAA'), ('com.example.two', 'com.example.two', 'AAAAAAAAAA')
-                    ON CONFLICT DO NOTHING;
                 SELECT siwa.record_sign_in('com.example.one', '\(Self.kim)', 'kim@privaterelay.appleid.com', true);
                 SELECT siwa.record_sign_in('com.example.one', '\(Self.lee)', 'lee@example.com', false);
                 SELECT siwa.record_sign_in('com.example.two', '\(Self.ash)', 'lee@example.com', false);
@@ -85,7 +82,10 @@ struct LookupTests {
                 (["accounts", "show", "nobody@"], 64, "not an e-mail address"),
                 (["accounts", "show", "nobody@example.com"], 4, "no person has this address"),
                 (["accounts", "show", Self.kim, "--team", "BBBBBBBBBB"], 4, "leave out --team"),
-                (["accounts", "list", "--app", "com.exmaple.one"], 4, "pass one of com.example.one, com.example.two"),
+                (
+                    ["accounts", "list", "--app", "com.exmaple.one"], 4,
+                    "pass one of com.example.one, com.example.other, com.example.two"
+                ),
                 (["sessions", "list", "--sub", Self.shared], 64, "2 subs begin with this"),
                 (["sessions", "list", "--sub", "none"], 4, "no person has this id"),
                 (["sessions", "show", "5f0c"], 64, "2 sessions begin with this"),
@@ -201,6 +201,16 @@ struct LookupTests {
             )
             #expect(notifications.output.contains("APP"))
             #expect(notifications.output.contains("HAPPENED (UTC)") == (columns == 200), "\(notifications.output)")
+            let sessions = try await siwadOnTerminal(["sessions", "list"], columns: columns, environment: environment)
+            #expect(sessions.output.contains("ENDED BY") == (columns == 200), "\(sessions.output)")
+            let letters = ["dead-letters", "list", "--sub", Self.shared + "1a"]
+            #expect(try await siwadOnTerminal(letters, columns: columns, environment: environment).status == 0)
+            let page = try await siwadOnTerminal(
+                ["accounts", "show", Self.kim],
+                columns: columns,
+                environment: environment
+            )
+            #expect(page.status == 0 && page.output.contains("SESSIONS: 1 live of 2"), "\(page.output)")
         }
     }
 

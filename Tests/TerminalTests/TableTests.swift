@@ -27,8 +27,8 @@ struct TableTests {
         #expect(
             lines == [
                 "SUB                           STATE       APP                           SESSIONS",
-                "000768.6166f031167141e695698…  authorized  com.example.app                      2",
-                "001999.aaaabbbbccccddddeeeef…  revoked     com.example.quite.a.long.ap…         -",
+                "000768.6166f031167141e69569…  authorized  com.example.app                      2",
+                "001999.aaaabbbbccccddddeeee…  revoked     com.example.quite.a.long.ap…         -",
             ]
         )
         #expect(lines.allSatisfy { VisibleText.width($0) <= 80 })
@@ -78,7 +78,7 @@ struct TableTests {
         #expect(
             lines == [
                 "SUB       000768.6166f031167141e6956982…", "STATE     authorized", "APP       com.example.app",
-                "SESSIONS  2", "", "SUB       001999.aaaabbbbccccddddeeeeffff…", "STATE     revoked",
+                "SESSIONS  2", "", "SUB       001999.aaaabbbbccccddddeeeeff…", "STATE     revoked",
                 "APP       com.example.quite.a.long.appl…", "SESSIONS  -",
             ]
         )

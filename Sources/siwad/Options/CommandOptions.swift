@@ -68,7 +68,7 @@ struct DeadLetterFilterOptions: ParsableArguments {
     var app: String?
     @Option(help: "Event type; either spelling finds a deletion.")
     var type: String?
-    @Option(help: "Person: the token's sub.")
+    @Option(help: "Person: the token's sub, or its beginning.")
     var sub: String?
     @Flag(help: "Every letter.")
     var all = false

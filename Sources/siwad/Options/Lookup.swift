@@ -113,3 +113,16 @@ extension Listing {
         return self
     }
 }
+
+extension DeadLetterFilterOptions {
+    /// The filter with the sub that ``sub`` names. A sub that no letter and no account has keeps its text.
+    ///
+    /// - Parameter minimum: as for ``LookupKey/find(_:atLeast:in:)``.
+    func filter(atLeast minimum: Int = 1, in session: borrowing Session) throws -> DeadLetterFilter {
+        var filter = filter
+        if let sub, try !DeadLetters.exist(about: sub, in: session) {
+            filter.subject = try LookupKey.subject.find(sub, atLeast: minimum, in: session) ?? sub
+        }
+        return filter
+    }
+}

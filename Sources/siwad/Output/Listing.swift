@@ -42,21 +42,31 @@ struct Listing<Row: Sendable>: CommandOutput, Sendable {
     let columns: [Column<Row>]
     /// The titles of the columns of ``table``; nil: all.
     var titles: [String]?
+    /// The titles of the columns that a wider table has first; the others follow.
+    var furtherTitles: [String] = []
 
     var table: Table { columns.table(of: rows, titles: titles) }
 
-    /// All columns, those of ``table`` first.
-    private var wideTable: Table {
-        let titles = titles ?? []
-        return columns.table(of: rows, titles: titles + columns.compactMap(\.title).filter { !titles.contains($0) })
+    /// The columns of ``table``, and all further columns that fit.
+    ///
+    /// - Parameter width: nil for all columns.
+    private func table(fitting width: Int?) -> Table {
+        guard var titles else { return table }
+        var room = width.map { $0 - table.width } ?? .max
+        for title in furtherTitles + columns.compactMap(\.title) where !titles.contains(title) {
+            let needed = columns.table(of: rows, titles: [title]).width + Table.gap.count
+            guard needed <= room else { continue }
+            titles.append(title)
+            room -= needed
+        }
+        return columns.table(of: rows, titles: titles)
     }
 
     var json: [JSONText] { columns.objects(of: rows) }
 
-    /// All columns on a terminal that is wide enough for them.
+    /// On a terminal, with the columns for which it is wide enough.
     func lines(style: OutputStyle) -> [String] {
-        let wide = wideTable
-        return (wide.width <= style.width ?? 0 ? wide : table).lines(style: style)
+        (style.width.map { table(fitting: $0) } ?? table).lines(style: style)
     }
 
     /// Prints the rows. On a terminal, a note says so if the limit may have left out some.
@@ -65,7 +75,7 @@ struct Listing<Row: Sendable>: CommandOutput, Sendable {
     func print(_ options: ListingOptions, to console: Console) throws {
         guard !rows.isEmpty else { throw CommandFailure(.nothingMatched, "no \(noun)s match") }
         if options.wide, !options.json {
-            console.print(lines: wideTable.lines(style: console.style.uncut))
+            console.print(lines: table(fitting: nil).lines(style: console.style.uncut))
         } else {
             console.print(self, asJSON: options.json)
         }

@@ -123,7 +123,8 @@ enum AccountListings {
             rows: rows,
             noun: "session",
             columns: sessionColumns,
-            titles: ["SESSION", "SUB", "APP", "OPENED (UTC)", "STATE"]
+            titles: ["SESSION", "SUB", "APP", "OPENED (UTC)", "STATE"],
+            furtherTitles: ["ENDED (UTC)", "ENDED BY", "NOTE"]
         )
     }
 
