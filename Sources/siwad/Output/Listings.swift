@@ -270,7 +270,8 @@ enum DeadLetterListing {
             rows: rows,
             noun: "dead letter",
             columns: columns,
-            titles: ["ID", "RECEIVED (UTC)", "REASON", "TRIED", "APP", "TYPE"] + status
+            titles: ["ID", "RECEIVED (UTC)", "REASON", "TRIED", "APP", "TYPE"] + status,
+            furtherTitles: ["SUB", "NOTE"]
         )
     }
 
