@@ -119,7 +119,7 @@ extension DeadLetters {
         try list(Conditions(filter, status: status), limit: limit, in: session)
     }
 
-    /// True if a letter has this `sub`, which may be of nobody with an account.
+    /// True if a letter has this `sub`. The person may have no account.
     package static func exist(about subject: String, in session: borrowing Session) throws(PostgresError) -> Bool {
         try session.execute(once: "SELECT EXISTS (SELECT FROM siwa.dead_letters WHERE sub = $1)", subject).bool(0, 0)
     }

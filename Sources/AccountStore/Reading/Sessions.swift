@@ -29,7 +29,7 @@ package struct AccountSession: Sendable, Equatable {
 package struct SessionCount: Sendable, Equatable {
     package let all: Int
     package let live: Int
-    /// Those that ended because the consent was revoked.
+    /// Sessions that the revocation of the consent ended.
     package let revoked: Int
 
     package init(all: Int, live: Int, revoked: Int = 0) {
