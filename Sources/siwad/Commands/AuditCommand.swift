@@ -68,7 +68,7 @@ struct AuditShowCommand: DatabaseCommand {
         filter.id = id
         let found = try await invocation.read { [filter] in try OperatorActions.list(filter, in: $0) }
         guard let action = found.first else {
-            throw CommandFailure(.nothingMatched, "no action has this number: siwad audit list shows some")
+            throw CommandFailure(.nothingMatched, "no action has this number: \(nextCommand("audit list")) shows some")
         }
         invocation.console.print(ActionPage(action: action), asJSON: json)
     }

@@ -25,24 +25,28 @@ struct TailCommand: DatabaseCommand {
     var database: DatabaseOptions { listing.database }
 
     func run(_ invocation: Invocation) async throws {
-        try await NotificationTail(filter: filter.filter(limit: listing.limit), json: listing.json).run(invocation)
+        try await NotificationTail(options: filter, listing: listing).run(invocation)
     }
 }
 
 /// Prints notifications as they are stored, until SIGINT, SIGTERM or the end of the reader.
 struct NotificationTail: Sendable {
-    let filter: NotificationFilter
-    let json: Bool
+    let options: NotificationFilterOptions
+    let listing: ListingOptions
+
+    private var json: Bool { listing.json }
 
     func run(_ invocation: Invocation) async throws {
         // A closed pipe is an end like any other, not a death by signal.
         signal(SIGPIPE, SIG_IGN)
         try await Services.runUntilSignal {
-            try await invocation.withDatabase { pool in try await follow(pool, invocation.console) }
+            let (options, limit) = (options, listing.limit)
+            let filter = try await invocation.read { try options.filter(limit: limit, in: $0) }
+            try await invocation.withDatabase { pool in try await follow(filter, pool, invocation.console) }
         }
     }
 
-    private func follow(_ pool: ConnectionPool, _ console: Console) async throws {
+    private func follow(_ filter: NotificationFilter, _ pool: ConnectionPool, _ console: Console) async throws {
         var follower = NotificationFollower(filter)
         var isConnected = true
         if !json { console.print(NotificationListing.stream([], style: console.style)[0]) }

@@ -23,7 +23,10 @@ extension LookupKey {
     func resolve(_ text: String, atLeast minimum: Int = 1, in session: borrowing Session) throws -> String {
         if let id = try find(text, atLeast: minimum, in: session) { return id }
         let beginning = minimum > 1 ? ", or only one that begins with \(minimum) or more characters of it" : ""
-        throw CommandFailure(.nothingMatched, "no \(noun) has this id\(beginning): siwad \(listing) list shows some")
+        throw CommandFailure(
+            .nothingMatched,
+            "no \(noun) has this id\(beginning): \(nextCommand("\(listing) list")) shows some"
+        )
     }
 
     /// The subs of the people that an operator named by a sub, a session id, the beginning of one, or an address.
@@ -36,13 +39,13 @@ extension LookupKey {
         case .ambiguous(let subjects, let sessions) where subjects.isEmpty && sessions.isEmpty:
             guard text.contains("@") else {
                 let cause = "no person has this sub, and no session this id"
-                throw CommandFailure(.nothingMatched, "\(cause): siwad accounts list shows all people")
+                throw CommandFailure(.nothingMatched, "\(cause): \(nextCommand("accounts list")) shows all people")
             }
             let parts = text.split(separator: "@", omittingEmptySubsequences: false)
             guard parts.count == 2, !parts.contains(""), !text.contains(where: \.isWhitespace) else {
                 throw CommandFailure(.usage, "this is not an e-mail address: write name@domain, a sub or a session id")
             }
-            let step = "siwad accounts list shows all people; an erased account has no address"
+            let step = "\(nextCommand("accounts list")) shows all people; an erased account has no address"
             throw CommandFailure(.nothingMatched, "no person has this address: \(step)")
         case .ambiguous(let subjects, let sessions):
             let counts = [(subjects, "sub"), (sessions, "session")].filter { !$0.0.isEmpty }.map { counted($0.0, $0.1) }

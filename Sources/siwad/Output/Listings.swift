@@ -220,9 +220,11 @@ enum NotificationListing {
 
     /// The lines of a list that is printed in pieces: the columns have the widths of usual values in each piece.
     static func stream(_ rows: [LoggedNotification], style: OutputStyle) -> [String] {
-        var table = list(rows).table
-        let usual = ["2026-01-02 03:04", "consent-revoked", String(repeating: "0", count: 44), "superseded", "ENDED"]
-        table.append((usual + [String(repeating: "0", count: 22)]).map { Table.Cell($0) })
+        var (table, style) = (list(rows).table, style)
+        let usual = ["2026-01-02 03:04", "consent-revoked", String(repeating: "0", count: 44), "com.example.app"]
+        table.append((usual + ["superseded", String(repeating: "0", count: 22)]).map { Table.Cell($0) })
+        // The width at which a row needs only one line.
+        style.width = style.width.map { max($0, 80) }
         return table.lines(style: style).dropLast()
     }
 }
