@@ -73,7 +73,7 @@ struct MaintenanceTests {
             let indexes = try await store.texts(
                 "SELECT count(*)::text FROM pg_indexes WHERE tablename = 'notifications_y2033m05'"
             )
-            #expect(indexes == ["3"], "jti, received_at and sub")
+            #expect(indexes == ["4"], "jti, received_at, recorded_at and sub")
         }
     }
 

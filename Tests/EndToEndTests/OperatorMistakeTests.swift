@@ -21,6 +21,7 @@ struct OperatorMistakeTests {
             (["dead-letters", "replay"], ["select letters by number", "--all", "--note must say why"]),
             (["dead-letters", "reopen"], ["select letters by number", "--note must say why"]),
             (["sessions", "end"], ["name sessions", "--note must say why"]),
+            (["clients", "remove"], ["name client ids", "--note must say why"]),
             (["notifications", "show"], ["name notifications by their jti"]),
             (["simulate", "token"], ["'--key <file>'", "'--type <type>'", "'--app <app-id>'"]),
         ] as [([String], [String])]

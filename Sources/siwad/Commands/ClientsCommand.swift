@@ -57,13 +57,15 @@ struct ClientsRemoveCommand: DatabaseCommand {
     )
 
     @Argument(help: ArgumentHelp("Client ids to remove.", valueName: "client-id"))
-    var clients: [String]
+    var clients: [String] = []
     @OptionGroup var rehearsal: RehearsalOptions
     @Flag(help: "Print one JSON object per client id.")
     var json = false
     @OptionGroup var database: DatabaseOptions
 
-    func validate() throws { try requireNothing(rehearsal.advice) }
+    func validate() throws {
+        try requireNothing(clients.isEmpty ? "name client ids" : nil, rehearsal.advice)
+    }
 
     func run(_ invocation: Invocation) async throws {
         let wanted = clients.map { ClientID($0) }
