@@ -157,12 +157,13 @@ extension SettingKey {
     /// True if the value is never printed and may come from a file.
     package var isSecret: Bool { self == .databaseURL }
 
-    /// A value without its password, for a message that repeats it; nil if it holds another secret or may hold a part of one.
-    package func withoutPassword(_ text: String) -> String? {
-        let mask = Redaction.mask
-        let open = declaration.type.redacted(text).replacing(":\(mask)@", with: "@")
-            .replacing(" password=\(mask)", with: "")
-        return open.contains(mask) ? nil : open
+    /// A value without its password, for a command in a message. What else may be secret is masked, so that the command fails
+    /// instead of using another database.
+    package func withoutPassword(_ text: String) -> String {
+        let password = "password=\(Redaction.mask)"
+        let parts = [" \(password)", "\(password) ", "\(password)&", "&\(password)", "?\(password)"]
+        let open = declaration.type.redacted(text).replacing(":\(Redaction.mask)@", with: "@")
+        return parts.reduce(open) { $0.replacing($1, with: "") }
     }
 
     /// True if `siwad serve` needs a value. The database may be named in other variables, so it is not required.

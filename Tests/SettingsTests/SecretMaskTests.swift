@@ -97,4 +97,19 @@ struct SecretMaskTests {
     func harmless(text: String) {
         #expect(SecretMask.masked(conninfo: text) == text)
     }
+
+    @Test(
+        "is repeated in commands without its password.",
+        arguments: [
+            ("postgres://u:geheim@h/db", "postgres://u@h/db"), ("postgres://u@h/db", "postgres://u@h/db"),
+            ("postgres://h/db?password=geheim&user=u", "postgres://h/db?user=u"),
+            ("postgres://h/db?user=u&password=geheim", "postgres://h/db?user=u"),
+            ("postgres://h/db?password=geheim", "postgres://h/db"), ("password=geheim host=h", "host=h"),
+            ("host='/a b' password='ge heim' dbname=d", "host='/a b' dbname=d"),
+            ("host=h passwd=geheim", "host=h passwd=****"),
+        ]
+    )
+    func withoutPassword(text: String, repeated: String) {
+        #expect(SettingKey.databaseURL.withoutPassword(text) == repeated)
+    }
 }

@@ -18,12 +18,12 @@ struct GivenOptions: Sendable {
     /// As on a command line, each after a space: `--config`, and the settings that the next command accepts.
     ///
     /// A connection string is repeated without its password. libpq then reads `PGPASSWORD` or the password file, or the
-    /// server refuses the connection. Without the whole string, the command might change the database that the environment
-    /// names instead.
+    /// server refuses the connection. If the string were left out, the command might change the database that the
+    /// environment names.
     func text(accepting keys: [SettingKey]) -> String {
         var options = configurationFile.map { [("--config", $0)] } ?? []
         for key in keys {
-            if let text = flags[key].flatMap(key.withoutPassword) { options.append((key.flag, text)) }
+            if let text = flags[key].map(key.withoutPassword) { options.append((key.flag, text)) }
         }
         return options.map { " \($0) \(Self.quoted($1))" }.joined()
     }
