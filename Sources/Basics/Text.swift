@@ -95,6 +95,19 @@ extension UInt8 {
     }
 }
 
+extension Int {
+    /// With separators: `1,234,567`.
+    package var grouped: String {
+        let digits = String(magnitude)
+        var text = ""
+        for (index, digit) in digits.enumerated() {
+            if index > 0, (digits.count - index) % 3 == 0 { text.append(",") }
+            text.append(digit)
+        }
+        return self < 0 ? "-" + text : text
+    }
+}
+
 extension BidirectionalCollection {
     /// The elements without the ones at both ends that satisfy the condition.
     @inlinable package func trimmed(_ isTrimmed: (Element) -> Bool) -> SubSequence {

@@ -76,6 +76,13 @@ extension MetricFamily<Counter> {
         metric(values).increment(by: amount)
     }
 
+    /// The members that are not zero, by their label values with spaces in between.
+    package var counts: [(labels: String, count: Int)] {
+        collect { counter, _ in counter.value == 0 ? nil : Double(counter.value) }.map { sample in
+            (sample.labels.map(\.value).joined(separator: " "), Int(sample.value))
+        }
+    }
+
     /// All members of the closed sets, and the other members that are not zero.
     var samples: [Sample] {
         collect { counter, isListed in isListed || counter.value != 0 ? Double(counter.value) : nil }

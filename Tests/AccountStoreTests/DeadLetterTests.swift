@@ -29,7 +29,7 @@ struct DeadLetterTests {
 
     private func keep(_ store: Store, _ letters: ReceivedDeadLetter...) async throws -> [Bool] {
         try await store.connection.withSession { session throws(PostgresError) in
-            try DeadLetters.record(letters, in: session)
+            try DeadLetters.record(letters, in: session).map { $0 != nil }
         }
     }
 

@@ -54,4 +54,12 @@ struct TextTests {
         for text in ["\u{0}", "a\u{1F}", "\u{7F}b", "\u{80}", "\u{9F}"] { #expect(text.holdsControlCharacter) }
         for text in ["", " ~", "\u{A0}", "é\u{202E}"] { #expect(!text.holdsControlCharacter) }
     }
+
+    @Test(
+        "Numbers are grouped by thousands.",
+        arguments: [(0, "0"), (999, "999"), (1_000, "1,000"), (-12_345, "-12,345"), (1_234_567, "1,234,567")]
+    )
+    func grouped(number: Int, text: String) {
+        #expect(number.grouped == text)
+    }
 }

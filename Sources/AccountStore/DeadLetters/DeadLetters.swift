@@ -34,11 +34,11 @@ package enum DeadLetters {
     /// Stores dead letters. A letter whose token has an open letter counts as a further delivery of it. A letter whose
     /// `jti` is recorded as a notification is not stored.
     ///
-    /// - Returns: for each letter, whether a row was added.
+    /// - Returns: the id of each letter for which a row was added.
     package static func record(
         _ batch: [ReceivedDeadLetter],
         in session: borrowing Session
-    ) throws(PostgresError) -> [Bool] {
+    ) throws(PostgresError) -> [Int64?] {
         let count = batch.count
         let binds = Binds { binds in
             binds.appendTimestamps(count) { Timestamp(batch[$0].receivedAt) }
@@ -54,11 +54,11 @@ package enum DeadLetters {
             binds.appendTexts(count) { batch[$0].letter.verifiedKeyID }
         }
         let rows = try session.execute(record, binds)
-        var isNew = [Bool](repeating: false, count: batch.count)
+        var ids = [Int64?](repeating: nil, count: batch.count)
         for row in 0..<rows.count {
-            isNew[Int(try rows.int64(row, 0)) - 1] = true
+            ids[Int(try rows.int64(row, 0)) - 1] = try rows.int64(row, 1)
         }
-        return isNew
+        return ids
     }
 
     /// The number of open letters by reason; reasons without letters are left out.

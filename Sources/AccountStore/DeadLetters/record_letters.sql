@@ -28,6 +28,6 @@ kept AS (
     ON CONFLICT (token_digest) WHERE status = 'open' DO UPDATE SET
         deliveries = d.deliveries + 1,
         last_received_at = greatest(d.last_received_at, excluded.last_received_at)
-    RETURNING d.token_digest, d.deliveries
+    RETURNING d.token_digest, d.deliveries, d.id
 )
-SELECT position FROM input JOIN kept USING (token_digest) WHERE deliveries = 1
+SELECT position, id FROM input JOIN kept USING (token_digest) WHERE deliveries = 1

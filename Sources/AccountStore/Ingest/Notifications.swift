@@ -108,6 +108,21 @@ package enum Notifications {
         return Int(try rows.int32(0, 0))
     }
 
+    /// `siwa.accounts.account_id` of each person, nil for one without an account.
+    package static func accountIDs(
+        of notifications: [VerifiedNotification],
+        in session: borrowing Session
+    ) throws(PostgresError) -> [Int64?] {
+        let rows = try session.execute(
+            accountIDs,
+            Binds { binds in
+                binds.appendTexts(notifications.count) { notifications[$0].event.subject.rawValue }
+                binds.appendTexts(notifications.count) { notifications[$0].team.rawValue }
+            }
+        )
+        return try rows.decode { (id: Int64?) in id }
+    }
+
     /// Checks that the server accepts writes.
     ///
     /// - Throws: SQLSTATE 25006 if the server is a standby or read only.
@@ -124,6 +139,14 @@ package enum Notifications {
 
     private static let record = Statement(String(sql: PackageResources.record_notifications_sql))
     private static let ensurePartitions = Statement("SELECT siwa.ensure_notification_partitions($1, $2)")
+    private static let accountIDs = Statement(
+        once: """
+            SELECT a.account_id
+            FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS n (sub, team_id, position)
+            LEFT JOIN siwa.accounts AS a ON a.sub = n.sub COLLATE "C" AND a.team_id = n.team_id COLLATE "C"
+            ORDER BY n.position
+            """
+    )
     private static let isReadOnly = Statement(
         once: "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
     )

@@ -28,6 +28,7 @@ package final class IngestService: Sendable {
     let queue: SubmissionQueue
     let budget: DeadLetterBudget
     let durable = DurableTokens()
+    package let events: EventLog
     let metrics: SiwadMetrics
     let log: Log
     let now: @Sendable () -> WallTime
@@ -53,6 +54,7 @@ package final class IngestService: Sendable {
         self.budget = DeadLetterBudget(limit: limits.deadLetters)
         self.metrics = metrics
         self.log = log
+        self.events = EventLog(log, metrics: metrics)
         self.now = now
         self.verifier = Mutex(NotificationVerifier(policy: policy))
         metrics.queueDepth.follow { [queue] in queue.depth }

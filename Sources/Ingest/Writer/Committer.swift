@@ -11,7 +11,8 @@ import Synchronization
 struct Settled: Sendable {
     enum Effect: Sendable {
         case recorded(ReceivedNotification, RecordedNotification)
-        case letterKept(ReceivedDeadLetter, isNew: Bool)
+        /// With the number of a new letter; nil if it was known already.
+        case letterKept(ReceivedDeadLetter, id: Int64?)
     }
 
     let submission: Submission
@@ -81,10 +82,10 @@ final class Committer: Sendable {
             }
         }
         guard !letters.isEmpty else { return settled }
-        let isNew = try DeadLetters.record(letters.map(\.received), in: session)
+        let ids = try DeadLetters.record(letters.map(\.received), in: session)
         return settled
-            + zip(letters, isNew).map { item, isNew in
-                Settled(submission: item.submission, effect: .letterKept(item.received, isNew: isNew))
+            + zip(letters, ids).map { item, id in
+                Settled(submission: item.submission, effect: .letterKept(item.received, id: id))
             }
     }
 

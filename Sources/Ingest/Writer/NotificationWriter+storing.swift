@@ -202,6 +202,7 @@ extension NotificationWriter {
             service.durable.insert(received.tokenDigest, as: received.share)
         }
         service.queue.finished(settled.map { ($0.submission, $0.submission.work.responseWhenDurable) }).deliver()
+        service.events.settled(settled)
         logRejections(in: settled)
         let metrics = service.metrics
         let now = service.now()
@@ -220,10 +221,10 @@ extension NotificationWriter {
                 if recorded.sessionsEnded > 0 {
                     metrics.sessionsEnded.increment(event.kind.endReason, by: recorded.sessionsEnded)
                 }
-            case .letterKept(let letter, let isNew):
+            case .letterKept(let letter, let id):
                 // What came as a notification reserved nothing, nor did what comes from the spool.
                 guard isLive, case .deadLetter = settled.submission.work else { continue }
-                if isNew {
+                if id != nil {
                     service.budget.kept(letter.letter.reason)
                 } else {
                     service.budget.release(letter.letter.reason)
@@ -235,7 +236,7 @@ extension NotificationWriter {
     /// Notifications that PostgreSQL refused because of their data are not tried again until an operator replays them.
     private func logRejections(in settled: [Settled]) {
         let details = settled.compactMap { settled -> String? in
-            guard case .letterKept(let received, isNew: true) = settled.effect else { return nil }
+            guard case .letterKept(let received, .some) = settled.effect else { return nil }
             return received.letter.reason == .storeRejected ? received.letter.detail : nil
         }
         guard let detail = details.first, faults.isDue(.rejection, detail) else { return }

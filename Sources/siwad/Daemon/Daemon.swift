@@ -161,13 +161,15 @@ struct Daemon: Sendable {
     ///
     /// - Parameters:
     ///   - reloading: the sources that SIGHUP reads; nil: SIGHUP is not handled.
+    ///   - drainLimit: how long a shutdown waits for a load balancer to notice it; nil: a third of the grace period.
     ///   - onReady: called once, when the daemon is ready.
     func services(
         reloading: Reloading? = nil,
+        drainLimit: Duration? = nil,
         onReady: @escaping @Sendable (DaemonAddresses) async -> Void
     ) -> [NamedService] {
-        let (intake, state, writer, maintenance) = (intake, state, writer, maintenance)
-        let keys = intake.keys
+        let (intake, pool, state, writer, maintenance) = (intake, pool, state, writer, maintenance)
+        let (keys, events) = (intake.keys, intake.events)
         let reloader = reloading.map { reloading in
             NamedService("reload") {
                 await cancelWhenGracefulShutdown {
@@ -176,6 +178,8 @@ struct Daemon: Sendable {
             }
         }
         return [reloader].compactMap(\.self) + [
+            // The last to end, after the writer.
+            NamedService("events", endedBy: { events.finish() }) { await events.run(asking: pool) },
             NamedService("keys", endedBy: { keys.stop() }) {
                 await state.endpointsOpen.whenOpen { await keys.run() }
             },
@@ -202,7 +206,7 @@ struct Daemon: Sendable {
             // The last to start is the first to end: readiness fails while the endpoint still accepts requests.
             NamedService("readiness") {
                 await cancelWhenGracefulShutdown { await announceReadiness(to: onReady) }
-                await state.beginDraining(within: configuration.shutdownGrace / 3)
+                await state.beginDraining(within: drainLimit ?? configuration.shutdownGrace / 3)
             },
         ]
     }
