@@ -1,9 +1,11 @@
+import AccountStore
 import AppleClient
 import AppleSimulator
 import AppleTokens
 import ArgumentParser
 import Basics
 import NotificationServer
+import Postgres
 import Settings
 import Synchronization
 import Telemetry
@@ -134,13 +136,14 @@ struct SimulateTokenCommand: Command {
 
 // MARK: - Send
 
-struct SimulateSendCommand: Command {
+struct SimulateSendCommand: DatabaseCommand {
     static let configuration = CommandConfiguration(
         commandName: "send",
         abstract: "Post signed notifications to an endpoint.",
         usage: "siwad simulate send <options> <url>",
         discussion: """
-            With --count, each notification has its own identifier and, without --sub, its own person.
+            With --count, each notification has its own identifier and, without --sub, its own person. If a database is \
+            configured, the command looks up there what became of each notification that was accepted.
 
             Example:
               siwad simulate send --key apple/key.pem --type consent-revoked \\
@@ -158,7 +161,7 @@ struct SimulateSendCommand: Command {
     var json = false
     @Argument(help: "The endpoint.")
     var url: String
-    @OptionGroup var common: CommonOptions
+    @OptionGroup var database: DatabaseOptions
 
     func validate() throws {
         guard count > 0 else { throw ValidationError("--count must be at least 1") }
@@ -174,17 +177,23 @@ struct SimulateSendCommand: Command {
 
     func run(_ invocation: Invocation) async throws {
         let apple = try KeyFiles.apple(keyFile: event.key, issuer: invocation.configuration.issuer)
-        let summary = try await EventLoops.withOne { try await send(from: apple, over: $0, invocation.console) }
-        let report = SendReport(summary: summary)
+        let lookup = FateLookup(invocation: invocation)
+        let known = await lookup.isKnown(event.jti)
+        let (summary, accepted, refused) = try await EventLoops.withOne {
+            try await send(from: apple, over: $0, invocation.console)
+        }
+        let fates = await lookup.fates(of: accepted, areDuplicates: known)
+        let report = SendReport(summary: summary, fates: refused.isEmpty ? fates : (fates ?? []) + refused)
         invocation.console.print(report, asJSON: json)
         if let failure = report.failure { throw failure }
     }
 
+    /// - Returns: also `jti` and `sub` of the notifications that were accepted, and what became of the others.
     private func send(
         from apple: SimulatedApple,
         over loops: EventLoops,
         _ console: Console
-    ) async throws -> SendSummary {
+    ) async throws -> (SendSummary, [(id: String, subject: String)], [SentFate]) {
         let sender: NotificationSender
         do {
             sender = try NotificationSender(
@@ -198,75 +207,85 @@ struct SimulateSendCommand: Command {
         }
         let (event, count) = (event, count)
         let progress = Mutex((line: ProgressLine(title: "sending", after: .zero, on: console), done: 0))
+        let sent = Mutex<(all: [(id: String, subject: String)], accepted: [Int], refused: [SentFate])>(([], [], []))
         defer { progress.withLock { $0.line.end() } }
-        return try await sender.send(
+        let summary = try await sender.send(
             count: count,
             body: { _ in
-                let token = try apple.token(for: event.event(now: .now()))
-                return Array(SimulatedApple.body(token: token).utf8)
+                let event = event.event(now: .now())
+                sent.withLock { $0.all.append((event.id, event.sub)) }
+                return Array(SimulatedApple.body(token: try apple.token(for: event)).utf8)
             },
-            onOutcome: { _, outcome in
-                if count == 1 {
-                    if case .answered(_, let body, _) = outcome, !body.isEmpty {
-                        console.note(VisibleText.visible(body))
+            onOutcome: { number, outcome in
+                if case .answered(let status, let body, _) = outcome {
+                    sent.withLock { sent in
+                        if status == 200 {
+                            sent.accepted.append(number)
+                        } else {
+                            sent.refused.append(SentFate(status: status, body: body))
+                        }
                     }
-                } else {
-                    progress.withLock { progress in
-                        progress.done += 1
-                        progress.line.advance(to: progress.done, of: count)
-                    }
+                }
+                guard count > 1 else { return }
+                progress.withLock { progress in
+                    progress.done += 1
+                    progress.line.advance(to: progress.done, of: count)
                 }
             }
         )
+        return sent.withLock { sent in
+            (summary, sent.accepted.map { sent.all[$0] }, sent.refused)
+        }
     }
 }
 
-struct SendReport: CommandOutput {
-    let summary: SendSummary
+/// Looks up in the configured database what became of notifications.
+private struct FateLookup {
+    private static let batch = 1_000
+    let invocation: Invocation
 
-    private var sent: Int { summary.statuses.values.reduce(summary.failures, +) }
-    private var accepted: Int { summary.statuses[200, default: 0] }
-    private var byStatus: [(key: Int, value: Int)] { summary.statuses.sorted { $0.key < $1.key } }
-
-    /// One line: `1000 sent in 2.1 s, 476 a second: 200 × 998, 503 × 2; half within 1.2 ms, 99 % within 4.0 ms`.
-    func lines(style: OutputStyle) -> [String] {
-        var parts = byStatus.map { "\($0.key) × \($0.value)" }
-        if summary.failures > 0 { parts.append("no answer × \(summary.failures)") }
-        let seconds = summary.duration / .seconds(1)
-        var text = "\(sent) sent in \(Self.rounded(seconds)) s"
-        if sent > 1, seconds > 0 { text += ", \(Int(Double(sent) / seconds)) a second" }
-        text += ": " + parts.joined(separator: ", ")
-        guard let half = summary.latency(ofShare: 0.5), let most = summary.latency(ofShare: 0.99) else { return [text] }
-        if sent == 1 { return [text + "; after \(Self.rounded(half / .milliseconds(1))) ms"] }
-        let (median, slow) = (Self.rounded(half / .milliseconds(1)), Self.rounded(most / .milliseconds(1)))
-        return [text + "; half within \(median) ms, 99 % within \(slow) ms"]
+    /// True if a notification with this `jti` is stored, so that another one is a duplicate.
+    func isKnown(_ id: String?) async -> Bool {
+        // A failure is reported after the sending.
+        guard let id, let found = try? await find([(id, "")]) else { return false }
+        return found[id] != nil
     }
 
-    var json: [JSONText] {
-        func microseconds(_ share: Double) -> JSONText {
-            summary.latency(ofShare: share).map { Int64($0 / .microseconds(1)) }.json
+    /// - Returns: nil if no database can be asked. Nothing that was sent depends on it, so a failure is only noted.
+    func fates(of sent: [(id: String, subject: String)], areDuplicates: Bool) async -> [SentFate]? {
+        guard !sent.isEmpty else { return nil }
+        let console = invocation.console
+        do {
+            guard let found = try await find(sent) else {
+                if console.errorStyle.width != nil {
+                    console.note("name the database with --config or --database-url to see what becomes of it")
+                }
+                return nil
+            }
+            var seen: Set<String> = []
+            return sent.map { id, _ in
+                !areDuplicates && seen.insert(id).inserted ? SentFate(found[id]) : .duplicate
+            }
+        } catch {
+            let failure = CommandFailure(knownCause: error) ?? CommandFailure(.failed, "\(error)")
+            console.note("siwad: what became of it can't be looked up: \(failure)")
+            return nil
         }
-        return [
-            .object([
-                .init("sent", sent.json),
-                .init("statuses", .object(byStatus.map { .init("\($0.key)", $0.value.json) })),
-                .init("failures", summary.failures.json),
-                .init("first_failure", summary.firstFailure.json),
-                .init("duration_ms", Int(summary.duration / .milliseconds(1)).json),
-                .init("p50_us", microseconds(0.5)),
-                .init("p99_us", microseconds(0.99)),
-            ])
-        ]
     }
 
-    var failure: CommandFailure? {
-        if accepted == sent { return nil }
-        if summary.statuses.isEmpty {
-            return CommandFailure(.unavailable, "no answer: \(summary.firstFailure ?? "unknown"): check the URL")
+    /// - Returns: nil if no database is configured.
+    private func find(_ sent: [(id: String, subject: String)]) async throws -> [String: NotificationFate]? {
+        guard invocation.configuration.database != .notConfigured else { return nil }
+        return try await invocation.withDatabase { pool in
+            var fates: [String: NotificationFate] = [:]
+            for start in stride(from: 0, to: sent.count, by: Self.batch) {
+                let some = Array(sent[start..<min(start + Self.batch, sent.count)])
+                let found = try await pool.withSession { session throws(PostgresError) in
+                    try NotificationFate.find(some, in: session)
+                }
+                fates.merge(found) { $1 }
+            }
+            return fates
         }
-        let refused = "\(sent - accepted) of \(sent) were not accepted"
-        return CommandFailure(accepted == 0 ? .failed : .partlyFailed, refused)
     }
-
-    private static func rounded(_ value: Double) -> String { "\((value * 10).rounded() / 10)" }
 }
