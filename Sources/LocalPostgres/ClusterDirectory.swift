@@ -9,6 +9,8 @@ struct ClusterDirectory {
     /// The longest directory for a socket: the kernel's 108 bytes for its address less `/.s.PGSQL.65535` and the NUL.
     private static let longestSocketDirectory = 107 - 15
 
+    private static let name = "local-postgres-"
+
     /// Inside the directory unless its path is too long for a socket.
     var socketDirectory: String {
         let inside = "\(path)/socket"
@@ -39,7 +41,56 @@ struct ClusterDirectory {
         return directory
     }
 
+    /// Removes a directory that ``prepare(_:for:)`` made, and the one that its link points to.
+    static func remove(_ path: String) async throws -> Bool {
+        var status = stat()
+        guard lstat(path, &status) == 0 else { return false }
+        let target = try access("\(path)/elsewhere", F_OK) == 0 ? linkTarget(in: path) : path
+        let deadline = ContinuousClock.now + .seconds(10)
+        while let server = runningServer(in: target) {
+            guard .now < deadline else {
+                throw LocalPostgresError(
+                    .unusableDirectory,
+                    "process \(server) is a PostgreSQL server that uses \(target): stop it first"
+                )
+            }
+            try await Task.sleep(for: .milliseconds(50))
+        }
+        // Renamed first, so that an interruption leaves nothing that looks like a cluster.
+        let removed = "\(path).removed"
+        try await delete([removed])
+        guard rename(path, removed) == 0 else { throw unusable(path) }
+        let isLinked = target != path && target.hasPrefix("/var/tmp/\(name)")
+        try await delete([removed] + (isLinked ? [target] : []))
+        return true
+    }
+
     // MARK: - Private parts
+
+    private static func delete(_ paths: [String]) async throws {
+        let result = try await run(.name("rm"), arguments: Arguments(["-rf", "--"] + paths), output: .discarded)
+        guard result.terminationStatus.isSuccess else { throw unusable(paths[0]) }
+    }
+
+    /// The process of a server that uses a cluster. Its lock file may be left from a crash, and its number another process's.
+    private static func runningServer(in cluster: String) -> Int32? {
+        guard let file = fopen("\(cluster)/data/postmaster.pid", "r") else { return nil }
+        defer { fclose(file) }
+        var line = [UInt8](repeating: 0, count: 16)
+        let count = fread(&line, 1, line.count, file)
+        let digits = line.prefix(count).prefix { $0 != UInt8(ascii: "\n") }
+        guard let process = Int32(String(decoding: digits, as: UTF8.self)),
+            let data = resolved("\(cluster)/data"), resolved("/proc/\(process)/cwd") == data
+        else { return nil }
+        return process
+    }
+
+    /// The path without links; nil if it does not exist or may not be read.
+    private static func resolved(_ path: String) -> String? {
+        guard let resolved = realpath(path, nil) else { return nil }
+        defer { free(resolved) }
+        return String(cString: resolved)
+    }
 
     private static func absolute(_ path: String) throws(LocalPostgresError) -> String {
         var path = path
@@ -105,14 +156,14 @@ struct ClusterDirectory {
     }
 
     private static func randomPath(in parent: String) -> String {
-        "\(parent)/local-postgres-\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
+        "\(parent)/\(name)\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
     }
 
     /// A short path that is always the same for the same long one (FNV-1a).
     private static func shortPath(for path: String) -> String {
         var hash: UInt64 = 0xcbf2_9ce4_8422_2325
         for byte in path.utf8 { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01b3 }
-        return "/tmp/local-postgres-\(String(hash, radix: 36))"
+        return "/tmp/\(name)\(String(hash, radix: 36))"
     }
 
     private static func unusable(_ path: String) -> LocalPostgresError {

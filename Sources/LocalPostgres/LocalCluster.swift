@@ -53,6 +53,14 @@ package final class LocalCluster: Sendable {
         return try await start(in: nil, options)
     }
 
+    /// Deletes the cluster that ``start(at:_:)`` made in a directory, once its server has stopped.
+    ///
+    /// - Returns: false if there is none.
+    /// - Throws: `LocalPostgresError` if the server still runs after ten seconds.
+    package static func remove(at directory: String) async throws -> Bool {
+        try await ClusterDirectory.remove(directory)
+    }
+
     package func conninfo(database: String = "postgres") -> String {
         "host=\(Self.quoted(socketDirectory)) port=\(port) user=postgres dbname=\(Self.quoted(database))"
     }

@@ -1,6 +1,8 @@
+import AccountStore
 import AppleTokens
 import AppleSimulator
 import ArgumentParser
+import Ingest
 import Postgres
 import ServiceLifecycle
 import Settings
@@ -13,21 +15,25 @@ struct DevCommand: DaemonCommand {
         abstract: "Try siwad on this machine, with its own PostgreSQL and a simulated Apple.",
         discussion: """
             Creates a PostgreSQL cluster and the key of a simulated Apple in the directory .siwad, and starts the same \
-            endpoints as siwad serve. Then it sends an event of each type and prints the effects, and serves until \
-            Ctrl-C.
+            endpoints as siwad serve. At the first start it sends an event of each type and prints the effects. Then it \
+            serves until Ctrl-C, and prints each event that arrives. The next start continues with the same database.
 
             Example:
               siwad dev
               siwad dev --once
+              siwad dev --reset
             """
     )
 
     @Flag(help: "Exit after the demonstration, with 0 only if every event had its effect.")
     var once = false
+    @Flag(help: "Delete the database in .siwad, and exit.")
+    var reset = false
     @OptionGroup var options: DaemonOptions
     @OptionGroup var common: CommonOptions
 
     func validate() throws {
+        guard !once || !reset else { throw ValidationError("--reset excludes --once: run one after the other") }
         guard options.flags[.databaseURL] == nil, options.flags[.keysURL] == nil else {
             throw ValidationError(
                 "siwad dev has its own PostgreSQL and simulated Apple: --database-url and --keys-url are for siwad serve"
@@ -39,9 +45,15 @@ struct DevCommand: DaemonCommand {
 
     func run(_ invocation: Invocation) async throws {
         let console = invocation.console
+        if reset {
+            let isDeleted = try await DevelopmentPlace.reset()
+            return console.print(isDeleted ? "The database of siwad dev is deleted." : "There is no database here.")
+        }
         console.print(console.style.painted("siwad dev", .bold))
         let place = try await DevelopmentPlace.open(issuer: invocation.configuration.issuer)
         try await withCleanup(place.close) { try await run(in: place, invocation) }
+        guard !once else { return }
+        console.print("\nStopped. siwad dev continues with this database, --reset deletes it. Goodbye.")
     }
 
     private func run(in place: DevelopmentPlace, _ invocation: Invocation) async throws {
@@ -81,8 +93,10 @@ struct DevCommand: DaemonCommand {
             pool: daemon.pool,
             console: console
         )
-        let log = daemon.log
-        let services = daemon.services { addresses in
+        let (log, events) = (daemon.log, daemon.intake.events)
+        // The demonstration prints its own.
+        events.redirect { _ in }
+        let services = daemon.services(drainLimit: .zero) { addresses in
             readiness.yield(addresses)
             readiness.finish()
         }
@@ -90,30 +104,54 @@ struct DevCommand: DaemonCommand {
         async let served: Void = {
             // Ends the loop below if a server can't start.
             defer { readiness.finish() }
-            try await Services.run(group, log: log)
+            try await Services.run(group, log: log, repeats: .seconds(1))
         }()
         var isAsExpected = false
         for await addresses in ready {
             try place.writeConfiguration(daemon.configuration, listening: addresses.listening)
             console.print("  Notifications  \(addresses.notifications)")
             console.print("  Operations     \(addresses.operations)/readyz, /metrics\n")
-            isAsExpected = try await demonstration.play(against: addresses.notifications, over: daemon.loops)
+            let hasPeople = try await !people(AccountFilter(limit: 1), daemon.pool).isEmpty
+            if once || !hasPeople {
+                isAsExpected = try await demonstration.play(against: addresses.notifications, over: daemon.loops)
+            } else {
+                console.print("The demonstration is left out: its people are in the database already.\n")
+            }
             if once {
                 await group.triggerGracefulShutdown()
             } else {
-                console.print(
-                    lines: [
-                        "Serving until Ctrl-C. In another terminal:",
-                        "  siwad accounts list --config .siwad/siwad.yaml",
-                        "  siwad simulate send --config .siwad/siwad.yaml --key .siwad/apple/key.pem \\",
-                        "      --type consent-revoked --app com.example.app \(addresses.notifications)",
-                    ]
-                )
+                events.redirect { console.print(lines: $0.lines(style: console.style)) }
+                let person = try await people(AccountFilter(state: "authorized", limit: 1), daemon.pool).first
+                console.print(lines: nextSteps(addresses, person, groups))
             }
         }
         try await served
         guard isAsExpected || !once else {
             throw CommandFailure(.failed, "not every event had the expected effect: see ✗ above")
         }
+    }
+
+    private func people(_ filter: AccountFilter, _ pool: ConnectionPool) async throws -> [AccountState] {
+        try await pool.withSession { session throws(PostgresError) in try Accounts.states(filter, in: session) }
+    }
+
+    private func nextSteps(
+        _ addresses: DaemonAddresses,
+        _ person: AccountState?,
+        _ groups: [AudienceMap.Group]
+    ) -> [String] {
+        let app = person?.app ?? groups[0].app
+        return [
+            "Serving until Ctrl-C; events are printed as they arrive. In another terminal:",
+            "  siwad accounts list --config \(DevelopmentPlace.configurationFile)",
+            "  siwad simulate send --config \(DevelopmentPlace.configurationFile) --key .siwad/apple/key.pem \\",
+            "      --type consent-revoked --app \(app) \\",
+            person.map { "      --sub \($0.subject) \\" },
+            "      \(addresses.notifications)",
+            "  siwad notifications list --config \(DevelopmentPlace.configurationFile)",
+            "  siwad doctor --config \(DevelopmentPlace.configurationFile)",
+            "To start again with an empty database: Ctrl-C, then siwad dev --reset.",
+            "",
+        ].compactMap(\.self)
     }
 }

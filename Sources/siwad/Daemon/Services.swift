@@ -33,10 +33,18 @@ struct NamedService: Service, CustomStringConvertible {
 /// Runs services, which start in order and shut down in reverse order.
 enum Services {
     /// Runs a group until SIGTERM or SIGINT, or until a service fails. A second signal ends the process immediately.
-    static func run(_ group: ServiceGroup, log: Log) async throws {
+    ///
+    /// - Parameter repeats: for so long, a second signal counts as the first: a terminal and a script may both send one.
+    static func run(_ group: ServiceGroup, log: Log, repeats: Duration = .zero) async throws {
         try await withThrowingTaskGroup { tasks in
             tasks.addTask {
-                for await _ in await UnixSignalsSequence(trapping: .sigterm, .sigint).dropFirst() {
+                var first: ContinuousClock.Instant?
+                for await _ in await UnixSignalsSequence(trapping: .sigterm, .sigint) {
+                    let now = ContinuousClock.now
+                    guard let first, now - first >= repeats else {
+                        first = first ?? now
+                        continue
+                    }
                     log.warning("ended immediately by a second signal; requests without a response may be lost")
                     // Without exit handlers, which could wait for the part that hangs.
                     _exit(CommandStatus.failed.rawValue)

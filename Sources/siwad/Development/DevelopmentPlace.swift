@@ -12,6 +12,8 @@ import Terminal
 struct DevelopmentPlace {
     /// A team and two app groups, served unless `SIWAD_APPS` is set.
     static let apps = "A1B2C3D4E5/com.example.app+com.example.web,A1B2C3D4E5/com.example.notes"
+    /// Relative to the working directory of `siwad dev`.
+    static let configurationFile = ".siwad/siwad.yaml"
     private static let name = "siwad"
 
     /// Absolute.
@@ -23,7 +25,7 @@ struct DevelopmentPlace {
     static func open(issuer: String) async throws -> DevelopmentPlace {
         let directory = FileManager.default.currentDirectoryPath + "/.siwad"
         try NewFile.makeDirectory(directory)
-        try lock(directory + "/lock")
+        try lock(directory + "/lock", "use that one, end it with Ctrl-C, or start in another directory")
         let keys = KeyFiles(directory: directory + "/apple")
         _ = try keys.create()
         let apple = try KeyFiles.apple(keyFile: keys.key, issuer: issuer)
@@ -36,6 +38,16 @@ struct DevelopmentPlace {
             throw error
         }
         return place
+    }
+
+    /// Deletes the database in `.siwad`, which no `siwad dev` may use. The key of the simulated Apple stays.
+    ///
+    /// - Returns: false if there is none.
+    static func reset() async throws -> Bool {
+        let directory = FileManager.default.currentDirectoryPath + "/.siwad"
+        guard FileManager.default.fileExists(atPath: directory) else { return false }
+        try lock(directory + "/lock", "end it with Ctrl-C first")
+        return try await LocalCluster.remove(at: directory + "/postgres")
     }
 
     func close() async { await cluster.stop() }
@@ -69,11 +81,11 @@ struct DevelopmentPlace {
             let text = ours[key] ?? configuration.entries.first { $0.key == key }?.text
             return text.map { "\(key.rawValue): \(JSONText.string($0).line)\n" }
         }
-        let text = "# Written by siwad dev at every start, for siwad … --config .siwad/siwad.yaml\n" + lines.joined()
-        try NewFile.replace(directory + "/siwad.yaml", mode: 0o600, Array(text.utf8))
+        let comment = "# Written by siwad dev at every start, for siwad … --config \(Self.configurationFile)\n"
+        try NewFile.replace(directory + "/siwad.yaml", mode: 0o600, Array((comment + lines.joined()).utf8))
     }
 
-    private static func lock(_ path: String) throws {
+    private static func lock(_ path: String, _ step: String) throws {
         let descriptor = Glibc.open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else {
             let cause = "\(path): \(String(cString: strerror(errno)))"
@@ -81,7 +93,6 @@ struct DevelopmentPlace {
         }
         guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
             Glibc.close(descriptor)
-            let step = "use that one, end it with Ctrl-C, or start in another directory"
             throw CommandFailure(.failed, "siwad dev is running in this directory already", nextStep: step)
         }
     }
