@@ -1,4 +1,5 @@
 package import AppleTokens
+import JOSE
 package import Telemetry
 
 /// Every setting of siwad with its value in force.
@@ -120,7 +121,40 @@ package struct Configuration: Sendable {
         return SettingsError(problems: ["\(name(of: key)): \(cause)"], entries: entries)
     }
 
+    /// Four hexadecimal digits for each setting that is compared, in the order of the keys: equal for equal values.
+    ///
+    /// - Parameter new: the configuration that SIGHUP read last.
+    package func digest(reloading new: Configuration? = nil) -> String {
+        SettingKey.allCases.filter(\.isCompared).map { key in
+            ((key.isReloadable ? new : nil) ?? self).digest(of: key)
+        }.joined()
+    }
+
+    /// The settings in which two digests differ; nil if they are of different versions of siwad.
+    package static func differences(_ one: String, _ other: String) -> [SettingKey]? {
+        let keys = SettingKey.allCases.filter(\.isCompared)
+        guard one.count == keys.count * digestLength, other.count == one.count else { return nil }
+        return zip(keys, stride(from: 0, to: one.count, by: digestLength)).compactMap { key, start in
+            one.dropFirst(start).prefix(digestLength) == other.dropFirst(start).prefix(digestLength) ? nil : key
+        }
+    }
+
     // MARK: - Private parts
+
+    private static let digestLength = 4
+
+    private func digest(of key: SettingKey) -> String {
+        // The same value may be written in several ways.
+        let text: String? =
+            switch values[key] {
+            case let apps as AudienceMap: "\(apps.groups.map { "\($0)" }.sorted())"
+            case let number as any BinaryInteger: "\(number)"
+            case let duration as Duration: "\(duration)"
+            default: entries.first { $0.key == key }?.text
+            }
+        let hash = SHA256.digest(Array("\(key.rawValue)=\(text ?? "")".utf8).span)
+        return hash.prefix(Self.digestLength / 2).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
 
     /// A setting that has a default. The type is the one that its declaration parses.
     private func value<Value>(_ key: SettingKey) -> Value {

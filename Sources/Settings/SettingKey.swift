@@ -171,4 +171,10 @@ extension SettingKey {
 
     /// True if SIGHUP applies a change; otherwise a restart does.
     package var isReloadable: Bool { [.apps, .issuer, .clockLeeway, .logLevel].contains(self) }
+
+    /// True if `siwad doctor` compares the value with that of a running daemon. It compares the database itself instead of its
+    /// URL, and finds the daemon by its addresses. A command may have a log level and format of its own.
+    package var isCompared: Bool {
+        ![.databaseURL, .listen, .operationsListen, .logLevel, .logFormat].contains(self)
+    }
 }

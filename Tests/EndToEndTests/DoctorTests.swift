@@ -1,4 +1,6 @@
 import JOSE
+import StoreTestSupport
+import TestSupport
 import Testing
 
 @Suite("siwad doctor with a running daemon", .timeLimit(.minutes(10)))
@@ -42,7 +44,7 @@ struct DoctorTests {
             let checks = Set(run.lines.compactMap { $0.split(separator: " ").dropFirst().first.map(String.init) })
             for check in [
                 "configuration", "files", "operations", "database", "database-tls", "public-schema", "schema",
-                "objects", "keys", "endpoint", "readiness", "database-clock",
+                "objects", "keys", "endpoint", "readiness", "instance", "database-clock",
                 "partitions", "maintenance", "dead-letters", "notifications", "spool",
             ] {
                 #expect(checks.contains(check), "\(check) is missing: \(run.output)")
@@ -110,6 +112,45 @@ struct DoctorTests {
             #expect(endpoint.count == 1 && endpoint.first?.hasPrefix("fail: ") == true, "\(endpoint)")
             #expect(try await findings("objects", environment).first?.hasPrefix("pass: ") == true)
             #expect(try await siwad(["doctor"], environment: environment).status == 1)
+        }
+    }
+
+    @Test("It notices that the daemon has another database or other settings, and which ones.")
+    func instance() async throws {
+        try await withDaemon { fixture, _, environment in
+            func finding(_ changes: [String: String]) async throws -> String {
+                try await findings("instance", environment.merging(changes) { $1 }).joined()
+            }
+            #expect(try await finding([:]).hasPrefix("pass: "))
+            // The same value in another spelling.
+            #expect(try await finding(["SIWAD_CLOCK_LEEWAY": "300s"]).hasPrefix("pass: "))
+            let settings = try await finding(["SIWAD_BATCH_LIMIT": "17", "SIWAD_RETENTION": "40d"])
+            #expect(settings.hasPrefix("warn: "))
+            #expect(settings.hasSuffix(" has other values of SIWAD_BATCH_LIMIT, SIWAD_RETENTION"), "\(settings)")
+            try await TestDatabase.with(.siwa) { other in
+                let database = try await finding(["SIWAD_DATABASE_URL": other.conninfo])
+                #expect(database.hasPrefix("fail: "))
+                #expect(database.hasSuffix(" uses another database than this configuration"), "\(database)")
+            }
+        }
+    }
+
+    @Test("It compares with the settings that the daemon read at SIGHUP.")
+    func reloaded() async throws {
+        try await DaemonFixture.with { fixture in
+            try await TemporaryDirectory.with { directory in
+                let file = try directory.write("siwad.yaml", "apps: AAAAAAAAAA/com.example.one\n")
+                let daemon = fixture.start(["SIWAD_APPS": ""], arguments: ["serve", "--config", file])
+                var environment = fixture.environment()
+                environment["SIWAD_OPERATIONS_LISTEN"] = authority(of: try await daemon.ready().operations)
+                environment["SIWAD_APPS"] = "AAAAAAAAAA/com.example.two"
+                #expect(try await findings("instance", environment).first?.hasSuffix("of SIWAD_APPS") == true)
+                _ = try directory.write("siwad.yaml", "apps: AAAAAAAAAA/com.example.two\n")
+                daemon.send("HUP")
+                try await eventually("the new app") {
+                    try await findings("instance", environment).first?.hasPrefix("pass: ") == true
+                }
+            }
         }
     }
 }

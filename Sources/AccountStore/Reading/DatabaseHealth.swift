@@ -31,6 +31,20 @@ package enum DatabaseHealth {
         ).decode(Server.init)[0]
     }
 
+    /// Identifies the database among all others, also from a copy, and is the same after a failover. Sixteen hexadecimal
+    /// digits of a hash.
+    package static func identity(in session: borrowing Session) throws(PostgresError) -> String {
+        try session.execute(
+            once: """
+                SELECT left(encode(sha256(convert_to(
+                    concat_ws('/', s.system_identifier, d.oid, to_regnamespace('siwa')::oid), 'UTF8'
+                )), 'hex'), 16)
+                FROM pg_control_system() AS s, pg_database AS d
+                WHERE d.datname = current_database()
+                """
+        ).string(0, 0)
+    }
+
     /// Whether the current month and the next two have partitions.
     package static func monthsAhead(in session: borrowing Session) throws(PostgresError) -> [Bool] {
         try session.execute(once: String(sql: PackageResources.months_ahead_sql)).decode { (exists: Bool) in exists }

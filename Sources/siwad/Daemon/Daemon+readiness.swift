@@ -1,3 +1,4 @@
+import AccountStore
 import AppleTokens
 import Basics
 import Ingest
@@ -9,7 +10,8 @@ import Telemetry
 extension Daemon {
     /// The conditions under which notifications can be accepted durably.
     func checks() async -> [ReadinessCheck] {
-        await databaseChecks() + [keysCheck(), drainingCheck()]
+        let database = await databaseChecks()
+        return database + [keysCheck(), drainingCheck(), state.instance(configuration).readinessCheck]
     }
 
     /// Waits until all conditions hold, then writes a log message and calls `onReady`. Warns once if it takes long.
@@ -54,10 +56,10 @@ extension Daemon {
             // A round trip, because a dead connection is not recognizable otherwise.
             let schema: SchemaVersion?
             if let probes {
-                schema = try await probes.withSession(SchemaVersion.read)
+                schema = try await probes.withSession(readSchema)
             } else {
                 // A connection in use is not a fault. The writer checks its own connection.
-                schema = try await pool.withSessionIfFree(deadline: .seconds(1), SchemaVersion.read)
+                schema = try await pool.withSessionIfFree(deadline: .seconds(1), readSchema)
             }
             let schemaCheck =
                 schema.map(Self.schemaCheck)
@@ -68,6 +70,13 @@ extension Daemon {
             guard intake.spoolBytes == nil else { return [spooling, unasked] }
             return [ReadinessCheck(name: "database", isReady: false, detail: error.description), unasked]
         }
+    }
+
+    private func readSchema(in session: borrowing Session) throws(PostgresError) -> SchemaVersion {
+        let schema = try SchemaVersion.read(in: session)
+        // The identity is no condition, and a role may lack the right to read it.
+        state.databaseIdentified(try? DatabaseHealth.identity(in: session))
+        return schema
     }
 
     private static func schemaCheck(_ version: SchemaVersion) -> ReadinessCheck {

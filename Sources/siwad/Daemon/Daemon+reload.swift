@@ -30,6 +30,7 @@ extension Daemon {
             return
         }
         Log.setLevel(new.logLevel)
+        state.reloaded(new)
         if policy != intake.policy {
             metrics.lastNotification.admit(policy.audiences.groups.map(\.app.rawValue))
             intake.replace(policy: policy)

@@ -17,6 +17,8 @@ final class DaemonState: Sendable {
         var operationsPort: Int?
         var isDraining = false
         var readinessAskedAt: ContinuousClock.Instant?
+        var database: String?
+        var reloaded: Configuration?
     }
 
     /// Opens when the notification endpoint accepts connections, so that a port in use ends the start before anything else
@@ -42,6 +44,20 @@ final class DaemonState: Sendable {
 
     func readinessAsked() {
         progress.withLock { $0.readinessAskedAt = .now }
+    }
+
+    /// The database answered.
+    func databaseIdentified(_ identity: String?) {
+        progress.withLock { $0.database = identity ?? $0.database }
+    }
+
+    func reloaded(_ configuration: Configuration) {
+        progress.withLock { $0.reloaded = configuration }
+    }
+
+    func instance(_ configuration: Configuration) -> Instance {
+        let (database, reloaded) = progress.withLock { ($0.database, $0.reloaded) }
+        return Instance(database: database, settings: configuration.digest(reloading: reloaded))
     }
 
     /// True once the shutdown has begun. Call it only to answer a readiness probe: ``beginDraining(within:)`` waits for that.

@@ -32,12 +32,14 @@ struct Checkup: Sendable {
             "/readyz?verbose",
             Finding.readiness
         )
+        async let instance = instanceFinding()
         let files = [configuration.tls?.key, databaseURLFile].compactMap(\.self)
         let exposure = Finding.files(files) + [.operations(operations)]
         let settings = await attempt(.configuration) { [try configurationFinding()] }
         let spool = await attempt(.spool, spoolFindings)
         let local = settings + [certificateFinding()] + exposure + spool
-        return Report(local + (await keys) + [await endpoint, await readiness] + (await database))
+        let daemon = [await endpoint, await readiness, await instance].compactMap(\.self)
+        return Report(local + (await keys) + daemon + (await database))
     }
 
     private func attempt(_ check: Finding.Check, _ body: () async throws -> [Finding]) async -> [Finding] {
@@ -90,6 +92,28 @@ struct Checkup: Sendable {
             return judge(try await LocalProbe.get(url, version: Version.current, eventLoopGroup: loops.group), url)
         } catch {
             return .fail(check, error.description, "start siwad serve with this configuration")
+        }
+    }
+
+    /// nil if no siwad answers, which the check of its readiness reports.
+    private func instanceFinding() async -> Finding? {
+        let path = "/readyz?verbose"
+        // A second request, so that the other checks need not wait for the database.
+        guard let url = Self.url("http", configuration.operationsListen),
+            let answer = try? await LocalProbe.get(url + path, version: Version.current, eventLoopGroup: loops.group),
+            answer.body.contains("readyz check")
+        else { return nil }
+        let own = Instance(database: await databaseIdentity(), settings: configuration.digest())
+        return .instance(Instance(readiness: answer.body), own, at: url)
+    }
+
+    private func databaseIdentity() async -> String? {
+        guard var settings = try? configuration.connectionSettings() else { return nil }
+        settings.deadline = .seconds(10)
+        let pool = ConnectionPool(settings, maximum: 1)
+        return await withCleanup(pool.close) {
+            // The check of the database reports why it does not answer.
+            try? await pool.withSession(DatabaseHealth.identity)
         }
     }
 

@@ -42,6 +42,30 @@ extension Finding {
         return .fail(.readiness, "\(url) answers \(answer.status)\(failed.isEmpty ? "" : ": ")\(failed)", remedy)
     }
 
+    /// Compares the siwad that answers with this configuration.
+    ///
+    /// - Parameters:
+    ///   - daemon: nil if it doesn't say.
+    ///   - own: its database is nil if it can't be asked, which another check reports.
+    static func instance(_ daemon: Instance?, _ own: Instance, at url: String) -> Finding {
+        guard let daemon, let keys = Configuration.differences(daemon.settings, own.settings) else {
+            return .warn(.instance, "another version of siwad answers at \(url)", "restart siwad serve")
+        }
+        let remedy = "give siwad doctor the configuration of siwad serve, or restart siwad serve with this one"
+        if let theirs = daemon.database, let ours = own.database, theirs != ours {
+            return .fail(.instance, "the siwad at \(url) uses another database than this configuration", remedy)
+        }
+        guard keys.isEmpty else {
+            let names = keys.map(\.environmentName).joined(separator: ", ")
+            return .warn(.instance, "the siwad at \(url) has other values of \(names)", remedy)
+        }
+        if daemon.database == nil || own.database == nil {
+            let text = "the same settings; the databases can't be compared"
+            return .warn(.instance, text, "make PostgreSQL reachable, then ask again")
+        }
+        return .pass(.instance, "the siwad at \(url) has the same database and settings")
+    }
+
     /// - Parameter expiry: in seconds since 1970.
     static func certificate(validUntil expiry: Int64, now: WallTime) -> Finding {
         let left = WallTime(seconds: expiry).duration(since: now)

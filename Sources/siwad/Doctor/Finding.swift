@@ -29,6 +29,7 @@ struct Finding: Sendable, Equatable {
         case appleClock = "apple-clock"
         case endpoint
         case readiness
+        case instance
         case operations
         case certificate
         case spool
