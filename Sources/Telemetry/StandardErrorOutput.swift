@@ -21,8 +21,8 @@ final class StandardErrorOutput: Sendable {
         self.patience = patience
     }
 
-    /// Writes a whole record, or drops it if the reader is gone or does not read from a non-blocking stream in time. A log
-    /// must neither end nor block the process.
+    /// Writes a whole record, or drops it if the reader is gone or does not read in time. A log must neither end nor block
+    /// the process.
     func write(_ record: [UInt8]) {
         state.withLock { state in
             let deadline = ContinuousClock.now + (state.isStuck ? .zero : patience)
@@ -42,18 +42,22 @@ final class StandardErrorOutput: Sendable {
     ) -> ArraySlice<UInt8> {
         var rest = bytes
         while !rest.isEmpty {
-            let written = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+            // A blocking pipe that is ready takes this many bytes without blocking (pipe(7)).
+            isStuck = !isReady(by: deadline)
+            if isStuck { return rest }
+            let written = rest.prefix(Int(PIPE_BUF)).withUnsafeBytes {
+                Glibc.write(descriptor, $0.baseAddress, $0.count)
+            }
             if written > 0 {
                 rest = rest.dropFirst(written)
-                isStuck = false
                 continue
             }
             switch errno {
             case EINTR: continue
             case EAGAIN:
-                // Another process that shares the terminal or pipe made it non-blocking.
-                isStuck = !isReady(by: deadline)
-                if isStuck { return rest }
+                // Another process shares the terminal or pipe: it made it non-blocking, and took the room.
+                isStuck = true
+                return rest
             default: return []
             }
         }
@@ -62,11 +66,13 @@ final class StandardErrorOutput: Sendable {
 
     private func isReady(by deadline: ContinuousClock.Instant) -> Bool {
         let left = ContinuousClock.now.duration(to: deadline)
-        guard left > .zero else { return false }
         // Rounded up, because a timeout of zero does not wait.
-        let milliseconds = left.components.seconds * 1_000 + left.components.attoseconds / 1_000_000_000_000_000 + 1
+        let milliseconds =
+            left > .zero
+            ? left.components.seconds * 1_000 + left.components.attoseconds / 1_000_000_000_000_000 + 1 : 0
         var ready = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
-        // After a signal, the next write shows whether it is ready.
-        return poll(&ready, 1, Int32(clamping: milliseconds)) != 0
+        var count: Int32
+        repeat { count = poll(&ready, 1, Int32(clamping: milliseconds)) } while count < 0 && errno == EINTR
+        return count != 0
     }
 }

@@ -69,10 +69,14 @@ struct StandardErrorOutputTests {
         #expect(pipe.content.dropFirst(before).elementsEqual(long))
     }
 
-    @Test("A reader that does not read delays only one record, up to the deadline.")
-    func stuck() throws {
+    @Test(
+        "A reader that does not read delays only one record, up to the deadline, also if the pipe blocks.",
+        arguments: [O_NONBLOCK, 0]
+    )
+    func stuck(flags: Int32) throws {
         let pipe = try Pipe()
         pipe.fill()
+        try #require(fcntl(pipe.writer, F_SETFL, flags) == 0)
         let output = StandardErrorOutput(descriptor: pipe.writer, patience: .milliseconds(20))
         let start = ContinuousClock.now
         for _ in 0..<1_000 { output.write(record("a", 100)) }
