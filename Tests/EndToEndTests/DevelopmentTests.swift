@@ -15,16 +15,18 @@ struct DevelopmentTests {
         }
     }
 
-    /// Runs a test while `siwad dev` serves, and kills it if the test does not end it.
+    /// Runs a test when `siwad dev` has printed a line, and kills it if the test does not end it.
     private func withDev(
+        _ options: String...,
+        printing line: String = "Serving until Ctrl-C",
         in directory: TemporaryDirectory,
         _ body: (DaemonProcess) async throws -> Void
     ) async throws {
-        let dev = DaemonProcess(["dev"], environment: Self.settings, in: directory.path)
+        let dev = DaemonProcess(["dev"] + options, environment: Self.settings, in: directory.path)
         do {
-            try await eventually("siwad dev to serve", within: .seconds(60)) {
+            try await eventually("siwad dev to print “\(line)”", within: .seconds(60)) {
                 guard dev.status == nil else { throw TooLate(dev.log.joined()) }
-                return dev.output.contains { $0.hasPrefix("Serving until Ctrl-C") }
+                return dev.output.contains { $0.hasPrefix(line) }
             }
             try await body(dev)
         } catch {
@@ -68,6 +70,25 @@ struct DevelopmentTests {
                 let continued = try await accounts(in: directory)
                 #expect(continued == people)
                 #expect(!dev.output.contains { $0.contains("POST ") }, "no second demonstration")
+            }
+        }
+    }
+
+    @Test("Ctrl-C during the demonstration is a goodbye; with --once, the demonstration is reported as incomplete.")
+    func interruption() async throws {
+        try await withDirectory { directory in
+            try await withDev(printing: "Four people sign in", in: directory) { dev in
+                dev.send("INT")
+                let status = try await dev.end()
+                #expect(status == 0)
+                #expect(dev.output.last?.hasSuffix(" Goodbye.") == true, "\(dev.output)")
+                #expect(dev.log.isEmpty, "\(dev.log)")
+                #expect(!dev.output.contains { $0.hasPrefix("✗") }, "\(dev.output)")
+            }
+            try await withDev("--once", printing: "Four people sign in", in: directory) { dev in
+                dev.send("INT")
+                let isComplete = try await dev.end() == 0
+                #expect(dev.log == (isComplete ? [] : ["siwad: interrupted before the demonstration was complete"]))
             }
         }
     }

@@ -13,10 +13,12 @@ struct DevCommand: DaemonCommand {
     static let configuration = CommandConfiguration(
         commandName: "dev",
         abstract: "Try siwad on this machine, with its own PostgreSQL and a simulated Apple.",
+        usage: "siwad dev [<options>]",
         discussion: """
             Creates a PostgreSQL cluster and the key of a simulated Apple in the directory .siwad, and starts the same \
             endpoints as siwad serve. At the first start it sends an event of each type and prints the effects. Then it \
-            serves until Ctrl-C, and prints each event that arrives. The next start continues with the same database.
+            serves until Ctrl-C, and prints each event that arrives. The next start continues with the same database. \
+            --database-url and --keys-url are refused, since siwad dev has its own.
 
             Example:
               siwad dev
@@ -86,49 +88,57 @@ struct DevCommand: DaemonCommand {
 
     private func serve(_ daemon: Daemon, in place: DevelopmentPlace, _ console: Console) async throws {
         let (ready, readiness) = AsyncStream<DaemonAddresses>.makeStream()
-        let groups = try daemon.configuration.audiences().groups
-        let demonstration = Demonstration(
-            apple: place.apple,
-            groups: Array(groups.filter { $0.team == groups.first?.team }.prefix(2)),
-            pool: daemon.pool,
-            console: console
-        )
-        let (log, events) = (daemon.log, daemon.intake.events)
         // The demonstration prints its own.
-        events.redirect { _ in }
-        let services = daemon.services(drainLimit: .zero) { addresses in
-            readiness.yield(addresses)
-            readiness.finish()
-        }
-        let group = Services.group(services, grace: daemon.configuration.shutdownGrace, log: log)
-        async let served: Void = {
-            // Ends the loop below if a server can't start.
-            defer { readiness.finish() }
-            try await Services.run(group, log: log, repeats: .seconds(1))
-        }()
-        var isAsExpected = false
-        for await addresses in ready {
-            try place.writeConfiguration(daemon.configuration, listening: addresses.listening)
-            console.print("  Notifications  \(addresses.notifications)")
-            console.print("  Operations     \(addresses.operations)/readyz, /metrics\n")
-            let hasPeople = try await !people(AccountFilter(limit: 1), daemon.pool).isEmpty
-            if once || !hasPeople {
-                isAsExpected = try await demonstration.play(against: addresses.notifications, over: daemon.loops)
-            } else {
-                console.print("The demonstration is left out: its people are in the database already.\n")
+        daemon.intake.events.redirect { _ in }
+        // The last to start is the first to end, so that the endpoint answers its last request.
+        let presentation = NamedService("presentation", endsGroup: once, endedBy: { readiness.finish() }) {
+            for await addresses in ready {
+                do {
+                    try await present(daemon, at: addresses, in: place, console)
+                } catch is CancellationError {
+                    break
+                }
+                if once { return }
             }
-            if once {
-                await group.triggerGracefulShutdown()
-            } else {
-                events.redirect { console.print(lines: $0.lines(style: console.style)) }
-                let person = try await people(AccountFilter(state: "authorized", limit: 1), daemon.pool).first
-                console.print(lines: nextSteps(addresses, person, groups))
+            guard !once else {
+                throw CommandFailure(.failed, "interrupted before the demonstration was complete")
             }
         }
-        try await served
-        guard isAsExpected || !once else {
-            throw CommandFailure(.failed, "not every event had the expected effect: see ✗ above")
+        let services = daemon.services(drainLimit: .zero) { readiness.yield($0) } + [presentation]
+        let group = Services.group(services, grace: daemon.configuration.shutdownGrace, log: daemon.log)
+        try await Services.run(group, log: daemon.log, repeats: .seconds(1))
+    }
+
+    /// - Throws: `CancellationError` if the demonstration is interrupted by the shutdown.
+    private func present(
+        _ daemon: Daemon,
+        at addresses: DaemonAddresses,
+        in place: DevelopmentPlace,
+        _ console: Console
+    ) async throws {
+        let groups = try daemon.configuration.audiences().groups
+        try place.writeConfiguration(daemon.configuration, listening: addresses.listening)
+        console.print("  Notifications  \(addresses.notifications)")
+        console.print("  Operations     \(addresses.operations)/readyz, /metrics\n")
+        let hasPeople = try await !people(AccountFilter(limit: 1), daemon.pool).isEmpty
+        if once || !hasPeople {
+            let demonstration = Demonstration(
+                apple: place.apple,
+                groups: Array(groups.filter { $0.team == groups.first?.team }.prefix(2)),
+                pool: daemon.pool,
+                console: console
+            )
+            let isAsExpected = try await demonstration.play(against: addresses.notifications, over: daemon.loops)
+            guard isAsExpected || !once else {
+                throw CommandFailure(.failed, "not every event had the expected effect: see ✗ above")
+            }
+        } else {
+            console.print("The demonstration is left out: its people are in the database already.\n")
         }
+        guard !once else { return }
+        daemon.intake.events.redirect { console.print(lines: $0.lines(style: console.style)) }
+        let person = try await people(AccountFilter(state: "authorized", limit: 1), daemon.pool).first
+        console.print(lines: nextSteps(addresses, person, groups))
     }
 
     private func people(_ filter: AccountFilter, _ pool: ConnectionPool) async throws -> [AccountState] {

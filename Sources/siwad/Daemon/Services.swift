@@ -7,16 +7,20 @@ import UnixSignals
 /// A part of the process that runs until the shutdown.
 struct NamedService: Service, CustomStringConvertible {
     let description: String
+    /// True if the group shuts down when the work is done. If another service ends by itself, that is an error.
+    let endsGroup: Bool
     private let end: @Sendable () -> Void
     private let work: @Sendable () async throws -> Void
 
     /// - Parameter end: ends the work, at a graceful shutdown or at cancellation; without it, the work ends by itself.
     init(
         _ name: String,
+        endsGroup: Bool = false,
         endedBy end: @escaping @Sendable () -> Void = {},
         _ work: @escaping @Sendable () async throws -> Void
     ) {
         self.description = name
+        self.endsGroup = endsGroup
         self.end = end
         self.work = work
     }
@@ -59,7 +63,13 @@ enum Services {
     static func group(_ services: [NamedService], grace: Duration, log: Log) -> ServiceGroup {
         var configuration = ServiceGroupConfiguration(
             // The failure of one service shuts the others down gracefully.
-            services: services.map { .init(service: $0, failureTerminationBehavior: .gracefullyShutdownGroup) },
+            services: services.map {
+                .init(
+                    service: $0,
+                    successTerminationBehavior: $0.endsGroup ? .gracefullyShutdownGroup : .cancelGroup,
+                    failureTerminationBehavior: .gracefullyShutdownGroup
+                )
+            },
             gracefulShutdownSignals: [.sigterm, .sigint],
             logger: log.quieter(than: .warning).logger
         )

@@ -5,6 +5,7 @@ import AppleTokens
 import Basics
 import NotificationServer
 import Postgres
+import ServiceLifecycle
 import Terminal
 
 /// The demonstration of `siwad dev`: people sign in, the simulated Apple sends every type of event to the real endpoint, and
@@ -17,6 +18,7 @@ struct Demonstration: Sendable {
     let console: Console
 
     /// - Returns: true if every event had the expected effect.
+    /// - Throws: `CancellationError` between two events if the process shuts down.
     func play(against url: String, over loops: EventLoops) async throws -> Bool {
         let sender = try NotificationSender(url: url, version: Version.current, eventLoopGroup: loops.group)
         let now = WallTime.now()
@@ -31,6 +33,7 @@ struct Demonstration: Sendable {
         console.print(lines: columns.table(of: people).lines(style: console.style, indentation: 2))
         var isAsExpected = true
         for step in DemonstrationStep.all(people: people, app: groups[0].app, now: now) {
+            guard !Task.isShuttingDownGracefully else { throw CancellationError() }
             let status = try await send(step, with: sender)
             let page = try await page(of: step.person)
             let isRight = status == step.expectedStatus && step.effect.shows(in: page)
