@@ -39,7 +39,7 @@ package struct NotificationSender: Sendable {
         self.rate = rate
     }
 
-    /// Sends `count` notifications.
+    /// Sends `count` notifications. If the task is cancelled, sends no more, and waits for the responses to those it sent.
     ///
     /// - Parameters:
     ///   - body: returns the body of each by its number from 0; an error ends the sending.
@@ -63,10 +63,13 @@ package struct NotificationSender: Sendable {
                         onOutcome(finished, outcome)
                     }
                     if let rate {
-                        try await clock.sleep(until: start + .seconds(Double(number) / rate))
+                        // Cancellation ends the loop below.
+                        try? await clock.sleep(until: start + .seconds(Double(number) / rate))
                     }
+                    guard !Task.isCancelled else { break }
                     let bytes = try body(number)
-                    group.addTask { (number, await post(bytes, client)) }
+                    // Awaited here, in a task that is not cancelled with this one.
+                    group.addTask { (number, await Task { await post(bytes, client) }.value) }
                 }
                 for try await (finished, outcome) in group {
                     summary.note(outcome)

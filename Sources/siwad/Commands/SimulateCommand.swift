@@ -142,8 +142,9 @@ struct SimulateSendCommand: DatabaseCommand {
         abstract: "Post signed notifications to an endpoint.",
         usage: "siwad simulate send <options> <url>",
         discussion: """
-            With --count, each notification has its own identifier and, without --sub, its own person. If a database is \
-            configured, the command looks up there what became of each notification that was accepted.
+            With --count, each notification has its own identifier and, without --sub, its own person; Ctrl-C ends the \
+            sending. If a database is configured, the command looks up there what became of each notification that was \
+            accepted.
 
             Example:
               siwad simulate send --key apple/key.pem --type consent-revoked \\
@@ -179,13 +180,17 @@ struct SimulateSendCommand: DatabaseCommand {
         let apple = try KeyFiles.apple(keyFile: event.key, issuer: invocation.configuration.issuer)
         let lookup = FateLookup(invocation: invocation)
         let known = await lookup.isKnown(event.jti)
-        let (summary, accepted, refused) = try await EventLoops.withOne {
-            try await send(from: apple, over: $0, invocation.console)
+        let command = self
+        try await Services.runInterruptibly {
+            let (summary, accepted, refused) = try await EventLoops.withOne {
+                try await command.send(from: apple, over: $0, invocation.console)
+            }
+            // In a task that an interrupt does not cancel, since it ends only the sending.
+            let fates = await Task { await lookup.fates(of: accepted, areDuplicates: known) }.value
+            let report = SendReport(summary: summary, fates: refused.isEmpty ? fates : (fates ?? []) + refused)
+            invocation.console.print(report, asJSON: command.json)
+            if let failure = report.failure { throw failure }
         }
-        let fates = await lookup.fates(of: accepted, areDuplicates: known)
-        let report = SendReport(summary: summary, fates: refused.isEmpty ? fates : (fates ?? []) + refused)
-        invocation.console.print(report, asJSON: json)
-        if let failure = report.failure { throw failure }
     }
 
     /// - Returns: also `jti` and `sub` of the notifications that were accepted, and what became of the others.

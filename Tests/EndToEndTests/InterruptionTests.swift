@@ -1,0 +1,92 @@
+import AppleSimulator
+import Glibc
+import JOSE
+import Postgres
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@Suite("Ctrl-C during a long command", .timeLimit(.minutes(5)))
+struct InterruptionTests {
+    /// Interrupts a command that waits for a lock of another session.
+    private func interrupt(_ arguments: [String], in fixture: DaemonFixture, at relation: String) async throws {
+        let command = fixture.start(arguments: arguments)
+        try await eventually("\(arguments[0]) to wait for the lock") {
+            try await !fixture.texts(
+                "SELECT 1::text FROM pg_locks WHERE relation = '\(relation)'::regclass AND NOT granted"
+            ).isEmpty
+        }
+        command.send("INT")
+        let status = try await command.end(within: .seconds(8))
+        #expect(status == 128 + SIGINT)
+        #expect(command.output.isEmpty && command.log.isEmpty, "\(command.output)\(command.log)")
+    }
+
+    @Test(
+        "A command that waits for the database ends by the signal, and has changed nothing.",
+        arguments: [
+            (["sessions", "end", "--sub", "person", "--note", "x"], "siwa.account_sessions"),
+            (["dead-letters", "discard", "--all", "--note", "x"], "siwa.dead_letters"),
+            (["migrate"], "siwa.schema_migrations"), (["doctor"], "siwa.schema_migrations"),
+            (["accounts", "list"], "siwa.accounts"),
+        ]
+    )
+    func waiting(command: [String], relation: String) async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                try await fixture.run(
+                    """
+                    SELECT siwa.record_sign_in('com.example.one', 'person');
+                    SELECT siwa.open_session('com.example.one', 'person', 's' || i) FROM generate_series(1, 100) AS i;
+                    """
+                )
+                try await database.withOpenTransaction { session throws(PostgresError) in
+                    try session.execute(script: "LOCK TABLE \(relation) IN ACCESS EXCLUSIVE MODE")
+                } _: {
+                    try await interrupt(command, in: fixture, at: relation)
+                }
+                #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.live_sessions") == ["100"])
+                #expect(try await fixture.texts("SELECT action FROM siwa.operator_actions").isEmpty)
+            }
+        }
+    }
+
+    @Test("simulate send says what it sent and what became of it, and ends by the signal.")
+    func sending() async throws {
+        try await DaemonFixture.withDaemon { fixture, _, addresses in
+            try await TemporaryDirectory.with { directory in
+                let key = try directory.write("key.pem", try fixture.apple.key.pem())
+                let send = fixture.start(
+                    arguments: [
+                        "simulate", "send", addresses.notifications, "--key", key, "--type", "email-enabled",
+                        "--app", "com.example.one", "--count", "100000", "--rate", "50",
+                    ]
+                )
+                let stored = "SELECT count(*)::text FROM siwa.notifications"
+                try await eventually("some notifications") { try await fixture.texts(stored) != ["0"] }
+                send.send("INT")
+                let status = try await send.end()
+                #expect(status == 128 + SIGINT)
+                let count = try await fixture.texts(stored)[0]
+                #expect(send.output.first?.hasPrefix("\(count) sent in ") == true, "\(send.output)\(send.log)")
+                #expect(send.log.isEmpty, "\(send.log)")
+            }
+        }
+    }
+
+    @Test("The key server of simulate serve ends with 0.")
+    func serving() async throws {
+        try await DaemonFixture.with { fixture in
+            try await TemporaryDirectory.with { directory in
+                let key = try directory.write("key.pem", try fixture.apple.key.pem())
+                let arguments = ["simulate", "serve", "--key", key, "--listen", "127.0.0.1:0"]
+                let server = fixture.start(arguments: arguments)
+                try await eventually("the key server") { !server.output.isEmpty }
+                server.send("INT")
+                let status = try await server.end()
+                #expect(status == 0)
+                #expect(server.log.isEmpty, "\(server.log)")
+            }
+        }
+    }
+}
