@@ -28,10 +28,10 @@ package enum IngestEvent: Sendable {
                 ]
             )
         case .deadLetter(let id, let reason):
-            log.warning(
-                "a notification became a dead letter: siwad dead-letters show \(id) explains it",
-                ["id": "\(id)", "reason": reason.rawValue]
-            )
+            let message = "a notification became a dead letter: siwad dead-letters show \(id) explains it"
+            let fields: KeyValuePairs = ["id": "\(id)", "reason": reason.rawValue]
+            // The writer warns of what PostgreSQL refuses, with the cause.
+            if reason == .storeRejected { log.info(message, fields) } else { log.warning(message, fields) }
         case .omitted(let count, let what):
             log.info("and \(count.grouped) more in the last second: \(what)", ["count": "\(count)"])
         case .refused(let reason, let count):

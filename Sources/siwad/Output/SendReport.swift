@@ -7,7 +7,7 @@ import Terminal
 
 /// What became of a notification that was sent, in words.
 struct SentFate: Sendable, Hashable {
-    /// `applied`, `superseded`, `unchanged`, `duplicate`, `dead-letter`, `not-stored`, `refused`, or `unavailable`.
+    /// `applied`, `superseded`, `unchanged`, `duplicate`, `dead-letter`, `not-yet-stored`, `refused`, or `unavailable`.
     let outcome: String
     var detail: String?
 
@@ -20,10 +20,12 @@ struct SentFate: Sendable, Hashable {
         switch fate {
         case .stored(let stored): self.init(outcome: stored.outcome, detail: stored.detail)
         case .deadLetter(let id, let reason):
-            self.init(outcome: "dead-letter", detail: "\(reason): siwad dead-letters show \(id) explains it")
+            let show = nextCommand("dead-letters show \(id)")
+            self.init(outcome: "dead-letter", detail: "\(reason): \(show) explains it")
         case nil:
-            let places = "it waits in the spool, or the endpoint uses another database, which siwad doctor notices"
-            self.init(outcome: "not-stored", detail: places)
+            let doctor = nextCommand("doctor")
+            let places = "it waits in the spool, or the endpoint uses another database: \(doctor) says which"
+            self.init(outcome: "not-yet-stored", detail: places)
         }
     }
 

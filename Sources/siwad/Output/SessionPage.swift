@@ -16,7 +16,7 @@ struct SessionPage: Sendable, CommandOutput {
             ("expires", session.expiresAt.map(utc) ?? "never"), ("state", state),
         ]
         let audit = session.endAction.map {
-            [("note", session.endNote ?? "none"), ("audit", "siwad audit show \($0)")]
+            [("note", session.endNote ?? "none"), ("audit", nextCommand("audit show \($0)"))]
         }
         return [style.painted(VisibleText.visible("session \(session.id)"), .bold)]
             + style.facts(facts + (audit ?? []), nameWidth: 11)
