@@ -15,6 +15,7 @@ struct OperatorMistakeTests {
             (["tail", "--typ", "x"], ["Did you mean '--type'?"]),
             (["tail", "--since", "yesteday"], ["1h", "yesterday", "2026-01-02T03:04:05Z"]),
             (["dead-letters", "list", "--since", "1 hour"], ["--since", "1h", "yesterday"]),
+            (["sessions", "list", "--since", "-1h"], ["'-1h'", "--since", "without a minus sign, such as 1h"]),
             (["verify", "x", "--at", "noon"], ["--at", "1h", "yesterday"]),
             (["dead-letters", "show", "seventeen"], ["'seventeen'", "<number>"]),
             (["dead-letters", "show"], ["name letters by their numbers"]),
@@ -66,7 +67,7 @@ struct OperatorMistakeTests {
         }
     }
 
-    @Test("Ids are arguments or options, several at a time; those that are missing are counted.")
+    @Test("Ids are arguments or options, several at a time; the missing ones are counted.")
     func ids() async throws {
         try await DaemonFixture.with { fixture in
             try await record(fixture)

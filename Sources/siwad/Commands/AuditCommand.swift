@@ -32,9 +32,9 @@ struct AuditListCommand: ListingCommand {
     var operatorName: String?
     @Option(help: ArgumentHelp("What was done, such as 'sessions end'.", valueName: "action"))
     var action: String?
-    @Option(help: WallTime.help("Done at or after"), transform: WallTime.init(argument:))
+    @Option(parsing: .unconditional, help: WallTime.help("Done at or after"), transform: WallTime.init(argument:))
     var since: WallTime?
-    @Option(help: WallTime.help("Done before"), transform: WallTime.init(argument:))
+    @Option(parsing: .unconditional, help: WallTime.help("Done before"), transform: WallTime.init(argument:))
     var until: WallTime?
     @OptionGroup var listing: ListingOptions
 

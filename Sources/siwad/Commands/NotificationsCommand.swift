@@ -33,7 +33,7 @@ struct NotificationFilterOptions: ParsableArguments {
     var source: Source?
     @Option(parsing: .unconditional, help: "Its identifier, or the beginning of only one.")
     var jti: String?
-    @Option(help: WallTime.help("Received at or after"), transform: WallTime.init(argument:))
+    @Option(parsing: .unconditional, help: WallTime.help("Received at or after"), transform: WallTime.init(argument:))
     var since: WallTime?
 
     /// The filter with the person and the notification that the options name. An id that is not stored keeps its text.
@@ -56,6 +56,7 @@ struct NotificationsListCommand: ListingCommand {
     static let configuration = CommandConfiguration(
         commandName: "list",
         abstract: "List notifications, the last received first.",
+        usage: "siwad notifications list [<options>]",
         discussion: """
             --sub and --jti use an index. The other filters scan the notifications received between --since and \
             --until, the newest first, until --limit is reached: in a large database, add --since.
@@ -70,7 +71,7 @@ struct NotificationsListCommand: ListingCommand {
     )
 
     @OptionGroup var filter: NotificationFilterOptions
-    @Option(help: WallTime.help("Received before"), transform: WallTime.init(argument:))
+    @Option(parsing: .unconditional, help: WallTime.help("Received before"), transform: WallTime.init(argument:))
     var until: WallTime?
     @Flag(help: "Continue with each new notification.")
     var follow = false

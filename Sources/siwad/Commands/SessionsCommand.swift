@@ -18,6 +18,7 @@ struct SessionsListCommand: ListingCommand {
     static let configuration = CommandConfiguration(
         commandName: "list",
         abstract: "List sessions, the last opened first.",
+        usage: "siwad sessions list [<options>]",
         discussion: """
             --sub uses an index. The other filters scan the sessions opened between --since and --until, the newest \
             first, until --limit is reached: in a large database, add --since.
@@ -40,9 +41,9 @@ struct SessionsListCommand: ListingCommand {
         )
     )
     var reason: String?
-    @Option(help: WallTime.help("Opened at or after"), transform: WallTime.init(argument:))
+    @Option(parsing: .unconditional, help: WallTime.help("Opened at or after"), transform: WallTime.init(argument:))
     var since: WallTime?
-    @Option(help: WallTime.help("Opened before"), transform: WallTime.init(argument:))
+    @Option(parsing: .unconditional, help: WallTime.help("Opened before"), transform: WallTime.init(argument:))
     var until: WallTime?
     @OptionGroup var listing: ListingOptions
 
@@ -103,7 +104,7 @@ struct SessionsEndCommand: DatabaseCommand {
     static let configuration = CommandConfiguration(
         commandName: "end",
         abstract: "End live sessions; the audit records the operator and the note.",
-        usage: "siwad sessions end [<sessions> ...] [<options>]",
+        usage: "siwad sessions end [<session> ...] [<options>]",
         discussion: """
             Ends the named sessions, or all live sessions of a person, and prints them. The application sees the end \
             with its next call of siwa.session_is_live. Eight or more characters may stand for the only id that begins \
@@ -118,7 +119,7 @@ struct SessionsEndCommand: DatabaseCommand {
             """
     )
 
-    @Argument(help: "Sessions to end.")
+    @Argument(help: ArgumentHelp("Ids of the sessions to end.", valueName: "session"))
     var sessions: [String] = []
     @OptionGroup var filter: AccountFilterOptions
     @OptionGroup var rehearsal: RehearsalOptions

@@ -25,7 +25,7 @@ struct VerifyCommand: Command {
     var file = "-"
     @Option(help: ArgumentHelp("Key set, as Apple publishes it.", valueName: "file"))
     var keys: String?
-    @Option(help: WallTime.help("Verify as of this time"), transform: WallTime.init(argument:))
+    @Option(parsing: .unconditional, help: WallTime.help("Verify as of this time"), transform: WallTime.init(argument:))
     var at: WallTime?
     @Option(help: ArgumentHelp("Apps accepted, as in SIWAD_APPS.", valueName: "apps"))
     var apps: String?

@@ -60,9 +60,9 @@ struct DeadLetterFilterOptions: ParsableArguments {
     @OptionGroup var ids: DeadLetterIDOptions
     @Option(help: ArgumentHelp("Why it was not processed.", valueName: "reason"))
     var reason: DeadLetterReason?
-    @Option(help: WallTime.help("Received at or after"), transform: WallTime.init(argument:))
+    @Option(parsing: .unconditional, help: WallTime.help("Received at or after"), transform: WallTime.init(argument:))
     var since: WallTime?
-    @Option(help: WallTime.help("Received before"), transform: WallTime.init(argument:))
+    @Option(parsing: .unconditional, help: WallTime.help("Received before"), transform: WallTime.init(argument:))
     var until: WallTime?
     @Option(help: ArgumentHelp("App: the token's aud.", valueName: "app-id"))
     var app: String?
@@ -187,11 +187,16 @@ struct EventOptions: ParsableArguments {
     @Flag(help: "The address is a private relay address.")
     var privateEmail = false
     @Option(
+        parsing: .unconditional,
         help: WallTime.help("When it happened", otherwise: "when it was issued"),
         transform: WallTime.init(argument:)
     )
     var eventTime: WallTime?
-    @Option(help: WallTime.help("When Apple signed it", otherwise: "now"), transform: WallTime.init(argument:))
+    @Option(
+        parsing: .unconditional,
+        help: WallTime.help("When Apple signed it", otherwise: "now"),
+        transform: WallTime.init(argument:)
+    )
     var issuedAt: WallTime?
     @Option(parsing: .unconditional, help: "Its identifier (default: a random one).")
     var jti: String?
@@ -235,6 +240,10 @@ extension WallTime {
     /// A time on the command line: `1h` (ago), `yesterday`, `2026-01-02T03:04:05Z`, `2026-01-02`, or seconds or milliseconds
     /// since 1970. Without a zone it is in UTC, like the times in siwad's tables.
     init(argument text: String) throws {
+        // The options accept this as their value, so that the error is about the time and not about an unknown option.
+        guard !text.hasPrefix("-") else {
+            throw ValidationError("write a time without a minus sign, such as 1h (ago) or yesterday")
+        }
         let now = WallTime.now()
         let today = WallTime(seconds: now.wholeSeconds - now.wholeSeconds % 86_400)
         switch text {
