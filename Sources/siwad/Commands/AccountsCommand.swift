@@ -23,7 +23,8 @@ struct AccountsShowCommand: DatabaseCommand {
         discussion: """
             The first lines say in a sentence whether the person is signed in and why. Then follow the state in each \
             app group, the notification or sign-in that set each fact, the mail settings, the latest sessions and \
-            changes, and the open dead letters about the person.
+            changes, and the open dead letters about the person. An address that was recorded with capital \
+            letters is found only with the same ones.
 
             Example:
               siwad accounts show 000768.6166f031167141e695698239959f591a.1521

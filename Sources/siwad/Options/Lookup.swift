@@ -46,7 +46,7 @@ extension LookupKey {
                 throw CommandFailure(.usage, "this is not an e-mail address: write name@domain, a sub or a session id")
             }
             let step = "\(nextCommand("accounts list")) shows all people; an erased account has no address"
-            throw CommandFailure(.nothingMatched, "no person has this address: \(step)")
+            throw CommandFailure(.nothingMatched, "no person has this address; capital letters matter: \(step)")
         case .ambiguous(let subjects, let sessions):
             let counts = [(subjects, "sub"), (sessions, "session")].filter { !$0.0.isEmpty }.map { counted($0.0, $0.1) }
             throw ambiguity(subjects + sessions, counts.joined(separator: " and "))
