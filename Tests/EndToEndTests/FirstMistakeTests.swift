@@ -103,6 +103,15 @@ struct FirstMistakeTests {
                 "INSERT INTO siwa.schema_migrations (number, name, checksum) VALUES (9999, 'tomorrow', 'ffff')"
             )
             try await expect(78, ["newer", "9999", "install"], fixture.environment())
+            try await expect(78, ["newer", "9999", "install"], fixture.environment(), ["sessions", "list"])
+        }
+    }
+
+    @Test("The database was migrated by an earlier siwad.", arguments: [["serve"], ["accounts", "list"], ["tail"]])
+    func olderSchema(command: [String]) async throws {
+        try await DaemonFixture.with { fixture in
+            try await fixture.run("DELETE FROM siwa.schema_migrations WHERE number > 5")
+            try await expect(78, ["the database misses", "siwad migrate"], fixture.environment(), command)
         }
     }
 
