@@ -9,7 +9,7 @@ const { Pool } = require("pg");
 
 const pool = new Pool({ connectionString: process.env.DATABASE_URL });
 const client = process.env.CLIENT_ID;
-// The database has a digest, so that nobody who reads it can use a session.
+// The database has a digest, so that a reader of it can't use a session.
 const sessionID = (token) => createHash("sha256").update(token).digest("hex");
 
 async function signIn(request, response) {

@@ -15,7 +15,7 @@ def rows(sql, *values):
 
 
 def session_id(cookie):
-    """The database has a digest, so that nobody who reads it can use a session."""
+    """The database has a digest, so that a reader of it can't use a session."""
     return hashlib.sha256(cookie.encode()).hexdigest()
 
 
