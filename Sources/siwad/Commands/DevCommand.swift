@@ -73,7 +73,7 @@ struct DevCommand: DaemonCommand {
             return try await SchemaState.migrate(try configuration.connectionSettings())
         } catch let error as PostgresError where error.code == .migration {
             let cause = "the database in \(place.clusterDirectory) was created by another version of siwad"
-            throw CommandFailure(.configuration, "\(cause) (\(error)): remove \(place.directories) to start again")
+            throw CommandFailure(.configuration, "\(cause) (\(error))", nextStep: "siwad dev --reset deletes it")
         }
     }
 

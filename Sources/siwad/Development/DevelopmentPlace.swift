@@ -57,11 +57,6 @@ struct DevelopmentPlace {
         cluster.directory == directory + "/postgres" ? ".siwad/postgres" : cluster.directory
     }
 
-    /// All directories of `siwad dev`, as printed.
-    var directories: String {
-        cluster.directory.hasPrefix(directory + "/") ? ".siwad" : ".siwad and \(cluster.directory)"
-    }
-
     /// Connects as the owner of the database. A later keyword wins (libpq, "Connection Strings").
     var conninfo: String { cluster.conninfo(database: Self.name) + " user=\(Self.name)" }
 
