@@ -61,6 +61,20 @@ struct EventLogTests {
         }
     }
 
+    @Test("What PostgreSQL refuses is one warning with the cause; the number of the letter is information.")
+    func rejection() async throws {
+        try await DaemonFixture.withDaemon { fixture, daemon, addresses in
+            try await fixture.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_poison CHECK (sub <> 'poison')")
+            let body = try fixture.body(fixture.event(sub: "poison"))
+            #expect(try await Web.post(body, to: addresses.notifications).status == 200)
+            try await eventually("both lines") { records(daemon, "became a dead letter").count == 2 }
+            let lines = records(daemon, "became a dead letter").sorted { $0["id"] == nil && $1["id"] != nil }
+            #expect(lines.map { $0["level"]?.string } == ["warning", "info"])
+            #expect(lines[0]["detail"]?.string?.contains("constraint no_poison") == true)
+            #expect(lines[1]["id"]?.string == "1")
+        }
+    }
+
     @Test("Under load some notifications have a line, and the others are counted.")
     func load() async throws {
         try await DaemonFixture.withDaemon { fixture, daemon, addresses in

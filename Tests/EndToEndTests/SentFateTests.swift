@@ -77,6 +77,18 @@ struct SentFateTests {
         }
     }
 
+    @Test("Of an accepted notification that the database does not have, the places are named where it may be.")
+    func waiting() async throws {
+        try await withSender { _, send, _ in
+            try await DaemonFixture.with { other in
+                let database = ["SIWAD_DATABASE_URL": other.conninfo]
+                let sent = try await send(["--type", "consent-revoked", "--app", "com.example.one"], database)
+                let places = "it waits in the spool, or the endpoint uses another database: siwad doctor says which"
+                #expect(sent.status == 0 && sent.lines.last == "not-yet-stored: \(places)", "\(sent.output)")
+            }
+        }
+    }
+
     @Test("A refusal is said with its reason, also without a database.")
     func refused() async throws {
         try await withSender { _, send, _ in

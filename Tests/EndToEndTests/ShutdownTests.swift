@@ -37,12 +37,15 @@ struct ShutdownTests {
         }
     }
 
-    @Test("At SIGTERM an idle daemon ends immediately with 0, and closes its connections.")
-    func idle() async throws {
+    @Test(
+        "At SIGTERM or SIGINT an idle daemon ends immediately with 0, and closes its connections.",
+        arguments: ["TERM", "INT"]
+    )
+    func idle(signal: String) async throws {
         try await DaemonFixture.withDaemon { fixture, daemon, addresses in
             // A keep-alive connection must not delay the end.
             #expect(try await Web.post("{}", to: addresses.notifications).status == 400)
-            daemon.send("TERM")
+            daemon.send(signal)
             #expect(try await daemon.end(within: .seconds(10)) == 0)
             try await eventually("the connections to be gone") {
                 try await fixture.texts(
