@@ -51,6 +51,11 @@ let package = Package(
             providers: [.apt(["libssl-dev"]), .brew(["openssl@3"])]
         ),
         .systemLibrary(name: "CRename", path: "Sources/CRename"),
+        // The environment, because SwiftPM keeps an evaluated manifest, with the commit of that time in Context.gitInformation.
+        .target(
+            name: "CBuild",
+            cSettings: [.define("SIWAD_COMMIT", to: "\"\(Context.environment["SIWAD_COMMIT"] ?? "unknown")\"")]
+        ),
         .target(name: "Basics", swiftSettings: house),
         .target(name: "Postgres", dependencies: ["CLibPQ"], swiftSettings: facingC),
         .target(name: "JOSE", dependencies: ["Basics", "COpenSSL"], swiftSettings: facingC),
@@ -144,6 +149,7 @@ let package = Package(
                 "AppleTokens",
                 "AppleSimulator",
                 "Basics",
+                "CBuild",
                 "Ingest",
                 "JOSE",
                 "LocalPostgres",

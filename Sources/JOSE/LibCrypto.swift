@@ -61,6 +61,9 @@ extension JOSEError {
     /// In bytes.
     package static let digestLength = 32
 
+    /// Of the libcrypto that computes it, such as `3.0.17`.
+    package static var libraryVersion: String { unsafe String(cString: OpenSSL_version(OPENSSL_FULL_VERSION_STRING)) }
+
     private let algorithm: OpaquePointer
     private let context: OpaquePointer
 

@@ -101,6 +101,10 @@ struct CommandRunner {
     }
 
     private func carryOut(_ arguments: [String]) async throws -> CommandStatus {
+        guard Set(arguments) != ["--version", "--json"] else {
+            console.print(Build.current, asJSON: true)
+            return .done
+        }
         var parsed = try Siwad.parseAsRoot(arguments)
         guard let command = parsed as? any Command else {
             // Commands that only contain subcommands print their help.

@@ -13,9 +13,10 @@ struct Siwad: ParsableCommand {
             Example, to try everything on this machine:
               siwad dev
 
-            Settings come from flags, SIWAD_… variables and the file of --config; siwad config lists them.
+            Settings come from flags, SIWAD_… variables and the file of --config; siwad config lists them. With \
+            --version --json, the version is a JSON object.
             """,
-        version: Version.current,
+        version: Build.current.lines(style: .plain).joined(separator: "\n"),
         subcommands: [
             ServeCommand.self, DevCommand.self, MigrateCommand.self, AccountsCommand.self, SessionsCommand.self,
             NotificationsCommand.self, TailCommand.self, DeadLettersCommand.self, AuditCommand.self,
@@ -23,11 +24,6 @@ struct Siwad: ParsableCommand {
             SimulateCommand.self, VerifyCommand.self, DoctorCommand.self, ConfigCommand.self,
         ]
     )
-}
-
-enum Version {
-    /// Printed by `siwad --version`, and sent in metrics and the User-Agent.
-    static let current = "0.1.0"
 }
 
 @main

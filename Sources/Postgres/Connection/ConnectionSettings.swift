@@ -19,6 +19,9 @@ package struct ConnectionSettings: Sendable {
     /// The server's limit on the wait for one lock.
     package var lockTimeout: Duration = .seconds(10)
 
+    /// Of the libpq that connects, such as `17.2`.
+    package static var libraryVersion: String { "\(PQlibVersion() / 10_000).\(PQlibVersion() % 10_000)" }
+
     /// Checks the conninfo, a URI (`postgresql://…`) or keywords (`host=… dbname=…`), without connecting.
     ///
     /// - Throws: `usage` with the fault in the conninfo. The message quotes nothing that may be a password.

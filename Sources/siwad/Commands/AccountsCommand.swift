@@ -35,7 +35,7 @@ struct AccountsShowCommand: DatabaseCommand {
 
     @Argument(help: ArgumentHelp(stringLiteral: Self.personHelp))
     var person: String
-    @Option(help: ArgumentHelp("Only in this developer team.", valueName: "team-id"))
+    @Option(help: ArgumentHelp("Only in this developer team.", valueName: "team-id"), completion: .teamID)
     var team: String?
     @Flag(help: "Print one JSON object per person and team.")
     var json = false

@@ -30,7 +30,12 @@ struct AuditListCommand: ListingCommand {
 
     @Option(name: .customLong("operator"), help: ArgumentHelp("Who did it.", valueName: "name"))
     var operatorName: String?
-    @Option(help: ArgumentHelp("What was done, such as 'sessions end'.", valueName: "action"))
+    @Option(
+        help: ArgumentHelp("What was done, such as 'sessions end'.", valueName: "action"),
+        completion: .list([
+            "sessions end", "clients remove", "dead-letters replay", "dead-letters discard", "dead-letters reopen",
+        ])
+    )
     var action: String?
     @Option(parsing: .unconditional, help: WallTime.help("Done at or after"), transform: WallTime.init(argument:))
     var since: WallTime?

@@ -56,7 +56,7 @@ struct ClientsRemoveCommand: DatabaseCommand {
             """
     )
 
-    @Argument(help: ArgumentHelp("Client ids to remove.", valueName: "client-id"))
+    @Argument(help: ArgumentHelp("Client ids to remove.", valueName: "client-id"), completion: .clientID)
     var clients: [String] = []
     @OptionGroup var rehearsal: RehearsalOptions
     @Flag(help: "Print one JSON object per client id.")

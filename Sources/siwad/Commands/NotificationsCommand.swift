@@ -25,7 +25,7 @@ struct NotificationFilterOptions: ParsableArguments {
     }
 
     @OptionGroup var account: AccountFilterOptions
-    @Option(help: "Event type; either spelling finds a deletion.")
+    @Option(help: "Event type; either spelling finds a deletion.", completion: .eventType)
     var type: String?
     @Option(help: "What became of it.")
     var outcome: Outcome?

@@ -38,7 +38,8 @@ struct SessionsListCommand: ListingCommand {
         help: ArgumentHelp(
             "consent-revoked, account-deleted, signed-out, rotated, operator or expired.",
             valueName: "reason"
-        )
+        ),
+        completion: .list(SessionFilter.endReasons)
     )
     var reason: String?
     @Option(parsing: .unconditional, help: WallTime.help("Opened at or after"), transform: WallTime.init(argument:))

@@ -42,7 +42,7 @@ struct SimulateKeysCommand: Command {
             """
     )
 
-    @Option(help: ArgumentHelp("Directory; created if it does not exist.", valueName: "dir"))
+    @Option(help: ArgumentHelp("Directory; created if it does not exist.", valueName: "dir"), completion: .directory)
     var out: String
     @Flag(help: "Print one JSON object.")
     var json = false
@@ -78,7 +78,7 @@ struct SimulateServeCommand: Command {
             """
     )
 
-    @Option(help: ArgumentHelp("Private key, as simulate keys writes it.", valueName: "file"))
+    @Option(help: ArgumentHelp("Private key, as simulate keys writes it.", valueName: "file"), completion: .file())
     var key: String
     @Option(help: ArgumentHelp("Address to listen on.", valueName: "host:port"))
     var listen = "127.0.0.1:8081"
@@ -203,7 +203,7 @@ struct SimulateSendCommand: DatabaseCommand {
         do {
             sender = try NotificationSender(
                 url: url,
-                version: Version.current,
+                version: Build.version,
                 eventLoopGroup: loops.group,
                 rate: rate
             )

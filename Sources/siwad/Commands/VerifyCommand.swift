@@ -21,9 +21,9 @@ struct VerifyCommand: Command {
             """
     )
 
-    @Argument(help: ArgumentHelp("File with the JWS; - for standard input.", valueName: "file"))
+    @Argument(help: ArgumentHelp("File with the JWS; - for standard input.", valueName: "file"), completion: .file())
     var file = "-"
-    @Option(help: ArgumentHelp("Key set, as Apple publishes it.", valueName: "file"))
+    @Option(help: ArgumentHelp("Key set, as Apple publishes it.", valueName: "file"), completion: .file())
     var keys: String?
     @Option(parsing: .unconditional, help: WallTime.help("Verify as of this time"), transform: WallTime.init(argument:))
     var at: WallTime?

@@ -25,9 +25,9 @@ struct ListingOptions: ParsableArguments {
 struct AccountFilterOptions: ParsableArguments {
     @Option(help: "Apple's identifier of the person, or its beginning.")
     var sub: String?
-    @Option(help: ArgumentHelp("Developer team.", valueName: "team-id"))
+    @Option(help: ArgumentHelp("Developer team.", valueName: "team-id"), completion: .teamID)
     var team: String?
-    @Option(help: ArgumentHelp("App group, by its primary App ID.", valueName: "app-id"))
+    @Option(help: ArgumentHelp("App group, by its primary App ID.", valueName: "app-id"), completion: .appID)
     var app: String?
 }
 
@@ -64,9 +64,9 @@ struct DeadLetterFilterOptions: ParsableArguments {
     var since: WallTime?
     @Option(parsing: .unconditional, help: WallTime.help("Received before"), transform: WallTime.init(argument:))
     var until: WallTime?
-    @Option(help: ArgumentHelp("App: the token's aud.", valueName: "app-id"))
+    @Option(help: ArgumentHelp("App: the token's aud.", valueName: "app-id"), completion: .appID)
     var app: String?
-    @Option(help: "Event type; either spelling finds a deletion.")
+    @Option(help: "Event type; either spelling finds a deletion.", completion: .eventType)
     var type: String?
     @Option(help: "Person: the token's sub, or its beginning.")
     var sub: String?
@@ -174,13 +174,16 @@ struct RehearsalOptions: ParsableArguments {
 }
 
 struct EventOptions: ParsableArguments {
-    @Option(help: ArgumentHelp("Private key, written by simulate keys.", valueName: "file"))
+    @Option(help: ArgumentHelp("Private key, written by simulate keys.", valueName: "file"), completion: .file())
     var key: String
-    @Option(help: "email-disabled, email-enabled, consent-revoked, account-deleted, or any other text.")
+    @Option(
+        help: "email-disabled, email-enabled, consent-revoked, account-deleted, or any other text.",
+        completion: .eventType
+    )
     var type: String
     @Option(help: "The person (default: a random one).")
     var sub: String?
-    @Option(help: ArgumentHelp("Primary App ID.", valueName: "app-id"))
+    @Option(help: ArgumentHelp("Primary App ID.", valueName: "app-id"), completion: .appID)
     var app: String
     @Option(help: ArgumentHelp("Address of an email event.", valueName: "address"))
     var email: String?

@@ -2,10 +2,10 @@ import ArgumentParser
 import Settings
 
 struct CommonOptions: ParsableArguments {
-    @Option(help: ArgumentHelp("Configuration file, YAML or JSON.", valueName: "file"))
+    @Option(help: ArgumentHelp("Configuration file, YAML or JSON.", valueName: "file"), completion: .file())
     var config: String?
 
-    @Option(help: ArgumentHelp("\(SettingKey.logLevel.meaning).", valueName: "level"))
+    @Option(help: ArgumentHelp("\(SettingKey.logLevel.meaning).", valueName: "level"), completion: .logLevel)
     var logLevel: String?
 
     func sources(flags: [SettingKey: String], environment: [String: String]) -> SettingsSources {
@@ -21,12 +21,16 @@ struct CommonOptions: ParsableArguments {
 /// declared settings instead of repeating each setting as a property.
 struct DaemonOptions: ParsableArguments, CustomReflectable {
     private static let keys = SettingKey.allCases.filter { $0 != .logLevel }
+    private static let completions: [SettingKey: CompletionKind] = [
+        .tlsCertificate: .file(), .tlsKey: .file(), .spoolDirectory: .directory, .logFormat: .logFormat,
+    ]
     /// The options without values, made once: ArgumentParser creates this type several times for each command line.
     private static let declared = Dictionary(
         uniqueKeysWithValues: keys.map { key in
             let defaultText = key.defaultText.map { " (default: \($0))" } ?? ""
             let name = NameSpecification.customLong(String(key.flag.dropFirst(2)))
-            return (key, Option<String?>(name: name, help: ArgumentHelp(stringLiteral: key.meaning + defaultText)))
+            let help = ArgumentHelp(stringLiteral: key.meaning + defaultText)
+            return (key, Option<String?>(name: name, help: help, completion: completions[key]))
         }
     )
     private var options = Self.declared

@@ -1,0 +1,3 @@
+#include "build.h"
+
+const char *siwad_commit(void) { return SIWAD_COMMIT; }

@@ -1,0 +1,23 @@
+import CBuild
+import JOSE
+import Postgres
+import Terminal
+
+/// This build of siwad, and the libraries that it runs with.
+struct Build: CommandOutput {
+    /// Also sent in metrics and the User-Agent.
+    static let version = "0.1.0"
+    static let current = Build()
+
+    private let facts: [(name: String, title: String, text: String)] = [
+        ("version", "siwad", version),
+        ("commit", "commit", String(cString: siwad_commit())),
+        // The standard library has no other name for its version.
+        ("swift", "Swift", "\(_SwiftStdlibVersion.current)"),
+        ("libpq", "libpq", ConnectionSettings.libraryVersion),
+        ("openssl", "OpenSSL", SHA256.libraryVersion),
+    ]
+
+    func lines(style: OutputStyle) -> [String] { facts.map { $0.title.padding(to: 9) + $0.text } }
+    var json: [JSONText] { [.object(facts.map { .init($0.name, .string($0.text)) })] }
+}
