@@ -12,8 +12,8 @@ struct Build: CommandOutput {
     private let facts: [(name: String, title: String, text: String)] = [
         ("version", "siwad", version),
         ("commit", "commit", String(cString: siwad_commit())),
-        // The standard library has no other name for its version.
-        ("swift", "Swift", "\(_SwiftStdlibVersion.current)"),
+        // The standard library does not know its patch release.
+        ("swift", "Swift", "\(_SwiftStdlibVersion.current)".split(separator: ".").prefix(2).joined(separator: ".")),
         ("libpq", "libpq", ConnectionSettings.libraryVersion),
         ("openssl", "OpenSSL", SHA256.libraryVersion),
     ]

@@ -64,6 +64,14 @@ missing_packages() {
     if [[ ${1-} == tests ]]; then PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null || echo pgbouncer; fi
 }
 
+# Prints the commit of the sources for SIWAD_COMMIT, which the build puts into siwad: with + if there are changes, and
+# `unknown` outside of a clone.
+commit() {
+    local commit
+    commit=$(git rev-parse --short=12 HEAD 2>/dev/null) || { echo unknown; return; }
+    printf '%s%s\n' "$commit" "$([[ -z $(git status --porcelain --untracked-files=no) ]] || echo +)"
+}
+
 is_installed() {
     [[ $(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
 }

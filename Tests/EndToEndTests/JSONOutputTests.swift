@@ -1,0 +1,120 @@
+import AppleSimulator
+import FoundationEssentials
+import JOSE
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@Suite("JSON output", .timeLimit(.minutes(10)))
+struct JSONOutputTests {
+    /// The paths of all commands that have an option --json.
+    private func commandsWithJSON() async throws -> Set<String> {
+        let help = try JSONValue(parsing: Array(try await siwad(["--experimental-dump-help"]).output.utf8))
+        func paths(_ command: JSONValue, _ path: [String]) -> [String] {
+            let hasOption = command["arguments"]?.array?.contains { $0["valueName"]?.string == "json" } ?? false
+            let children = command["subcommands"]?.array ?? []
+            return (hasOption ? [path.joined(separator: " ")] : [])
+                + children.flatMap { paths($0, path + [$0["commandName"]?.string ?? ""]) }
+        }
+        return Set(paths(try #require(help["command"]), ["siwad"]))
+    }
+
+    @Test("Each command with --json has a schema in deploy/doc/json, which the page of JSON output links.")
+    func schemas() async throws {
+        let titles = try JSONSchemas().titles
+        #expect(try await Set(titles.values) == Set(commandsWithJSON().map { $0 + " --json" }))
+        let page = try String(contentsOfFile: JSONSchemas.directory + ".md", encoding: .utf8)
+        for (name, title) in titles {
+            #expect("siwad-\(name)---json" == title.replacing(" ", with: "-"), "the name of \(name).json")
+            #expect(page.contains("](json/\(name).json)"), "\(name)")
+        }
+    }
+
+    @Test("All output with --json has the members that its schema declares, with their types.")
+    func output() async throws {
+        try await TemporaryDirectory.with { directory in
+            try await DaemonFixture.withDaemon { fixture, _, addresses in
+                try await prepare(fixture, addresses)
+                var schemas = try JSONSchemas()
+                var done: Set<String> = []
+                for (name, arguments) in try await runs(fixture, addresses, directory) {
+                    // tail ends when its reader does.
+                    let reader = arguments.first == "tail" ? "| head -n 1" : ""
+                    let run = try await siwad(arguments, redirectedBy: reader, environment: fixture.environment())
+                    #expect(!run.lines.isEmpty, "\(arguments): \(run.errors)")
+                    for line in run.lines { #expect(schemas.problems(line, name) == [], "\(arguments)") }
+                    done.insert(name)
+                }
+                #expect(Set(schemas.titles.keys).subtracting(done) == [], "a command is not run here")
+                #expect(schemas.unseen == [], "these members had no value other than null")
+            }
+        }
+    }
+
+    // MARK: - Private parts
+
+    /// People, sessions and dead letters in every state.
+    private func prepare(_ fixture: DaemonFixture, _ addresses: DaemonProcess.Addresses) async throws {
+        try await fixture.run(
+            """
+            SELECT siwa.record_sign_in('com.example.one', sub, sub || '@example.com', true, now() - '1h'::interval)
+            FROM unnest('{person,revoked,deleted}'::text[]) AS sub;
+            SELECT siwa.open_session('com.example.one', 'person', 'live', now(), now() + '1d'::interval);
+            SELECT siwa.open_session('com.example.one', 'person', 'ended', now());
+            SELECT siwa.open_session('com.example.one', 'revoked', 'revoked', now());
+            """
+        )
+        var events = [
+            fixture.event("email-disabled"), fixture.event("email-enabled"),
+            fixture.event("consent-revoked", sub: "revoked", id: "revocation"),
+            fixture.event("account-deleted", sub: "deleted"), fixture.event("person-promoted", id: "promotion"),
+            fixture.event("email-disabled", sub: "added", app: "com.example.added"),
+            fixture.event("email-disabled", sub: "sold", app: "com.example.sold"),
+        ]
+        events[0].email = "person@example.com"
+        for event in events {
+            #expect(try await Web.post(fixture.body(event), to: addresses.notifications).status == 200)
+        }
+    }
+
+    /// Names of schemas, and command lines whose output has them.
+    private func runs(
+        _ fixture: DaemonFixture,
+        _ addresses: DaemonProcess.Addresses,
+        _ directory: TemporaryDirectory
+    ) async throws -> [(String, [String])] {
+        let out = directory.file("apple")
+        let token = try directory.write("token", fixture.apple.token(for: fixture.event()))
+        let keys = try directory.write("keys.json", fixture.apple.keySetJSON)
+        let letter = try await fixture.texts("SELECT id::text FROM siwa.dead_letters WHERE jti = 'promotion'")[0]
+        let apps = "\(DaemonFixture.apps),CCCCCCCCCC/com.example.added"
+        let event = ["--key", out + "/key.pem", "--type", "email-disabled", "--app", "com.example.one"]
+        let titles = try JSONSchemas().titles
+        let lines: [(String, String)] = [
+            ("simulate-keys", "--out \(out)"),
+            ("simulate-send", event.joined(separator: " ") + " " + addresses.notifications),
+            ("simulate-send", event.joined(separator: " ") + " http://127.0.0.1:1/none"),
+            ("dead-letters-replay", "--all --dry-run"),
+            ("dead-letters-replay", "--all --note why --apps \(apps)"),
+            ("dead-letters-discard", "--app com.example.sold --dry-run"),
+            ("dead-letters-discard", "--app com.example.sold --note why"),
+            ("dead-letters-list", "--status any"), ("dead-letters-show", letter),
+            ("dead-letters-stats", "--by reason"), ("dead-letters-stats", "--by app"),
+            ("dead-letters-stats", "--by type"),
+            ("dead-letters-reopen", "--all --dry-run"), ("dead-letters-reopen", "--all --note why"),
+            ("sessions-end", "ended --note why"), ("sessions-list", ""), ("sessions-show", "revoked"),
+            ("sessions-show", "ended"),
+            ("notifications-list", ""), ("notifications-show", "revocation"), ("tail", ""),
+            ("accounts-list", ""), ("accounts-history", ""), ("accounts-show", "person"), ("accounts-show", "revoked"),
+            ("accounts-show", "deleted"),
+            ("audit-list", ""), ("audit-show", "1"),
+            ("clients-list", ""), ("clients-remove", "com.example.web --note why"),
+            ("migrate-status", ""), ("config", ""), ("config", "--apps none"), ("doctor", ""),
+            ("verify", "\(token) --keys \(keys)"),
+        ]
+        return try lines.map { name, arguments in
+            let command = try #require(titles[name]).split(separator: " ").dropFirst()
+            return (name, (command + arguments.split(separator: " ")).map(String.init))
+        }
+    }
+}
