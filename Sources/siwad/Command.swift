@@ -125,6 +125,8 @@ struct CommandRunner {
     }
 
     private func report(_ error: any Error, _ arguments: [String]) -> CommandStatus {
+        // A shell asks for completions while the operator types.
+        let isCompletion = arguments.first == "---completion"
         if let failure = error as? CommandFailure ?? CommandFailure(knownCause: error) {
             console.report(failure)
             return failure.status
@@ -134,10 +136,10 @@ struct CommandRunner {
             console.print(Siwad.fullMessage(for: error))
             return .done
         case .validationFailure:
-            console.report(CommandFailure(.usage, Self.usage(error, arguments)))
+            if !isCompletion { console.report(CommandFailure(.usage, Self.usage(error, arguments))) }
             return .usage
         default:
-            console.report(CommandFailure(.failed, "\(error)"))
+            if !isCompletion { console.report(CommandFailure(.failed, "\(error)")) }
             return .failed
         }
     }

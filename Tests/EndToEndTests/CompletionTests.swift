@@ -75,6 +75,8 @@ struct CompletionTests {
                 #expect(try await offered("siwad accounts list \(option) --app ") == [], "\(option)")
             }
             #expect(try await offered("siwad accounts list --app ", "SIWAD_APPS=none", "SIWAD_UNKNOWN=1") == [])
+            let incomplete = try await siwad(["---completion", "accounts", "list", "--", "--app"])
+            #expect(incomplete.output.isEmpty && incomplete.errors.isEmpty)
         }
     }
 

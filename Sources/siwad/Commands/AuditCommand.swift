@@ -32,9 +32,10 @@ struct AuditListCommand: ListingCommand {
     var operatorName: String?
     @Option(
         help: ArgumentHelp("What was done, such as 'sessions end'.", valueName: "action"),
-        completion: .list([
-            "sessions end", "clients remove", "dead-letters replay", "dead-letters discard", "dead-letters reopen",
-        ])
+        // Not a list: the script for fish splits its elements at blanks.
+        completion: .custom { _, _, _ in
+            ["sessions end", "clients remove", "dead-letters replay", "dead-letters discard", "dead-letters reopen"]
+        }
     )
     var action: String?
     @Option(parsing: .unconditional, help: WallTime.help("Done at or after"), transform: WallTime.init(argument:))
