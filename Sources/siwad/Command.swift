@@ -102,7 +102,7 @@ struct CommandRunner {
 
     private func carryOut(_ arguments: [String]) async throws -> CommandStatus {
         guard Set(arguments) != ["--version", "--json"] else {
-            console.print(Build.current, asJSON: true)
+            console.print(Version(), asJSON: true)
             return .done
         }
         var parsed = try Siwad.parseAsRoot(arguments)
@@ -125,8 +125,6 @@ struct CommandRunner {
     }
 
     private func report(_ error: any Error, _ arguments: [String]) -> CommandStatus {
-        // A shell asks for completions while the operator types.
-        let isCompletion = arguments.first == "---completion"
         if let failure = error as? CommandFailure ?? CommandFailure(knownCause: error) {
             console.report(failure)
             return failure.status
@@ -135,11 +133,14 @@ struct CommandRunner {
         case .success:
             console.print(Siwad.fullMessage(for: error))
             return .done
+        // A shell asks for completions while the operator types.
+        case _ where arguments.first == "---completion":
+            return .failed
         case .validationFailure:
-            if !isCompletion { console.report(CommandFailure(.usage, Self.usage(error, arguments))) }
+            console.report(CommandFailure(.usage, Self.usage(error, arguments)))
             return .usage
         default:
-            if !isCompletion { console.report(CommandFailure(.failed, "\(error)")) }
+            console.report(CommandFailure(.failed, "\(error)"))
             return .failed
         }
     }

@@ -16,7 +16,7 @@ struct Siwad: ParsableCommand {
             Settings come from flags, SIWAD_… variables and the file of --config; siwad config lists them. With \
             --version --json, the version is a JSON object.
             """,
-        version: Build.current.lines(style: .plain).joined(separator: "\n"),
+        version: Version().lines(style: .plain).joined(separator: "\n"),
         subcommands: [
             ServeCommand.self, DevCommand.self, MigrateCommand.self, AccountsCommand.self, SessionsCommand.self,
             NotificationsCommand.self, TailCommand.self, DeadLettersCommand.self, AuditCommand.self,

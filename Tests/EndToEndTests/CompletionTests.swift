@@ -27,7 +27,7 @@ struct CompletionTests {
         "Bash completes commands, options and the values of options.",
         arguments: [
             ("siwad acc", ["accounts"]),
-            ("siwad sessions ", ["list", "show", "end"]),
+            ("siwad sessions s", ["show"]),
             ("siwad accounts list --state ", ["authorized", "revoked", "deleted", "unknown"]),
             ("siwad sessions list --reason o", ["operator"]),
             ("siwad notifications list --outcome ", ["applied", "superseded", "unchanged"]),
@@ -38,13 +38,12 @@ struct CompletionTests {
             ("siwad serve --log-f", ["--log-format"]),
             ("siwad serve --log-format ", ["text", "json"]),
             ("siwad accounts list --log-level e", ["error"]),
-            ("siwad verify --keys /etc/pass", ["/etc/passwd", "/etc/passwd-"]),
-            ("siwad serve --spool-directory /et", ["/etc"]),
+            ("siwad verify --keys /proc/versio", ["/proc/version"]),
+            ("siwad serve --spool-directory /pro", ["/proc"]),
         ]
     )
     func values(line: String, expected: [String]) async throws {
-        #expect(try await Set(offered(line).map(String.init)).isSubset(of: expected), "\(line)")
-        #expect(try await offered(line).first.map(String.init) == expected[0], "\(line)")
+        #expect(try await offered(line).map(String.init) == expected)
     }
 
     @Test("The apps, teams and client ids come from SIWAD_APPS, or from the file of --config.")

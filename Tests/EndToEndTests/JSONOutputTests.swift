@@ -67,7 +67,7 @@ struct JSONOutputTests {
         var events = [
             fixture.event("email-disabled"), fixture.event("email-enabled"),
             fixture.event("consent-revoked", sub: "revoked", id: "revocation"),
-            fixture.event("account-deleted", sub: "deleted"), fixture.event("person-promoted", id: "promotion"),
+            fixture.event("account-deleted", sub: "deleted"), fixture.event("person-promoted"),
             fixture.event("email-disabled", sub: "added", app: "com.example.added"),
             fixture.event("email-disabled", sub: "sold", app: "com.example.sold"),
         ]
@@ -75,6 +75,12 @@ struct JSONOutputTests {
         for event in events {
             #expect(try await Web.post(fixture.body(event), to: addresses.notifications).status == 200)
         }
+        try await fixture.run(
+            """
+            UPDATE siwa.accounts SET email = NULL, email_is_private = NULL, email_observed_at = 'infinity', erased_at = now()
+            WHERE sub = 'deleted'
+            """
+        )
     }
 
     /// Names of schemas, and command lines whose output has them.
@@ -86,7 +92,7 @@ struct JSONOutputTests {
         let out = directory.file("apple")
         let token = try directory.write("token", fixture.apple.token(for: fixture.event()))
         let keys = try directory.write("keys.json", fixture.apple.keySetJSON)
-        let letter = try await fixture.texts("SELECT id::text FROM siwa.dead_letters WHERE jti = 'promotion'")[0]
+        let letters = try await fixture.texts("SELECT id::text FROM siwa.dead_letters ORDER BY event_type DESC, sub")
         let apps = "\(DaemonFixture.apps),CCCCCCCCCC/com.example.added"
         let event = ["--key", out + "/key.pem", "--type", "email-disabled", "--app", "com.example.one"]
         let titles = try JSONSchemas().titles
@@ -96,14 +102,15 @@ struct JSONOutputTests {
             ("simulate-send", event.joined(separator: " ") + " http://127.0.0.1:1/none"),
             ("dead-letters-replay", "--all --dry-run"),
             ("dead-letters-replay", "--all --note why --apps \(apps)"),
+            ("dead-letters-replay", "\(letters[0]) --note again"),
             ("dead-letters-discard", "--app com.example.sold --dry-run"),
             ("dead-letters-discard", "--app com.example.sold --note why"),
-            ("dead-letters-list", "--status any"), ("dead-letters-show", letter),
+            ("dead-letters-list", "--status any"), ("dead-letters-show", letters.joined(separator: " ")),
             ("dead-letters-stats", "--by reason"), ("dead-letters-stats", "--by app"),
             ("dead-letters-stats", "--by type"),
             ("dead-letters-reopen", "--all --dry-run"), ("dead-letters-reopen", "--all --note why"),
             ("sessions-end", "ended --note why"), ("sessions-list", ""), ("sessions-show", "revoked"),
-            ("sessions-show", "ended"),
+            ("sessions-show", "ended"), ("sessions-show", "live"),
             ("notifications-list", ""), ("notifications-show", "revocation"), ("tail", ""),
             ("accounts-list", ""), ("accounts-history", ""), ("accounts-show", "person"), ("accounts-show", "revoked"),
             ("accounts-show", "deleted"),

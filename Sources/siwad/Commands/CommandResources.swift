@@ -134,7 +134,7 @@ extension EventLoops {
 extension KeySetFetcher {
     static func fetchOnce(_ url: KeySetURL) async throws(AppleClientError) -> [UInt8] {
         try await EventLoops.withOne { loops async throws(AppleClientError) in
-            try await KeySetFetcher(url: url, version: Build.version, eventLoopGroup: loops.group).fetch()
+            try await KeySetFetcher(url: url, version: Version.current, eventLoopGroup: loops.group).fetch()
         }
     }
 }

@@ -203,7 +203,7 @@ struct SimulateSendCommand: DatabaseCommand {
         do {
             sender = try NotificationSender(
                 url: url,
-                version: Build.version,
+                version: Version.current,
                 eventLoopGroup: loops.group,
                 rate: rate
             )

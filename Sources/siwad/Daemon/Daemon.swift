@@ -55,7 +55,7 @@ struct Daemon: Sendable {
             try ServerCertificates(certificateFile: $0.certificate, keyFile: $0.key)
         }
         log = Log(label: "siwad")
-        metrics = SiwadMetrics(version: Build.version, appIDs: audiences.groups.map(\.app.rawValue))
+        metrics = SiwadMetrics(version: Version.current, appIDs: audiences.groups.map(\.app.rawValue))
         let spool = try configuration.spoolDirectory.map { path throws(SpoolError) in
             try Spool(directory: path, limit: configuration.spoolLimit)
         }
@@ -72,7 +72,7 @@ struct Daemon: Sendable {
         trust = try configuration.keyTrust()
         let fetcher = KeySetFetcher(
             url: try configuration.keySetURL(),
-            version: Build.version,
+            version: Version.current,
             eventLoopGroup: loops.group
         )
         let keys = KeyRing(

@@ -20,7 +20,7 @@ struct Demonstration: Sendable {
     /// - Returns: true if every event had the expected effect.
     /// - Throws: `CancellationError` between two events if the process shuts down.
     func play(against url: String, over loops: EventLoops) async throws -> Bool {
-        let sender = try NotificationSender(url: url, version: Build.version, eventLoopGroup: loops.group)
+        let sender = try NotificationSender(url: url, version: Version.current, eventLoopGroup: loops.group)
         let now = WallTime.now()
         let people = DemonstrationPerson.all(groups: groups)
         let apps = groups.map(\.app.rawValue).joined(separator: " and ")

@@ -65,7 +65,7 @@ struct Checkup: Sendable {
 
     private func keyFindings() async throws -> [Finding] {
         let url = try configuration.keySetURL()
-        let (version, group) = (Build.version, loops.group)
+        let (version, group) = (Version.current, loops.group)
         let fetcher = KeySetFetcher(url: url, version: version, eventLoopGroup: group, deadline: .seconds(5))
         let before = now()
         let (bytes, date) = try await fetcher.fetchDated()
@@ -89,7 +89,7 @@ struct Checkup: Sendable {
             return .warn(check, "not asked: \(key.environmentName) leaves the port to the system", "name a port")
         }
         do throws(AppleClientError) {
-            return judge(try await LocalProbe.get(url, version: Build.version, eventLoopGroup: loops.group), url)
+            return judge(try await LocalProbe.get(url, version: Version.current, eventLoopGroup: loops.group), url)
         } catch {
             return .fail(check, error.description, "start siwad serve with this configuration")
         }
@@ -100,7 +100,7 @@ struct Checkup: Sendable {
         let path = "/readyz?verbose"
         // A second request, so that the other checks need not wait for the database.
         guard let url = Self.url("http", configuration.operationsListen),
-            let answer = try? await LocalProbe.get(url + path, version: Build.version, eventLoopGroup: loops.group),
+            let answer = try? await LocalProbe.get(url + path, version: Version.current, eventLoopGroup: loops.group),
             answer.body.contains("readyz check")
         else { return nil }
         let own = Instance(database: await databaseIdentity(), settings: configuration.digest())

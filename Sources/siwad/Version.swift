@@ -4,13 +4,12 @@ import Postgres
 import Terminal
 
 /// This build of siwad, and the libraries that it runs with.
-struct Build: CommandOutput {
+struct Version: CommandOutput {
     /// Also sent in metrics and the User-Agent.
-    static let version = "0.1.0"
-    static let current = Build()
+    static let current = "0.1.0"
 
     private let facts: [(name: String, title: String, text: String)] = [
-        ("version", "siwad", version),
+        ("version", "siwad", current),
         ("commit", "commit", String(cString: siwad_commit())),
         // The standard library does not know its patch release.
         ("swift", "Swift", "\(_SwiftStdlibVersion.current)".split(separator: ".").prefix(2).joined(separator: ".")),
