@@ -63,6 +63,24 @@ struct LookupTests {
         }
     }
 
+    @Test("An app and an event type are found as a table abbreviates them; several apps are listed.")
+    func abbreviations() async throws {
+        try await withPeople { fixture, environment in
+            let found = [
+                (["accounts", "list", "--app", "….two"], [Self.ash]),
+                (["sessions", "list", "--app", "…mple.one"], [Self.kim, Self.kim]),
+                (["notifications", "list", "--app", "….one", "--type", "email-e…"], [Self.kim]),
+            ]
+            for (arguments, subs) in found {
+                let run = try await siwad(arguments + ["--json"], environment: environment)
+                #expect(try members("sub", run) == subs, "\(arguments): \(run.errors)")
+            }
+            let several = try await siwad(["accounts", "list", "--app", "com.…"], environment: environment)
+            #expect(several.status == 64)
+            #expect(several.errors.contains("com.example.one") && several.errors.contains("com.example.two"))
+        }
+    }
+
     @Test("A name that finds nobody or several people is one line with the cause, the candidates and the next step.")
     func mistakes() async throws {
         try await withPeople { fixture, environment in

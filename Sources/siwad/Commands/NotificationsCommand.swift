@@ -42,8 +42,8 @@ struct NotificationFilterOptions: ParsableArguments {
         filter.id = try jti.map { try LookupKey.notification.find($0, in: session) ?? $0 }
         filter.subject = try account.sub.map { try LookupKey.subject.find($0, in: session) ?? $0 }
         filter.team = account.team
-        filter.app = account.app
-        filter.eventType = type
+        filter.app = try account.appID(in: session)
+        filter.eventType = try type.map { try unabbreviated($0, among: AccountEvent.Kind.allCases.map(\.rawValue)) }
         filter.outcome = outcome?.rawValue
         filter.source = source?.rawValue
         filter.since = since

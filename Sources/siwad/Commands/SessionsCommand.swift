@@ -60,7 +60,7 @@ struct SessionsListCommand: ListingCommand {
         let sessions = SessionFilter(
             subject: try filter.subject(in: session),
             team: filter.team,
-            app: filter.app,
+            app: try filter.appID(in: session),
             liveness: live ? .live : ended ? .ended : nil,
             endReason: reason,
             since: since,
@@ -169,10 +169,11 @@ struct SessionsEndCommand: DatabaseCommand {
         let (sessions, filter) = (sessions, filter)
         return try await invocation.read { session in
             let sub = try filter.sub.map { try LookupKey.subject.resolve($0, atLeast: 8, in: session) }
+            let app = try filter.appID(in: session)
             var ids: [String?] = sessions.isEmpty ? [nil] : []
             for id in sessions { ids.append(try LookupKey.session.find(id, atLeast: 8, in: session) ?? id) }
             return ids.map {
-                SessionFilter(id: $0, subject: sub, team: filter.team, app: filter.app, liveness: .live, limit: nil)
+                SessionFilter(id: $0, subject: sub, team: filter.team, app: app, liveness: .live, limit: nil)
             }
         }
     }

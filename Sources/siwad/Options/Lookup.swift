@@ -77,6 +77,23 @@ extension LookupKey {
     }
 }
 
+/// The one value that a table abbreviates like this: with an ellipsis for its end or, in the column APP, for its beginning.
+/// Returns any other text as it is.
+func unabbreviated(_ text: String, among values: some Sequence<String>) throws(CommandFailure) -> String {
+    guard text.count > 1, text.first == "…" || text.last == "…" else { return text }
+    let found = values.filter { text.first == "…" ? $0.hasSuffix(text.dropFirst()) : $0.hasPrefix(text.dropLast()) }
+    guard found.count < 2 else {
+        throw CommandFailure(.usage, "\(text) can mean \(found.joined(separator: ", ")): write one of these in full")
+    }
+    return found.first ?? text
+}
+
+/// The app of this id, which may be abbreviated as tables do.
+private func registeredApp(_ text: String, in session: borrowing Session) throws -> String {
+    guard text.contains("…") else { return text }
+    return try unabbreviated(text, among: Set(try Clients.list(limit: .max, in: session).map(\.app.rawValue)))
+}
+
 // MARK: - Filters
 
 extension AccountFilterOptions {
@@ -91,9 +108,17 @@ extension AccountFilterOptions {
         try sub.map { try LookupKey.subject.resolve($0, in: session) }
     }
 
+    /// The app that ``app`` names.
+    func appID(in session: borrowing Session) throws -> String? { try app.map { try registeredApp($0, in: session) } }
+
     /// - Parameter person: as for ``LookupKey/people(_:in:)``.
     func accounts(person: String?, limit: Int, in session: borrowing Session) throws -> AccountFilter {
-        var accounts = AccountFilter(subject: try subject(in: session), team: team, app: app, limit: limit)
+        var accounts = AccountFilter(
+            subject: try subject(in: session),
+            team: team,
+            app: try appID(in: session),
+            limit: limit
+        )
         if let person { accounts.subjects = try LookupKey.people(person, in: session) }
         return accounts
     }
@@ -123,6 +148,7 @@ extension DeadLetterFilterOptions {
     /// - Parameter minimum: as for ``LookupKey/find(_:atLeast:in:)``.
     func filter(atLeast minimum: Int = 1, in session: borrowing Session) throws -> DeadLetterFilter {
         var filter = filter
+        filter.app = try app.map { try registeredApp($0, in: session) }
         if let sub, try !DeadLetters.exist(about: sub, in: session) {
             filter.subject = try LookupKey.subject.find(sub, atLeast: minimum, in: session) ?? sub
         }
