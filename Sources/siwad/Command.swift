@@ -151,13 +151,15 @@ struct CommandRunner {
         if let unknown = unknownCommand(arguments) { return unknown }
         var message = missing(error, arguments) ?? Siwad.message(for: error)
         // Of --name=value, a message quotes the value.
-        let values = arguments.map { $0.hasPrefix("--") ? $0.drop { $0 != "=" }.dropFirst() : $0[...] }
-        for argument in values where Redaction.holdsSecret(argument) {
+        let words = arguments.map { $0.hasPrefix("--") ? $0.drop { $0 != "=" }.dropFirst() : $0[...] }
+        for argument in words where Redaction.holdsSecret(argument) {
             message = message.split(separator: argument, omittingEmptySubsequences: false).joined(
                 separator: Redaction.mask
             )
         }
-        let cause = message.split(whereSeparator: \.isNewline).joined(separator: " ")
+        // A long list of values has a line for each.
+        let values = message.replacing(":\n  - ", with: ": ").replacing("\n  - ", with: ", ")
+        let cause = values.split(whereSeparator: \.isNewline).joined(separator: " ")
         let help = Siwad.fullMessage(for: error).split(whereSeparator: \.isNewline).last { $0.contains("See '") }
         let sentence = cause.hasSuffix(".") ? String(cause.dropLast()) : cause
         guard let help, let start = help.firstIndex(of: "'"), let end = help.lastIndex(of: "'") else { return sentence }

@@ -10,7 +10,8 @@ import Testing
 struct InterruptionTests {
     /// Interrupts a command that waits for a lock of another session.
     private func interrupt(_ arguments: [String], in fixture: DaemonFixture, at relation: String) async throws {
-        let command = fixture.start(arguments: arguments)
+        // A shell starts background processes with SIGINT ignored.
+        let command = fixture.start(arguments: arguments, under: ["/usr/bin/env", "--default-signal=INT"])
         try await eventually("\(arguments[0]) to wait for the lock") {
             try await !fixture.texts(
                 "SELECT 1::text FROM pg_locks WHERE relation = '\(relation)'::regclass AND NOT granted"

@@ -17,6 +17,7 @@ struct OperatorMistakeTests {
             (["dead-letters", "list", "--since", "1 hour"], ["--since", "1h", "yesterday"]),
             (["sessions", "list", "--since", "-1h"], ["'-1h'", "--since", "without a minus sign, such as 1h"]),
             (["verify", "x", "--at", "noon"], ["--at", "1h", "yesterday"]),
+            (["dead-letters", "stats", "--reason", "expird"], ["following: unknown-audience, unknown-event-type,"]),
             (["dead-letters", "show", "seventeen"], ["'seventeen'", "<number>"]),
             (["dead-letters", "show"], ["name letters by their numbers"]),
             (["dead-letters", "replay"], ["select letters by number", "--all", "--note must say why"]),
