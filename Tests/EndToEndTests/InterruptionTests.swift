@@ -46,6 +46,12 @@ struct InterruptionTests {
                 } _: {
                     try await interrupt(command, in: fixture, at: relation)
                 }
+                // The server goes on with a statement until it notices that its client is gone.
+                try await eventually("the connection to be gone") {
+                    try await fixture.texts(
+                        "SELECT '' FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'siwad'"
+                    ).isEmpty
+                }
                 #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.live_sessions") == ["100"])
                 #expect(try await fixture.texts("SELECT action FROM siwa.operator_actions").isEmpty)
             }
