@@ -82,7 +82,7 @@ let package = Package(
             name: "Schema",
             dependencies: ["Postgres"],
             path: "Schema",
-            resources: [.embedInCode("Migrations"), .embedInCode("catalog.txt")],
+            resources: [.embedInCode("Migrations"), .embedInCode("Events"), .embedInCode("catalog.txt")],
             swiftSettings: house
         ),
         .target(
@@ -106,6 +106,11 @@ let package = Package(
         .target(
             name: "Ingest",
             dependencies: ["AccountStore", "AppleTokens", "Basics", "JOSE", "Postgres", "Spool", "Telemetry"],
+            swiftSettings: house
+        ),
+        .target(
+            name: "Effects",
+            dependencies: ["AccountStore", "AppleTokens", "Basics", "JOSE", "Postgres", "Telemetry", "Terminal"],
             swiftSettings: house
         ),
         .target(
@@ -150,6 +155,7 @@ let package = Package(
                 "AppleSimulator",
                 "Basics",
                 "CBuild",
+                "Effects",
                 "Ingest",
                 "JOSE",
                 "LocalPostgres",
@@ -199,6 +205,7 @@ package.targets += [
     tests(of: "AppleTokens", with: ["AppleSimulator", "Basics", "JOSE"]),
     tests(of: "AppleSimulator", with: ["JOSE"]),
     tests(of: "Basics"),
+    tests(of: "Effects", with: ["AccountStore", "AppleTokens", "Basics", "Terminal"]),
     tests(
         of: "Ingest",
         with: [

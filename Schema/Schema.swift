@@ -14,11 +14,15 @@ package enum Schema {
         Migration(number: 5, name: "functions", sql: text(PackageResources._005_functions_sql)),
         Migration(number: 6, name: "roles", sql: text(PackageResources._006_roles_sql)),
         Migration(number: 7, name: "following", sql: text(PackageResources._007_following_sql)),
+        Migration(number: 8, name: "changes", sql: text(PackageResources._008_changes_sql)),
     ]
 
     /// Every object of the schema as the migrations make it, for `siwad doctor`: a line for each, of its kind, name and
     /// definition. A test keeps it true.
     package static let catalog = text(PackageResources.catalog_txt)
+
+    /// The JSON Schema of the events of the change feed, version 1.
+    package static let events = text(PackageResources.v1_json)
 
     private static func text(_ bytes: [UInt8]) -> String {
         String(decoding: bytes, as: UTF8.self)

@@ -63,6 +63,8 @@ package struct Configuration: Sendable {
     package var retention: Duration { value(.retention) }
     package var sessionRetention: Duration { value(.sessionRetention) }
     package var eraseAfter: Duration { value(.eraseAfter) }
+    /// Whether the daemon publishes changes.
+    package var effects: EffectsMode { value(.effects) }
     package var logLevel: LogLevel { value(.logLevel) }
     /// nil: text on a terminal, else JSON.
     package var logFormat: LogFormat? { optional(.logFormat) }
@@ -193,4 +195,8 @@ extension SettingKey {
             preconditionFailure("the default of \(self) is malformed: \(error.advice)")
         }
     }
+}
+
+package enum EffectsMode: String, Sendable, CaseIterable {
+    case on, off
 }

@@ -31,6 +31,7 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case retention
     case sessionRetention = "session_retention"
     case eraseAfter = "erase_after"
+    case effects
     case logLevel = "log_level"
     case logFormat = "log_format"
     case shutdownGrace = "shutdown_grace"
@@ -120,6 +121,12 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
                 .duration(.zero...century),
                 "30d",
                 "address and tokens are erased this long after the deletion of an Apple Account"
+            )
+        case .effects:
+            (
+                .word(EffectsMode.self),
+                "on",
+                "`on` or `off`; off: this daemon does not publish changes to the feed"
             )
         case .logLevel:
             (.word(LogLevel.self), "info", "`trace`, `debug`, `info`, `notice`, `warning`, `error` or `critical`")

@@ -186,3 +186,26 @@ package struct MaintenanceMetrics: Sendable {
         )
     }
 }
+
+/// The metrics of the publication of changes.
+package struct PublicationMetrics: Sendable {
+    package let published: Counter
+    /// From the start of the transaction of a change to its publication; of the first change of each round.
+    package let delay: Histogram
+    /// In seconds.
+    package let age: Gauge
+
+    package init(registry: MetricsRegistry) {
+        published = registry.counter("siwad_changes_published_total", "Changes that this process published.")
+        delay = registry.histogram(
+            "siwad_publication_delay_seconds",
+            "From the recording of a change to its publication.",
+            unit: .seconds,
+            bounds: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300]
+        )
+        age = registry.gauge(
+            "siwad_publication_age_seconds",
+            "How long the oldest committed change has waited for its publication."
+        )
+    }
+}

@@ -19,7 +19,8 @@ struct Siwad: ParsableCommand {
         version: Version().lines(style: .plain).joined(separator: "\n"),
         subcommands: [
             ServeCommand.self, DevCommand.self, MigrateCommand.self, AccountsCommand.self, SessionsCommand.self,
-            NotificationsCommand.self, TailCommand.self, DeadLettersCommand.self, AuditCommand.self,
+            NotificationsCommand.self, TailCommand.self, ChangesCommand.self, DeadLettersCommand.self,
+            AuditCommand.self,
             ClientsCommand.self,
             SimulateCommand.self, VerifyCommand.self, DoctorCommand.self, ConfigCommand.self,
         ]

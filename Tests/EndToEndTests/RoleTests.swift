@@ -79,17 +79,18 @@ struct RoleTests {
         """
 
     private static let views = [
-        "account_history", "account_states", "live_sessions", "sessions", "undeliverable_addresses",
+        "account_history", "account_states", "changes", "live_sessions", "sessions", "undeliverable_addresses",
     ]
     private static let tables = [
-        "account_changes", "account_sessions", "accounts", "clients", "consents", "dead_letter_attempts",
-        "dead_letters",
-        "maintenance", "notifications", "operator_actions", "schema_migrations", "signing_keys",
+        "account_changes", "account_sessions", "accounts", "change_log", "clients", "consents", "dead_letter_attempts",
+        "dead_letters", "maintenance", "notifications", "operator_actions", "publication", "schema_migrations",
+        "signing_keys",
     ]
     private static let applicationFunctions = [
-        "end_session", "end_sessions", "extend_session", "open_session", "record_sign_in", "rotate_session",
-        "session_is_live", "sessions_of",
+        "end_session", "end_sessions", "extend_session", "open_session", "position_at", "record_sign_in",
+        "rotate_session", "session_is_live", "sessions_of",
     ]
+    private static let readerFunctions = ["position_at", "publication_age"]
 
     /// The columns of a dead letter that siwad_daemon sets when it keeps one.
     private static let receivedOfLetters = [
@@ -107,12 +108,16 @@ struct RoleTests {
     /// Functions that every role may execute.
     private static let publicFunctions = [
         "calling_role", "consent_state", "drop_notification_partition", "email_state", "ensure_notification_partitions",
-        "observation_wins", "record_database_role", "refuse_change_of_audit", "refuse_stale_snapshot",
+        "observation_wins", "record_database_role", "refuse_change_of_audit", "refuse_foreign_publication",
+        "refuse_stale_snapshot",
     ]
 
     /// What siwad_daemon holds.
     private static var daemonRights: Set<String> {
-        let helpers = ["app_group", "check_identifier", "check_session_end_reason", "check_time", "session_expiry"]
+        let helpers = [
+            "app_group", "check_identifier", "check_session_end_reason", "check_time", "publication_age",
+            "publish_changes", "rebase_publication", "session_expiry",
+        ]
         var rights = (views + tables).map { "SELECT \($0)" }
         rights += (applicationFunctions + helpers).map { "EXECUTE \($0)" }
         for table in ["accounts", "consents", "signing_keys", "maintenance"] {
@@ -121,8 +126,8 @@ struct RoleTests {
         for table in ["account_sessions", "clients"] {
             rights += ["INSERT \(table)", "UPDATE \(table)", "DELETE \(table)"]
         }
-        rights += ["account_changes", "notifications"].map { "INSERT \($0)" }
-        rights += ["DELETE dead_letters", "DELETE notifications", "UPDATE notifications.jws"]
+        rights += ["account_changes", "change_log", "notifications"].map { "INSERT \($0)" }
+        rights += ["UPDATE publication", "DELETE dead_letters", "DELETE notifications", "UPDATE notifications.jws"]
         rights += receivedOfLetters.map { "INSERT dead_letters.\($0)" }
         rights += changedOfLetters.map { "UPDATE dead_letters.\($0)" }
         rights += ["operator", "action", "target", "note", "affected"].map { "INSERT operator_actions.\($0)" }
@@ -148,7 +153,8 @@ struct RoleTests {
 
         let secrets = ["dead_letters": "body", "notifications": "jws"]
         let reader = held["siwad_reader", default: []]
-        let open = Set((Self.views + Self.tables.filter { secrets[$0] == nil }).map { "SELECT \($0)" })
+        let functions = Self.readerFunctions.map { "EXECUTE \($0)" }
+        let open = Set((Self.views + Self.tables.filter { secrets[$0] == nil }).map { "SELECT \($0)" } + functions)
         #expect(reader.isSuperset(of: open))
         let columns = reader.subtracting(open)
         #expect(columns.allSatisfy { $0.hasPrefix("SELECT dead_letters.") || $0.hasPrefix("SELECT notifications.") })
@@ -167,12 +173,15 @@ struct RoleTests {
         #expect(executable == Self.publicFunctions)
     }
 
-    @Test("Exactly the functions for applications, the months and the earlier attempts run with the owner's rights.")
+    @Test("Exactly the functions for applications, months, earlier attempts and restored logs are run as the owner.")
     func definers() async throws {
         let definers = try await privileges(
             "SELECT proname FROM pg_proc WHERE pronamespace = 'siwa'::regnamespace AND prosecdef ORDER BY 1"
         )
-        let others = ["drop_notification_partition", "ensure_notification_partitions", "keep_earlier_attempt"]
+        let others = [
+            "drop_notification_partition", "ensure_notification_partitions", "keep_earlier_attempt",
+            "rebase_publication",
+        ]
         #expect(definers == (Self.applicationFunctions + others).sorted())
     }
 
@@ -262,7 +271,8 @@ struct RoleTests {
             let promised = [
                 "siwad_application": readable(Self.views) + harmless
                     + Self.applicationFunctions.map { "EXECUTE \($0)" },
-                "siwad_reader": readable(Self.views + Self.tables).filter { !secrets.contains($0) } + harmless,
+                "siwad_reader": readable(Self.views + Self.tables).filter { !secrets.contains($0) } + harmless
+                    + Self.readerFunctions.map { "EXECUTE \($0)" },
                 "siwad_daemon": daemon + harmless + months.map { "EXECUTE \($0)" },
                 stranger: [],
             ]
@@ -306,7 +316,7 @@ struct RoleTests {
                 "SELECT siwa.rotate_session('s', 't')", "SELECT siwa.extend_session('t', NULL)",
                 "SELECT * FROM siwa.sessions_of('com.example.one', 'p')", "SELECT siwa.end_session('t')",
                 "SELECT siwa.end_sessions('com.example.one', 'p')", "SELECT FROM siwa.account_states",
-                "SELECT FROM siwa.account_history",
+                "SELECT FROM siwa.account_history", "SELECT FROM siwa.changes", "SELECT siwa.position_at(now())",
                 "SELECT FROM siwa.sessions", "SELECT FROM siwa.live_sessions",
                 "SELECT FROM siwa.undeliverable_addresses",
             ]
@@ -314,6 +324,7 @@ struct RoleTests {
                 "UPDATE siwa.accounts SET deleted_at = NULL", "UPDATE siwa.consents SET revoked_at = NULL",
                 "SELECT FROM siwa.accounts", "SELECT FROM siwa.account_sessions", "SELECT siwa.grant_roles()",
                 "UPDATE siwa.account_changes SET event_time = now()", "DELETE FROM siwa.account_changes",
+                "SELECT siwa.publish_changes()", "SELECT FROM siwa.change_log", "SELECT siwa.rebase_publication()",
                 "SELECT FROM siwa.notifications", "SELECT FROM siwa.dead_letters",
                 "INSERT INTO siwa.signing_keys (url, kid, jwk) VALUES ('u', 'k', '{\"kid\":\"k\"}')",
             ]

@@ -35,6 +35,7 @@ actor TestCluster {
         let task = Task {
             var options = LocalCluster.Options()
             options.maximumConnections = 200
+            options.settings = ["max_prepared_transactions": "20"]
             return try await LocalCluster.startTemporary(options)
         }
         starting = task

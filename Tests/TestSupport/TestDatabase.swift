@@ -104,29 +104,32 @@ extension TestDatabase {
 
 extension TestDatabase {
     /// Runs `body` while a transaction of another connection is open that has done `work`. It commits afterwards.
+    ///
+    /// - Parameter key: of the advisory lock for which the open transaction waits; another one for a second transaction.
     package func withOpenTransaction<R>(
+        gate key: Int = 47_110_815,
         _ work: @escaping @Sendable (borrowing Session) throws(PostgresError) -> Void,
         _ body: () async throws -> R
     ) async throws -> R {
         let gate = try await PostgresConnection.connect(settings)
         let other = try await PostgresConnection.connect(settings)
         try await gate.withSession { session throws(PostgresError) in
-            try session.execute(script: "SELECT pg_advisory_lock(\(Self.gate))")
+            try session.execute(script: "SELECT pg_advisory_lock(\(key))")
         }
         // A flood on a busy machine takes longer than a connection's usual deadline.
         async let transaction: Void = other.transaction(deadline: .seconds(300)) { session throws(PostgresError) in
             try work(session)
-            try session.execute(script: "SELECT pg_advisory_xact_lock_shared(\(Self.gate))")
+            try session.execute(script: "SELECT pg_advisory_xact_lock_shared(\(key))")
         }
         let result: Result<R, any Error>
         do {
-            while try await !isAtGate(gate) { await Task.yield() }
+            while try await !isAtGate(key, gate) { await Task.yield() }
             result = .success(try await body())
         } catch {
             result = .failure(error)
         }
         try await gate.withSession { session throws(PostgresError) in
-            try session.execute(script: "SELECT pg_advisory_unlock(\(Self.gate))")
+            try session.execute(script: "SELECT pg_advisory_unlock(\(key))")
         }
         try await transaction
         await other.close()
@@ -134,12 +137,9 @@ extension TestDatabase {
         return try result.get()
     }
 
-    /// The key of the advisory lock for which the open transaction waits.
-    private static let gate = 47_110_815
-
-    private func isAtGate(_ connection: PostgresConnection) async throws -> Bool {
+    private func isAtGate(_ key: Int, _ connection: PostgresConnection) async throws -> Bool {
         try await connection.withSession { session throws(PostgresError) in
-            let rows = try session.execute(Self.waiting, Binds { $0.append("\(Self.gate)") })
+            let rows = try session.execute(Self.waiting, Binds { $0.append("\(key)") })
             return try rows.bool(0, 0)
         }
     }

@@ -7,22 +7,9 @@ CREATE TABLE shop.subscribers (
     sub text PRIMARY KEY,
     email text
 );
--- The changes that the application has acted on, so that it acts on each once.
-CREATE TABLE shop.handled_changes (
-    change_id bigint PRIMARY KEY,
-    handled_at timestamptz NOT NULL DEFAULT now()
+-- The position of the last change that the application has acted on: one row.
+CREATE TABLE shop.feed (
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    position bigint NOT NULL
 );
-CREATE FUNCTION shop.next_changes() RETURNS TABLE (sub text, facet text, to_state text)
-    LANGUAGE sql
-BEGIN ATOMIC
-    WITH found AS (
-        INSERT INTO shop.handled_changes (change_id)
-        SELECT h.change_id FROM siwa.account_history AS h WHERE h.recorded_at > now() - interval '1 day'
-        ON CONFLICT DO NOTHING
-        RETURNING change_id
-    )
-    SELECT h.sub, h.facet, h.to_state FROM siwa.account_history AS h JOIN found USING (change_id) ORDER BY h.change_id;
-END;
-COMMENT ON FUNCTION shop.next_changes IS
-    'Returns the changes of the last day that were never returned, and marks them. Act on them in the same transaction: if it
-fails, the next call returns them again.';
+INSERT INTO shop.feed (position) VALUES (siwa.position_at(now()));

@@ -25,7 +25,7 @@ package struct AccountChange: Sendable, Equatable {
     package let subject: Subject
     /// The app group of the notification or sign-in that caused it.
     package let app: AppID
-    /// `consent`, `account` or `email`.
+    /// `consent`, `account`, `email` or `session`.
     package let facet: String
     package let fromState: String
     package let toState: String
@@ -33,9 +33,11 @@ package struct AccountChange: Sendable, Equatable {
     package let eventTime: WallTime
     /// When its transaction started, by the database's clock.
     package let recordedAt: WallTime
-    /// `jti` of the notification that caused it; nil for a sign-in.
+    /// `jti` of the notification that caused it; nil for a sign-in or an operator.
     package let notificationID: String?
     package let sessionsEnded: Int
+    /// The session that an operator ended; nil for the other facets.
+    package var sessionID: String?
 }
 
 /// The registers of one person, which determine every state (`siwa.accounts`).
@@ -152,7 +154,8 @@ package enum Accounts {
         let statement = Statement(
             once: """
                 SELECT
-                    team_id, sub, app_id, facet, from_state, to_state, event_time, recorded_at, jti, sessions_ended
+                    team_id, sub, app_id, facet, from_state, to_state, event_time, recorded_at, jti, sessions_ended,
+                    session_id
                 FROM siwa.account_history
                 WHERE \(conditions.sql)
                 ORDER BY change_id DESC

@@ -32,6 +32,8 @@ package final class IngestService: Sendable {
     let metrics: SiwadMetrics
     let log: Log
     let now: @Sendable () -> WallTime
+    /// Signalled after each commit that changed a state, an address or sessions.
+    let changes: WakeupEvent
     /// Verifies tokens that waited for a key; the receivers' own verifiers belong to their event loops.
     private let verifier: Mutex<NotificationVerifier>
     /// Counts the policies, so that a receiver notices a new one with one load.
@@ -45,9 +47,11 @@ package final class IngestService: Sendable {
         limits: Limits = Limits(),
         metrics: SiwadMetrics,
         log: Log,
+        changes: WakeupEvent = WakeupEvent(),
         now: @escaping @Sendable () -> WallTime = { WallTime.now() }
     ) {
         self.keys = keys
+        self.changes = changes
         self.spool = spool
         self.limits = limits
         self.queue = SubmissionQueue(limit: limits.queue, bytes: limits.queueBytes, hasSpool: spool != nil)

@@ -17,6 +17,12 @@ struct Settled: Sendable {
 
     let submission: Submission
     let effect: Effect
+
+    /// True if it changed a state, an address or sessions.
+    var hasChanged: Bool {
+        guard case .recorded(_, let recorded) = effect else { return false }
+        return recorded.outcome == .applied
+    }
 }
 
 /// Stores notifications and dead letters in PostgreSQL: for requests, for the spool, and for replayed dead letters.

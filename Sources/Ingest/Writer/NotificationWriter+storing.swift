@@ -202,6 +202,7 @@ extension NotificationWriter {
             service.durable.insert(received.tokenDigest, as: received.share)
         }
         service.queue.finished(settled.map { ($0.submission, $0.submission.work.responseWhenDurable) }).deliver()
+        if settled.contains(where: \.hasChanged) { service.changes.signal() }
         service.events.settled(settled)
         logRejections(in: settled)
         let metrics = service.metrics

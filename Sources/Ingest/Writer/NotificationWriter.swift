@@ -1,5 +1,6 @@
 package import AccountStore
 import AppleTokens
+import Basics
 package import Postgres
 import Spool
 import Synchronization

@@ -82,6 +82,20 @@ final class BlockingConnection {
         return false
     }
 
+    /// Waits for a notification until the deadline of the current operation; false if none has arrived by then.
+    func waitForNotification() throws(PostgresError) -> Bool {
+        while true {
+            if handle.takeNotifications() { return true }
+            if context.isCancelled { throw .taskCancelled }
+            switch thread.wait(handle.socket, POLLIN, until: context.deadline) {
+            case .ready:
+                guard handle.consumeInput() else { throw lost(.broken, nil, isOutcomeUnknown: false) }
+            case .woken: continue
+            case .timedOut: return false
+            }
+        }
+    }
+
     /// Executes one statement, after preparing it if this connection has not prepared it yet.
     func execute(_ statement: Statement, _ binds: Binds) throws(PostgresError) -> ResultHandle {
         try checkText(of: binds)

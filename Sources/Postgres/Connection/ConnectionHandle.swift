@@ -105,6 +105,17 @@ struct ConnectionHandle: ~Copyable {
     /// Reads what has arrived; false when the connection broke.
     func consumeInput() -> Bool { unsafe PQconsumeInput(raw) == 1 }
 
+    /// Drops the notifications that have arrived (NOTIFY); true if there were any.
+    func takeNotifications() -> Bool {
+        var hasTaken = false
+        // Each is freed once, here.
+        while let notification = unsafe PQnotifies(raw) {
+            unsafe PQfreemem(notification)
+            hasTaken = true
+        }
+        return hasTaken
+    }
+
     /// True while the next result has not arrived.
     var isBusy: Bool { unsafe PQisBusy(raw) == 1 }
 

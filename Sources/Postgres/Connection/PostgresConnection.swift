@@ -114,6 +114,18 @@ package actor PostgresConnection {
         try await use(isolation, deadline, body)
     }
 
+    /// Waits for a notification of a channel that `LISTEN` was executed for on this connection. Notifications that have
+    /// arrived since the last wait end it immediately, and their payloads are dropped.
+    ///
+    /// - Returns: false if none has arrived within the time.
+    /// - Throws: `connectionLost`, `cancelled`.
+    @discardableResult
+    package func waitForNotification(atMost time: Duration) async throws(PostgresError) -> Bool {
+        try await perform(within: time) { connection throws(PostgresError) in
+            try connection.waitForNotification()
+        }.get()
+    }
+
     /// Runs `body` so that its waits resume directly on the connection's thread, without a switch to another thread,
     /// unless another actor requires its own executor. Blocking in `body` delays all uses of the connection.
     package nonisolated func onThread<R>(_ body: () async -> R) async -> R {

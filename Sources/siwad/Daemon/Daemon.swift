@@ -2,6 +2,8 @@ import UnixSignals
 import AccountStore
 import AppleClient
 import AppleTokens
+import Basics
+import Effects
 import Ingest
 import JOSE
 import NotificationServer
@@ -30,6 +32,8 @@ struct Daemon: Sendable {
     private let settings: ConnectionSettings
     private let trust: SigningKeys.Trust
     private let maintenance: MaintenanceService
+    /// nil if SIWAD_EFFECTS is off.
+    private let publisher: Publisher?
     let state = DaemonState()
 
     static func with(_ configuration: Configuration, _ body: (Daemon) async throws -> Void) async throws {
@@ -90,13 +94,15 @@ struct Daemon: Sendable {
         limits.queueBytes = Int(configuration.queueBytes)
         limits.deadLetters = configuration.deadLetterLimit
         limits.retention = configuration.retention
+        let changes = WakeupEvent()
         intake = IngestService(
             policy: try configuration.policy(),
             keys: keys,
             spool: spool,
             limits: limits,
             metrics: metrics,
-            log: log
+            log: log,
+            changes: changes
         )
         writer = NotificationWriter(service: intake, settings: settings, trust: trust)
         maintenance = MaintenanceService(
@@ -110,6 +116,15 @@ struct Daemon: Sendable {
             ),
             metrics: MaintenanceMetrics(registry: metrics.registry)
         )
+        publisher =
+            configuration.effects == .off
+            ? nil
+            : Publisher(
+                pool: pool,
+                changes: changes,
+                metrics: PublicationMetrics(registry: metrics.registry),
+                log: log
+            )
     }
 
     /// Checks that the database is reachable and has the schema of this binary; changes nothing. With a spool, an unreachable
@@ -177,7 +192,13 @@ struct Daemon: Sendable {
                 }
             }
         }
-        return [reloader].compactMap(\.self) + [
+        let publication = publisher.map { publisher in
+            // Ends after the writer, so that its last changes are published.
+            NamedService("publication", endedBy: { publisher.finish() }) {
+                await state.endpointsOpen.whenOpen { await publisher.run() }
+            }
+        }
+        return [reloader, publication].compactMap(\.self) + [
             // The last to end, after the writer.
             NamedService("events", endedBy: { events.finish() }) { await events.run(asking: pool) },
             NamedService("keys", endedBy: { keys.stop() }) {

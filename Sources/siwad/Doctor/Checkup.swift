@@ -209,6 +209,9 @@ extension Checkup {
         findings += await ask(pool, .maintenance) { session throws(PostgresError) in
             [.maintenance(try Maintenance.lastTimes(in: session), now: time)]
         }
+        findings += await ask(pool, .publication) { session throws(PostgresError) in
+            [.publication(try Publication.state(in: session))]
+        }
         // The check of the key set reports a malformed URL.
         if let trust = try? configuration.keyTrust() {
             findings += await ask(pool, .keptKeys) { session throws(PostgresError) in

@@ -24,6 +24,7 @@ struct Finding: Sendable, Equatable {
         case databaseClock = "database-clock"
         case partitions
         case maintenance
+        case publication
         case keys
         case keptKeys = "kept-keys"
         case appleClock = "apple-clock"
@@ -133,6 +134,21 @@ extension Finding {
         let age = now.duration(since: oldest.value)
         let text = "\(oldest.key.rawValue) was last done \(age.rounded) ago"
         return overdue(oldest) > .seconds(3 * 3_600) ? .warn(.maintenance, text, remedy) : .pass(.maintenance, text)
+    }
+
+    static func publication(_ state: Publication.State) -> Finding {
+        let remedy = "check that siwad serve runs with SIWAD_EFFECTS on, and look in its log for changes"
+        guard state.belongsToCluster else {
+            let text = "the database was restored from a dump, and no daemon has continued the log of changes"
+            return .warn(.publication, text, remedy)
+        }
+        let text = state.position == 0 ? "the log of changes is empty" : "position \(state.position)"
+        guard let age = state.age, age > .seconds(10) else {
+            return .pass(.publication, "\(text); nothing waits for its publication")
+        }
+        let holder = state.publisher.map { "; server process \($0) has locked siwa.publication" } ?? ""
+        let waiting = "\(text); a committed change has waited \(age.rounded) for its publication\(holder)"
+        return .warn(.publication, waiting, remedy)
     }
 
     /// The key set that the daemon last stored from the URL in force.

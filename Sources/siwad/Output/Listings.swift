@@ -37,9 +37,10 @@ enum AccountListings {
             .init("event_time", \.eventTime, "TIME (UTC)") { Table.Cell($0.eventTime.secondText) },
             .init("recorded_at", \.recordedAt, "RECORDED (UTC)"),
             .init("jti", \.notificationID, "BECAUSE OF", .cutEnd(minimum: 9)) {
-                Table.Cell($0.notificationID ?? "sign-in")
+                Table.Cell($0.notificationID ?? ($0.sessionID == nil ? "sign-in" : "operator"))
             },
             .init("sessions_ended", \.sessionsEnded, "ENDED", .right),
+            .init("session_id", \.sessionID, "SESSION", .cutEnd(minimum: 12)),
         ]
     }
 
@@ -137,6 +138,7 @@ enum AccountListings {
             switch change.toState {
             case "undeliverable": word(.forwardingDisabled)
             case "deliverable": word(.forwardingEnabled)
+            case "ended": "session"
             default: change.toState
             }
         return Table.Cell(text, color: color(change.toState))
@@ -156,10 +158,21 @@ enum AccountListings {
     private static func color(_ state: String) -> Color? {
         switch state {
         case "authorized", "deliverable": .green
-        case "revoked", "undeliverable": .yellow
+        case "revoked", "undeliverable", "ended": .yellow
         case "deleted": .red
         default: nil
         }
+    }
+}
+
+extension Table {
+    /// The lines of a part of the rows, with the widths that a row of usual values has.
+    fileprivate func stream(usual: [String], style: OutputStyle) -> [String] {
+        var (table, style) = (self, style)
+        table.append(usual.map { Table.Cell($0) })
+        // The width at which a row needs only one line.
+        style.width = style.width.map { max($0, 80) }
+        return table.lines(style: style).dropLast()
     }
 }
 
@@ -220,12 +233,57 @@ enum NotificationListing {
 
     /// The lines of a list that is printed in pieces: the columns have the widths of usual values in each piece.
     static func stream(_ rows: [LoggedNotification], style: OutputStyle) -> [String] {
-        var (table, style) = (list(rows).table, style)
-        let usual = ["2026-01-02 03:04", "consent-revoked", String(repeating: "0", count: 44), "com.example.app"]
-        table.append((usual + ["superseded", String(repeating: "0", count: 22)]).map { Table.Cell($0) })
-        // The width at which a row needs only one line.
-        style.width = style.width.map { max($0, 80) }
-        return table.lines(style: style).dropLast()
+        let usual = [
+            "2026-01-02 03:04", "consent-revoked", String(repeating: "0", count: 44), "com.example.app", "superseded",
+            String(repeating: "0", count: 22),
+        ]
+        return list(rows).table.stream(usual: usual, style: style)
+    }
+}
+
+enum ChangeListing {
+    /// `siwa.changes`
+    static var columns: [Column<PublishedChange>] {
+        [
+            .init("position", \.position, "POSITION", .right),
+            .init("published_at", \.publishedAt, "PUBLISHED (UTC)") { Table.Cell($0.publishedAt.secondText) },
+            .init("type", \.type, "TYPE", .cutEnd(minimum: 12)) { Table.Cell(String($0.type.dropFirst(5))) },
+            .init("scope", \.scope, "SCOPE"),
+            .init("team_id", \.team.rawValue, "TEAM"),
+            .init("sub", \.subject.rawValue, "SUB", .cutEnd(minimum: 15)),
+            .init("app_id", \.app.rawValue, "APP", .cutStart(minimum: 10)),
+            .init("facet", \.facet, "FACET"),
+            .init("from_state", \.fromState, "BEFORE"),
+            .init("to_state", \.toState, "AFTER"),
+            .init("event_time", \.eventTime, "HAPPENED (UTC)") { Table.Cell($0.eventTime.secondText) },
+            .init("recorded_at", \.recordedAt, "RECORDED (UTC)"),
+            .init("jti", \.notificationID, "BECAUSE OF", .cutEnd(minimum: 9)) {
+                Table.Cell($0.notificationID ?? ($0.sessionID == nil ? "sign-in" : "operator"))
+            },
+            .init("sessions_ended", \.sessionsEnded, "ENDED", .right),
+            .init("session_id", \.sessionID, "SESSION", .cutEnd(minimum: 12)),
+            .init("account_id", \.accountID),
+            .init("change_id", \.changeID),
+        ]
+    }
+
+    static func list(_ rows: [PublishedChange]) -> Listing<PublishedChange> {
+        Listing(
+            rows: rows,
+            noun: "change",
+            part: "latest",
+            columns: columns,
+            titles: ["POSITION", "PUBLISHED (UTC)", "TYPE", "SUB", "APP", "ENDED"]
+        )
+    }
+
+    /// The lines of a list that is printed in pieces: the columns have the widths of usual values in each piece.
+    static func stream(_ rows: [PublishedChange], style: OutputStyle) -> [String] {
+        let usual = [
+            "00000000", "2026-01-02 03:04:05", "email.forwarding_disabled", String(repeating: "0", count: 44),
+            "com.example.app", "00000",
+        ]
+        return list(rows).table.stream(usual: usual, style: style)
     }
 }
 

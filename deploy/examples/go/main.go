@@ -89,19 +89,28 @@ func newsletter(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
+// followChanges acts on each change once: the position is stored in the transaction that acts.
 func followChanges(tx pgx.Tx) error {
-	var sub, facet, state string
+	var position int64
+	var sub, kind string
 	var deleted []string
-	_, err := tx.QueryFunc(context.Background(), "SELECT sub, facet, to_state FROM shop.next_changes()",
-		nil, []any{&sub, &facet, &state}, func(pgx.QueryFuncRow) error {
-			fmt.Println(facet, "is", state)
-			if state == "deleted" {
+	ctx := context.Background()
+	if err := tx.QueryRow(ctx, "SELECT position FROM shop.feed FOR UPDATE").Scan(&position); err != nil {
+		return err
+	}
+	_, err := tx.QueryFunc(ctx, "SELECT position, sub, type FROM siwa.changes WHERE position > $1 ORDER BY position LIMIT 100",
+		[]any{position}, []any{&position, &sub, &kind}, func(pgx.QueryFuncRow) error {
+			fmt.Printf("%s: %s\n", sub, kind)
+			if kind == "siwa.account.deleted" {
 				deleted = append(deleted, sub)
 			}
 			return nil
 		})
 	if err == nil {
-		_, err = tx.Exec(context.Background(), "DELETE FROM shop.subscribers WHERE sub = ANY ($1)", deleted)
+		_, err = tx.Exec(ctx, "DELETE FROM shop.subscribers WHERE sub = ANY ($1)", deleted)
+	}
+	if err == nil {
+		_, err = tx.Exec(ctx, "UPDATE shop.feed SET position = $1", position)
 	}
 	return err
 }

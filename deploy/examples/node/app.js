@@ -39,15 +39,22 @@ async function newsletter(request, response) {
   response.end(rows.map((row) => row.email).join("\n"));
 }
 
+// Acts on each change once: the position is stored in the transaction that acts.
 async function followChanges() {
   const connection = await pool.connect();
   try {
     await connection.query("BEGIN");
-    const { rows } = await connection.query("SELECT * FROM shop.next_changes()");
-    for (const { sub, facet, to_state: state } of rows) {
-      console.log(`${facet} is ${state}`);
-      if (state === "deleted") await connection.query("DELETE FROM shop.subscribers WHERE sub = $1", [sub]);
+    let [{ position }] = (await connection.query("SELECT position FROM shop.feed FOR UPDATE")).rows;
+    const { rows } = await connection.query(
+      "SELECT position, sub, type FROM siwa.changes WHERE position > $1 ORDER BY position LIMIT 100", [position]);
+    for (const change of rows) {
+      console.log(`${change.sub}: ${change.type}`);
+      if (change.type === "siwa.account.deleted") {
+        await connection.query("DELETE FROM shop.subscribers WHERE sub = $1", [change.sub]);
+      }
+      ({ position } = change);
     }
+    await connection.query("UPDATE shop.feed SET position = $1", [position]);
     await connection.query("COMMIT");
     connection.release();
   } catch (error) {

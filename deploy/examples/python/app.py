@@ -52,12 +52,17 @@ class Application(http.server.BaseHTTPRequestHandler):
 
 
 def follow_changes():
+    """Acts on each change once: the position is stored in the transaction that acts."""
     while True:
         with psycopg.connect(DATABASE) as connection:  # one transaction
-            for sub, facet, state in connection.execute("SELECT * FROM shop.next_changes()").fetchall():
-                print(f"{facet} is {state}", flush=True)
-                if state == "deleted":
+            [(position,)] = connection.execute("SELECT position FROM shop.feed FOR UPDATE").fetchall()
+            for position, sub, type in connection.execute(
+                    "SELECT position, sub, type FROM siwa.changes WHERE position > %s ORDER BY position LIMIT 100",
+                    (position,)).fetchall():
+                print(f"{sub}: {type}", flush=True)
+                if type == "siwa.account.deleted":
                     connection.execute("DELETE FROM shop.subscribers WHERE sub = %s", (sub,))
+            connection.execute("UPDATE shop.feed SET position = %s", (position,))
         time.sleep(1)
 
 

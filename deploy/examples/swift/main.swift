@@ -42,16 +42,21 @@ func isLive(_ session: String) async throws -> Bool {
     }
 }
 
+/// Acts on each change once: the position is stored in the transaction that acts.
 func actOnChanges() async throws {
     try await database.transaction { transaction throws(PostgresError) in
-        let changes = try transaction.execute(Statement("SELECT sub, facet, to_state FROM shop.next_changes()"))
+        var position = try transaction.execute(Statement("SELECT position FROM shop.feed FOR UPDATE")).int64(0, 0)
+        let next = "SELECT position, sub, type FROM siwa.changes WHERE position > $1 ORDER BY position LIMIT 100"
+        let changes = try transaction.execute(Statement(next), position)
         for row in 0..<changes.count {
-            let (sub, state) = (try changes.string(row, 0), try changes.string(row, 2))
-            print("\(try changes.string(row, 1)) is \(state)")
-            if state == "deleted" {
+            let (sub, type) = (try changes.string(row, 1), try changes.string(row, 2))
+            print("\(sub): \(type)")
+            if type == "siwa.account.deleted" {
                 _ = try transaction.execute(Statement("DELETE FROM shop.subscribers WHERE sub = $1"), sub)
             }
+            position = try changes.int64(row, 0)
         }
+        _ = try transaction.execute(Statement("UPDATE shop.feed SET position = $1"), position)
     }
 }
 

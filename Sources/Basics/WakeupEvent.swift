@@ -3,7 +3,7 @@ import Synchronization
 /// Lets one task wait until a time has passed or another thread signals, whichever comes first.
 ///
 /// A signal while no task waits ends the next wait immediately.
-final class WakeupEvent: Sendable {
+package final class WakeupEvent: Sendable {
     private enum State {
         case idle
         case signalled
@@ -12,7 +12,9 @@ final class WakeupEvent: Sendable {
 
     private let state = Mutex(State.idle)
 
-    func signal() {
+    package init() {}
+
+    package func signal() {
         let waiter = state.withLock { state -> CheckedContinuation<Void, Never>? in
             guard case .awaited(let waiter) = state else {
                 state = .signalled
@@ -25,7 +27,7 @@ final class WakeupEvent: Sendable {
     }
 
     /// Waits for a signal. For one task at a time; its cancellation ends the wait as well.
-    func wait(atMost duration: Duration) async {
+    package func wait(atMost duration: Duration) async {
         await withTaskGroup { group in
             group.addTask {
                 // Cancelled with this wait, when nothing is left to signal, or with the waiting task.
@@ -56,11 +58,13 @@ final class WakeupEvent: Sendable {
 }
 
 /// Growing, random pauses between attempts, so that several daemons don't return to a server at the same time.
-struct Backoff {
+package struct Backoff {
     private var failures = 0
 
+    package init() {}
+
     /// The next pause: half to all of 0.1 s, 0.2 s … 5 s.
-    mutating func next() -> Duration {
+    package mutating func next() -> Duration {
         let full = min(Duration.milliseconds(100) * (1 << min(failures, 6)), .seconds(5))
         failures += 1
         return full * Double.random(in: 0.5...1)

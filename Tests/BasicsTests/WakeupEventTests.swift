@@ -1,6 +1,6 @@
 import Testing
 
-@testable import Ingest
+@testable import Basics
 
 @Suite("A wakeup event")
 struct WakeupEventTests {

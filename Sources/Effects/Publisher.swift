@@ -1,0 +1,101 @@
+import AccountStore
+package import Basics
+package import Postgres
+import Synchronization
+package import Telemetry
+
+/// Publishes changes: soon after this daemon stored one, and every second what others stored.
+///
+/// Any number of daemons publish at the same time. The lock of a round in the database lets one of them work, and the others
+/// continue without waiting.
+package final class Publisher: Sendable {
+    /// Between two rounds, so that a flood of changes causes few and large ones.
+    private static let pause = Duration.milliseconds(50)
+    /// Until changes that other processes stored are looked for.
+    private static let interval = Duration.seconds(1)
+    /// Between two measurements of what waits.
+    private static let measurement = Duration.seconds(10)
+
+    private let pool: ConnectionPool
+    /// Signalled after each commit of this daemon that may need a round.
+    private let changes: WakeupEvent
+    private let metrics: PublicationMetrics
+    private let log: Log
+    private let isFinished = Atomic(false)
+
+    package init(pool: ConnectionPool, changes: WakeupEvent, metrics: PublicationMetrics, log: Log) {
+        self.pool = pool
+        self.changes = changes
+        self.metrics = metrics
+        self.log = log
+    }
+
+    /// Publishes until ``finish()``, and then once more.
+    package func run() async {
+        var pauses = Backoff()
+        // The writer reports that PostgreSQL is away.
+        var (hasFailed, isReported) = (false, false)
+        var measuredAt: ContinuousClock.Instant?
+        while true {
+            let isLast = isFinished.load(ordering: .acquiring) || Task.isCancelled
+            do throws(PostgresError) {
+                try await publish()
+                if isReported { log.notice("changes are published again") }
+                (hasFailed, isReported, pauses) = (false, false, Backoff())
+                if measuredAt.map({ .now - $0 >= Self.measurement }) ?? true {
+                    try await measure()
+                    measuredAt = .now
+                }
+            } catch {
+                if !isReported, !error.isConnectionError, error.code != .cancelled {
+                    log.warning("changes can't be published; trying again", ["error": "\(error)"])
+                    isReported = true
+                }
+                hasFailed = true
+            }
+            if isLast { return }
+            if hasFailed {
+                await changes.wait(atMost: pauses.next())
+            } else {
+                // A signal during the pause ends the wait after it. A cancelled sleep ends the loop.
+                try? await Task.sleep(for: Self.pause)
+                await changes.wait(atMost: Self.interval - Self.pause)
+            }
+        }
+    }
+
+    package func finish() {
+        isFinished.store(true, ordering: .releasing)
+        changes.signal()
+    }
+
+    // MARK: - Private parts
+
+    private func publish() async throws(PostgresError) {
+        do throws(PostgresError) {
+            guard let round = try await pool.withSession(Publication.publish) else { return }
+            metrics.published.increment(by: round.positions.count)
+            metrics.delay.record(round.delay)
+        } catch {
+            guard error.sqlState == .objectNotInPrerequisiteState else { throw error }
+            try await rebase()
+        }
+    }
+
+    /// Measures how long the oldest change waits. Also finds out that the database was restored if nothing changes in it.
+    private func measure() async throws(PostgresError) {
+        let state = try await pool.withSession(Publication.state)
+        metrics.age.set((state.age ?? .zero) / .seconds(1))
+        if !state.belongsToCluster { try await rebase() }
+    }
+
+    private func rebase() async throws(PostgresError) {
+        do throws(PostgresError) {
+            try await pool.withSession(Publication.rebase)
+            log.notice("the database was restored from a dump: the log of changes continues after its last position")
+        } catch {
+            // Another daemon did it first.
+            guard error.sqlState == .objectNotInPrerequisiteState else { throw error }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+import AccountStore
+import ArgumentParser
+import Basics
+import Effects
+import Glibc
+import Postgres
+import Terminal
+
+struct ChangesFollowCommand: DatabaseCommand, Sendable {
+    static let configuration = CommandConfiguration(
+        commandName: "follow",
+        abstract: "Print changes as they are published, until Ctrl-C.",
+        discussion: """
+            Starts with the next change, or after the position, time or start that an option names. While the database \
+            is unreachable, tries again, and then continues where it was: it prints each change once, in the order of \
+            the positions.
+
+            A consumer that must handle each change exactly once reads siwa.changes in its own transaction instead.
+
+            Example:
+              siwad changes follow --json --after 4711
+              siwad changes follow --type account.deleted --from-start --until-current
+            """
+    )
+
+    @OptionGroup var filter: ChangeFilterOptions
+    @Option(parsing: .unconditional, help: ArgumentHelp("Start after this position.", valueName: "position"))
+    var after: Int64?
+    @Flag(help: "Start with the first published change.")
+    var fromStart = false
+    @Flag(help: "End after the changes that are published now; exit code 4 if none matches.")
+    var untilCurrent = false
+    @Option(parsing: .unconditional, help: ArgumentHelp("End after this number of changes.", valueName: "count"))
+    var limit: Int?
+    @Flag(help: "One JSON object per line: the event of each change.")
+    var json = false
+    @OptionGroup var database: DatabaseOptions
+
+    func validate() throws {
+        guard [after != nil, filter.since != nil, fromStart].count(where: { $0 }) <= 1 else {
+            throw ValidationError("--after, --since and --from-start exclude each other")
+        }
+        guard after ?? 0 >= 0 else { throw ValidationError("--after must be a position, or 0") }
+        guard limit ?? 1 > 0 else { throw ValidationError("--limit must be at least 1") }
+    }
+
+    func run(_ invocation: Invocation) async throws {
+        // A closed pipe is an end like any other, not a death by signal.
+        signal(SIGPIPE, SIG_IGN)
+        let command = self
+        try await Services.runUntilSignal {
+            let (position, end, wanted) = try await invocation.read { session in
+                let end = try ChangeLog.end(in: session)
+                return (
+                    try command.start(end: end, in: session), end, try command.filter.filter(limit: 1_000, in: session)
+                )
+            }
+            var feed = ChangeFeed(
+                settings: try invocation.configuration.connectionSettings(),
+                filter: wanted,
+                position: position,
+                end: command.untilCurrent ? end : nil,
+                limit: command.limit,
+                json: command.json,
+                console: invocation.console
+            )
+            try await feed.run()
+        }
+    }
+
+    /// The position to start after.
+    private func start(end: Int64, in session: borrowing Session) throws -> Int64 {
+        if let after { return after }
+        if let since = filter.since { return try ChangeLog.position(at: since, in: session) }
+        return fromStart ? 0 : end
+    }
+}
+
+/// Prints changes as they are published, until SIGINT, SIGTERM, the end of the reader, or a limit.
+private struct ChangeFeed {
+    let settings: ConnectionSettings
+    var filter: ChangeFilter
+    var position: Int64
+    /// Ends with this position; nil: never.
+    let end: Int64?
+    let limit: Int?
+    let json: Bool
+    let console: Console
+    private var printed = 0
+
+    init(
+        settings: ConnectionSettings,
+        filter: ChangeFilter,
+        position: Int64,
+        end: Int64?,
+        limit: Int?,
+        json: Bool,
+        console: Console
+    ) {
+        self.settings = settings
+        self.filter = filter
+        self.position = position
+        self.end = end
+        self.limit = limit
+        self.json = json
+        self.console = console
+    }
+
+    mutating func run() async throws {
+        if !json { console.print(ChangeListing.stream([], style: console.style)[0]) }
+        var pauses = Backoff()
+        var isReported = false
+        while !isDone {
+            do {
+                let connection = try await PostgresConnection.connect(settings)
+                try await withCleanup(connection.close) {
+                    try await connection.withSession { session throws(PostgresError) in
+                        try session.execute(script: "LISTEN \(Publication.channel)")
+                    }
+                    while !isDone {
+                        try await read(connection)
+                        if isReported { console.note("siwad: connected again; no change was missed") }
+                        (isReported, pauses) = (false, Backoff())
+                        // The hint may be lost in a pooler, and changes may be published without one.
+                        if !isDone { try await connection.waitForNotification(atMost: .seconds(1)) }
+                    }
+                }
+            } catch let error as PostgresError where error.isConnectionError || error.isRetryable {
+                if !isReported {
+                    let cause = CommandFailure(knownCause: error)?.parts?.cause ?? "\(error)"
+                    console.report(CommandFailure(.unavailable, cause, nextStep: "trying again"))
+                }
+                isReported = true
+                try await Task.sleep(for: pauses.next())
+            }
+        }
+        if end != nil, printed == 0 { throw CommandFailure(.nothingMatched, "no changes match") }
+    }
+
+    private var isDone: Bool {
+        end.map { position >= $0 } ?? false || printed == limit || console.outputError != nil || Console.isOutputClosed
+    }
+
+    /// Prints what was published since the last reading.
+    private mutating func read(_ connection: PostgresConnection) async throws {
+        while !isDone {
+            if let limit { filter.limit = min(1_000, limit - printed) }
+            let page = try await connection.transaction(.repeatableRead) {
+                [position, filter] session throws(PostgresError) in
+                try ChangeLog.page(after: position, filter, in: session)
+            }
+            guard page.end >= position else {
+                throw CommandFailure(
+                    .failed,
+                    "position \(position) is ahead of the log, which ends with \(page.end)",
+                    nextStep: "the database lost its last changes or is another one; start with --since or --from-start"
+                )
+            }
+            let changes = page.changes.filter { end == nil || $0.position <= end ?? 0 }
+            let lines = ChangeListing.stream(changes, style: console.style).dropFirst()
+            console.print(lines: json ? changes.map { ChangeEvent($0).envelope.line } : Array(lines))
+            printed += changes.count
+            position = page.position
+            if position == page.end { return }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+import AccountStore
+import Glibc
+import Postgres
+import StoreTestSupport
+import Synchronization
+import TestSupport
+import Testing
+
+/// Writers of random transactions, publishers of which one is killed again and again, and a reader.
+@Suite("Race of publication")
+struct PublicationRaceTests {
+    private static let isLong = getenv("SIWAD_FAULTS").map { String(cString: $0) } == "long"
+    private static let rows = isLong ? 100_000 : 4_000
+
+    @Test("Whatever transactions and publishers do, each committed change is published once, in a prefix at any time.")
+    func race() async throws {
+        let seed = getenv("SIWAD_SEED").flatMap { UInt64(String(cString: $0)) } ?? .random(in: 0...UInt64.max)
+        try await TestDatabase.with(.siwa) { database in
+            let isDone = Atomic(false)
+            let committed = Atomic(0)
+            try await withThrowingTaskGroup { group in
+                for number in 0..<6 {
+                    var random = SeededGenerator(seed: seed &+ UInt64(number))
+                    group.addTask {
+                        let connection = try await PostgresConnection.connect(database.settings)
+                        while committed.load(ordering: .relaxed) < Self.rows {
+                            let writer = "\(database.name)_\(number)"
+                            let script = Self.transaction(using: &random, prepared: writer)
+                            try await connection.withSession { session throws(PostgresError) in
+                                for statement in script { try session.execute(script: statement) }
+                            }
+                            committed.wrappingAdd(script.count(where: { $0.hasPrefix("INSERT") }), ordering: .relaxed)
+                        }
+                        await connection.close()
+                    }
+                }
+                try await withThrowingTaskGroup { others in
+                    for _ in 0..<2 { others.addTask { try await Self.publish(database, until: isDone) } }
+                    others.addTask { try await Self.kill(database, until: isDone) }
+                    others.addTask { try await Self.read(database, until: isDone) }
+                    try await group.waitForAll()
+                    isDone.store(true, ordering: .relaxed)
+                    try await others.waitForAll()
+                }
+            }
+            let connection = try await PostgresConnection.connect(database.settings)
+            let faults = try await connection.withSession { session throws(PostgresError) in
+                while try Publication.publish(in: session) != nil {}
+                return try session.execute(
+                    once: """
+                        SELECT concat_ws(
+                            ', ', count(*) FILTER (WHERE l.change_id IS NULL) || ' missing',
+                            count(*) FILTER (WHERE c.change_id IS NULL) || ' invented',
+                            max(l.position) - count(l.position) || ' gaps', (count(c.change_id) >= $1)::text
+                        )
+                        FROM siwa.account_changes AS c
+                        FULL JOIN siwa.change_log AS l USING (change_id)
+                        """,
+                    Self.rows / 4
+                ).string(0, 0)
+            }
+            await connection.close()
+            #expect(faults == "0 missing, 0 invented, 0 gaps, true", "seed \(seed)")
+        }
+    }
+
+    private static let insertion = """
+        INSERT INTO siwa.account_changes (account_id, app_id, facet, from_state, to_state, event_time)
+        VALUES (1, 'x', 'consent', 'authorized', 'revoked', now())
+        """
+
+    /// Statements of a transaction that takes up to 50 ms: committed, rolled back or prepared, with savepoints or
+    /// publication.
+    private static func transaction(
+        using random: inout SeededGenerator,
+        prepared name: String
+    ) -> [String] {
+        var statements = ["BEGIN"]
+        for _ in 0..<Int.random(in: 1...12, using: &random) {
+            switch Int.random(in: 0..<12, using: &random) {
+            case 0: statements += ["SAVEPOINT s", insertion, "ROLLBACK TO s"]
+            case 1: statements += ["SAVEPOINT s", insertion, "RELEASE s"]
+            case 2: statements += ["SELECT pg_sleep(\(Double.random(in: 0...0.05, using: &random)))"]
+            case 3 where Bool.random(using: &random): statements += ["SELECT siwa.publish_changes()"]
+            default: statements.append(insertion)
+            }
+        }
+        switch Int.random(in: 0..<10, using: &random) {
+        case 0...1: return statements + ["ROLLBACK"]
+        case 2:
+            return statements + ["PREPARE TRANSACTION '\(name)'", "SELECT pg_sleep(0.01)", "COMMIT PREPARED '\(name)'"]
+        case 3: return statements + ["PREPARE TRANSACTION '\(name)'", "ROLLBACK PREPARED '\(name)'"]
+        default: return statements + ["COMMIT"]
+        }
+    }
+
+    private static func publish(_ database: TestDatabase, until isDone: borrowing Atomic<Bool>) async throws {
+        let pool = database.pool(maximum: 1)
+        while !isDone.load(ordering: .relaxed) {
+            do {
+                _ = try await pool.withSession(Publication.publish)
+            } catch let error as PostgresError where error.isConnectionError {
+                // Killed.
+            }
+        }
+        await pool.close()
+    }
+
+    /// Ends a publisher at a random point of its work.
+    private static func kill(_ database: TestDatabase, until isDone: borrowing Atomic<Bool>) async throws {
+        let connection = try await PostgresConnection.connect(database.settings)
+        while !isDone.load(ordering: .relaxed) {
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(
+                    script: """
+                        SELECT pg_sleep(random() * 0.1);
+                        SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                        WHERE datname = current_database() AND query LIKE '%FROM siwa.publish_changes()%'
+                            AND state = 'active' AND pid <> pg_backend_pid()
+                        LIMIT 1
+                        """
+                )
+            }
+        }
+        await connection.close()
+    }
+
+    /// Reads as a consumer does, after its last position: what it sees must begin with the next one and have no gap.
+    private static func read(_ database: TestDatabase, until isDone: borrowing Atomic<Bool>) async throws {
+        let connection = try await PostgresConnection.connect(database.settings)
+        var last: Int64 = 0
+        while !isDone.load(ordering: .relaxed) {
+            let position = last
+            let positions = try await connection.withSession { session throws(PostgresError) in
+                try session.execute(
+                    Statement("SELECT position FROM siwa.change_log WHERE position > $1 ORDER BY position LIMIT 100"),
+                    position
+                ).decode { (position: Int64) in position }
+            }
+            #expect(positions == Array((last + 1)..<(last + 1 + Int64(positions.count))))
+            last = positions.last ?? last
+        }
+        #expect(last > 0)
+        await connection.close()
+    }
+}

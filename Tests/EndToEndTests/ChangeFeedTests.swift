@@ -1,0 +1,229 @@
+import AccountStore
+import Glibc
+import JOSE
+import Postgres
+import Testing
+
+@Suite("The change feed", .timeLimit(.minutes(10)))
+struct ChangeFeedTests {
+    private func post(
+        _ type: String,
+        _ sub: String,
+        _ fixture: DaemonFixture,
+        _ url: String,
+        secondsAgo: Int64 = 10
+    ) async throws {
+        let body = try fixture.body(fixture.event(type, sub: sub, secondsAgo: secondsAgo))
+        #expect(try await Web.post(body, to: url).status == 200)
+    }
+
+    /// The subs of the published changes, in their order.
+    private func published(_ fixture: DaemonFixture) async throws -> [String] {
+        try await fixture.texts("SELECT sub FROM siwa.changes ORDER BY position")
+    }
+
+    /// Changes without a position, positions without a change, and gaps.
+    private func faults(_ fixture: DaemonFixture) async throws -> [String] {
+        try await fixture.texts(
+            """
+            SELECT concat_ws(' ', l.position, c.change_id)
+            FROM siwa.account_changes AS c FULL JOIN siwa.change_log AS l USING (change_id)
+            WHERE l.position IS NULL OR c.change_id IS NULL
+            UNION ALL
+            SELECT 'gaps' FROM siwa.change_log HAVING max(position) <> count(*)
+            """
+        )
+    }
+
+    @Test("What a daemon stores is published at once, and what an application or operator does within seconds.")
+    func delays() async throws {
+        try await DaemonFixture.withDaemon { fixture, _, addresses in
+            for number in 0..<20 { try await post("consent-revoked", "p\(number)", fixture, addresses.notifications) }
+            try await eventually("20 changes") { try await published(fixture).count == 20 }
+            // The machine is busy with other tests, so only the fastest tells how long the daemon waits.
+            let shortest = "SELECT min(published_at - recorded_at) < interval '100 ms' FROM siwa.changes"
+            #expect(try await fixture.texts("SELECT (\(shortest))::text") == ["true"])
+            try await fixture.run("SELECT siwa.record_sign_in('com.example.one', 'application')")
+            try await eventually("the sign-in") { try await published(fixture).count == 21 }
+            let metrics = try await Web.get(addresses.operations + "/metrics").body
+            #expect(metrics.contains("siwad_changes_published_total 21\n"))
+            #expect(metrics.contains("siwad_publication_age_seconds 0\n"), "\(metrics)")
+            #expect(metrics.contains("siwad_publication_delay_seconds_count"))
+        }
+    }
+
+    @Test("At SIGTERM, a daemon publishes its last changes; with SIWAD_EFFECTS off, it publishes none.")
+    func shutdown() async throws {
+        try await DaemonFixture.withDaemon(["SIWAD_EFFECTS": "off"]) { fixture, daemon, addresses in
+            try await post("consent-revoked", "unpublished", fixture, addresses.notifications)
+            daemon.send("TERM")
+            #expect(try await daemon.end() == 0)
+            #expect(try await published(fixture).isEmpty)
+            let other = fixture.start()
+            let url = try await other.ready().notifications
+            try await eventually("the change of before") { try await published(fixture) == ["unpublished"] }
+            for number in 0..<5 { try await post("consent-revoked", "p\(number)", fixture, url) }
+            other.send("TERM")
+            #expect(try await other.end() == 0)
+            #expect(try await published(fixture).count == 6)
+        }
+    }
+
+    @Test("Several daemons, killed again and again under load, publish each change once and in order.")
+    func killed() async throws {
+        try await DaemonFixture.with { fixture in
+            let daemons = [fixture.start(), fixture.start()]
+            var urls: [String] = []
+            for daemon in daemons { urls.append(try await daemon.ready().notifications) }
+            let load = LoadRun(to: urls, balancing: true) {
+                let event = fixture.event("consent-revoked", sub: "person \(Int.random(in: 0..<200))")
+                return LoadRun.Item(id: event.id, body: try fixture.body(event))
+            }
+            async let running: Void = load.run(connections: 8)
+            var victims = daemons
+            for _ in 0..<4 {
+                let goal = load.acknowledged + 50
+                try await eventually("progress") { load.acknowledged >= goal }
+                await victims.removeFirst().kill()
+                victims.append(fixture.start())
+                urls.append(try await victims[1].ready().notifications)
+                urls.removeFirst()
+                load.redirect(to: urls)
+            }
+            load.stop()
+            try await running
+            try await eventually("all changes") { try await faults(fixture).isEmpty }
+            #expect(try await !published(fixture).isEmpty)
+        }
+    }
+
+    /// Consumes the feed as deploy/doc/changes.md says, and kills itself again and again. Ends when `shop.stop` has a row and
+    /// it has handled what is published.
+    private static let consumer = """
+        import os, random, signal, sys, time
+        import psycopg
+
+        URL = os.environ["SIWAD_DATABASE_URL"]
+
+        def consume(until_caught_up):
+            with psycopg.connect(URL) as connection:
+                while True:
+                    with connection.transaction():
+                        [(position,)] = connection.execute("SELECT position FROM shop.feed FOR UPDATE").fetchall()
+                        changes = connection.execute(
+                            "SELECT position, sub FROM siwa.changes WHERE position > %s ORDER BY position LIMIT 3",
+                            (position,)).fetchall()
+                        for position, sub in changes:
+                            connection.execute("INSERT INTO shop.effects (sub) VALUES (%s)", (sub,))
+                        connection.execute("UPDATE shop.feed SET position = %s", (position,))
+                    if not changes and until_caught_up:
+                        return
+
+        kills = 0
+        with psycopg.connect(URL, autocommit=True) as observer:
+            while kills < int(sys.argv[1]) or not observer.execute("SELECT FROM shop.stop").fetchall():
+                child = os.fork()
+                if child == 0:
+                    consume(False)
+                time.sleep(random.uniform(0, 0.03))
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                kills += 1
+        consume(True)
+        print("killed", kills)
+        """
+
+    private static let hasPython = {
+        let script = "/usr/bin/python3 -c 'import psycopg' 2>/dev/null"
+        return system(script) == 0
+    }()
+
+    @Test(
+        "A consumer that is killed 200 times acts on each change once, while the daemon is killed too.",
+        .enabled(if: hasPython, "needs Debian's python3-psycopg")
+    )
+    func exactlyOnce() async throws {
+        try await DaemonFixture.with { fixture in
+            try await fixture.run(
+                """
+                CREATE SCHEMA shop;
+                CREATE TABLE shop.feed (position bigint NOT NULL);
+                INSERT INTO shop.feed VALUES (0);
+                CREATE TABLE shop.effects (id bigint GENERATED ALWAYS AS IDENTITY, sub text NOT NULL);
+                CREATE TABLE shop.stop ()
+                """
+            )
+            let python = ["/usr/bin/python3", "-c", Self.consumer, "200"]
+            let consumer = fixture.start(arguments: [], under: python)
+            for part in 0..<3 {
+                let daemon = fixture.start()
+                let url = try await daemon.ready().notifications
+                for number in 0..<60 { try await post("consent-revoked", "\(part) \(number)", fixture, url) }
+                if part < 2 {
+                    await daemon.kill()
+                } else {
+                    daemon.send("TERM")
+                    #expect(try await daemon.end() == 0)
+                }
+            }
+            #expect(try await faults(fixture).isEmpty)
+            try await fixture.run("INSERT INTO shop.stop DEFAULT VALUES")
+            #expect(try await consumer.end() == 0, "\(consumer.log)")
+            let effects = try await fixture.texts("SELECT sub FROM shop.effects ORDER BY id")
+            #expect(effects.count == 180)
+            #expect(try await effects == published(fixture))
+        }
+    }
+
+    @Test("In a database restored from a dump in another cluster, the feed continues without a loss or a repetition.")
+    func restored() async throws {
+        try await DaemonFixture.withDaemon { fixture, daemon, addresses in
+            for sub in ["a", "b"] { try await post("consent-revoked", sub, fixture, addresses.notifications) }
+            daemon.send("TERM")
+            #expect(try await daemon.end() == 0)
+            try await fixture.run("SELECT siwa.record_sign_in('com.example.one', 'unpublished')")
+            try await PrivateCluster.with { cluster in
+                let script = """
+                    pg_dump --no-privileges "$SOURCE" | psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 "$TARGET" >/dev/null
+                    """
+                let copy = DaemonProcess(
+                    [],
+                    environment: ["SOURCE": fixture.conninfo, "TARGET": cluster.conninfo()],
+                    under: ["/bin/bash", "-c", "set -eo pipefail\n\(script)"]
+                )
+                #expect(try await copy.end() == 0, "\(copy.log)")
+                try await DaemonFixture.with(cluster.conninfo()) { restored in
+                    try await restored.withDaemon { daemon, addresses async throws in
+                        try await eventually("the change that the dump had without a position") {
+                            try await published(restored) == ["a", "b", "unpublished"]
+                        }
+                        try await post("consent-revoked", "after", restored, addresses.notifications)
+                        try await eventually("the next change") {
+                            try await published(restored) == ["a", "b", "unpublished", "after"]
+                        }
+                        #expect(try await faults(restored).isEmpty)
+                        #expect(daemon.log.contains { $0.contains("restored from a dump") })
+                    }
+                }
+            }
+        }
+    }
+
+    @Test("A hint names the positions, and in a flood there are at most 20 in a second.")
+    func hints() async throws {
+        try await DaemonFixture.withDaemon { fixture, _, addresses in
+            let connection = try await DaemonFixture.connect(fixture.conninfo)
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(script: "LISTEN siwa_changes")
+            }
+            let start = ContinuousClock.now
+            for number in 0..<100 { try await post("consent-revoked", "p\(number)", fixture, addresses.notifications) }
+            try await eventually("100 changes") { try await published(fixture).count == 100 }
+            let seconds = (ContinuousClock.now - start) / .seconds(1)
+            let rounds = try await fixture.texts("SELECT DISTINCT published_at::text FROM siwa.changes")
+            #expect(Double(rounds.count) <= 20 * seconds + 2, "\(rounds.count) rounds in \(seconds) s")
+            #expect(try await connection.waitForNotification(atMost: .seconds(5)))
+            await connection.close()
+        }
+    }
+}

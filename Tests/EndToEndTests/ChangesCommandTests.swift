@@ -1,0 +1,164 @@
+import AccountStore
+import JOSE
+import Testing
+
+@Suite("siwad changes", .timeLimit(.minutes(10)))
+struct ChangesCommandTests {
+    private func post(_ sub: String, _ fixture: DaemonFixture, _ url: String, _ type: String = "consent-revoked")
+        async throws
+    {
+        let body = try fixture.body(fixture.event(type, sub: sub))
+        #expect(try await Web.post(body, to: url).status == 200)
+    }
+
+    private func publish(_ fixture: DaemonFixture) async throws {
+        try await fixture.run("SELECT siwa.publish_changes()")
+    }
+
+    private func subs(_ lines: [String]) -> [String?] {
+        lines.map { try? JSONValue(parsing: Array($0.utf8))["data"]?["sub"]?.string }
+    }
+
+    /// Signs people in, and publishes that.
+    private func signIn(_ subs: String..., in fixture: DaemonFixture, client: String = "com.example.one") async throws {
+        for sub in subs { try await fixture.run("SELECT siwa.record_sign_in('\(client)', '\(sub)')") }
+        try await publish(fixture)
+    }
+
+    private func run(_ arguments: [String], _ fixture: DaemonFixture) async throws -> CommandRun {
+        try await siwad(["changes"] + arguments, environment: fixture.environment())
+    }
+
+    @Test("follow prints each change once as it is published, also after the database was away, and ends with 0.")
+    func follow() async throws {
+        try await DaemonFixture.withDaemon { fixture, _, addresses in
+            try await post("earlier", fixture, addresses.notifications)
+            try await eventually("publication") { try await fixture.texts("SELECT sub FROM siwa.changes").count == 1 }
+            let follow = fixture.start(arguments: ["changes", "follow", "--json", "--from-start"])
+            try await eventually("the earlier change") { follow.output.count == 1 }
+            try await post("one", fixture, addresses.notifications)
+            try await eventually("the next change") { follow.output.count == 2 }
+            try await fixture.closeDatabase()
+            try await eventually("the message about the loss") { follow.log.count == 1 }
+            #expect(follow.log[0].hasPrefix("siwad: ") && follow.log[0].hasSuffix(": trying again"), "\(follow.log)")
+            try await fixture.openDatabase()
+            try await eventually("the daemon to store again") {
+                let body = try fixture.body(fixture.event("consent-revoked", sub: "after", id: "after"))
+                return try await Web.post(body, to: addresses.notifications).status == 200
+            }
+            try await eventually("the change after the loss") { follow.output.count == 3 }
+            follow.send("INT")
+            #expect(try await follow.end() == 0)
+            #expect(subs(follow.output) == ["earlier", "one", "after"])
+            #expect(follow.log.last == "siwad: connected again; no change was missed")
+        }
+    }
+
+    @Test("A change is printed within a fraction of a second, because the publisher's hint wakes the command.")
+    func hint() async throws {
+        try await DaemonFixture.with { fixture in
+            try await signIn("earlier", in: fixture)
+            let follow = fixture.start(arguments: ["changes", "follow", "--json", "--from-start"])
+            try await eventually("the first change") { follow.output.count == 1 }
+            var shortest = Duration.seconds(60)
+            for number in 2...8 {
+                let start = ContinuousClock.now
+                try await signIn("\(number)", in: fixture)
+                try await eventually("a change") { follow.output.count == number }
+                shortest = min(shortest, .now - start)
+            }
+            #expect(shortest < .milliseconds(300))
+        }
+    }
+
+    @Test("The options choose where follow starts and ends, and which changes it prints.")
+    func options() async throws {
+        try await DaemonFixture.with { fixture in
+            try await signIn("a", "b", in: fixture)
+            try await signIn("c", in: fixture, client: "com.example.two")
+            func lines(_ arguments: String...) async throws -> [String?] {
+                let run = try await run(["follow", "--json", "--until-current"] + arguments, fixture)
+                #expect(run.status == 0, "\(run.errors)")
+                return subs(run.lines.map(String.init))
+            }
+            #expect(try await lines("--from-start") == ["a", "b", "c"])
+            #expect(try await lines("--after", "1") == ["b", "c"])
+            #expect(try await lines("--since", "1h") == ["a", "b", "c"])
+            #expect(try await lines("--from-start", "--limit", "2") == ["a", "b"])
+            #expect(try await lines("--from-start", "--app", "com.example.two") == ["c"])
+            #expect(try await lines("--from-start", "--sub", "b") == ["b"])
+            #expect(
+                try await lines("--from-start", "--type", "consent.authorized", "--type", "siwa.account.deleted").count
+                    == 3
+            )
+
+            let none = try await run(
+                ["follow", "--until-current", "--from-start", "--type", "account.deleted"],
+                fixture
+            )
+            #expect(none.status == 4)
+            let now = try await run(["follow", "--until-current", "--json"], fixture)
+            #expect(now.status == 4 && now.output.isEmpty)
+            let ahead = try await run(["follow", "--after", "4"], fixture)
+            #expect(ahead.status == 1 && ahead.errors.contains("position 4 is ahead of the log, which ends with 3"))
+            for wrong in [
+                ["--after", "1", "--from-start"], ["--after", "-1"], ["--limit", "0"], ["--type", "other"],
+            ] {
+                #expect(try await run(["follow"] + wrong, fixture).status == 64, "\(wrong)")
+            }
+        }
+    }
+
+    @Test("A deletion that another app group of the team reported is found by --app.")
+    func team() async throws {
+        try await DaemonFixture.withDaemon { fixture, _, addresses in
+            try await post("gone", fixture, addresses.notifications, "account-deleted")
+            try await post("revoked", fixture, addresses.notifications)
+            try await eventually("publication") { try await fixture.texts("SELECT sub FROM siwa.changes").count == 2 }
+            let list = try await run(["list", "--app", "com.example.two", "--json"], fixture)
+            #expect(list.status == 0 && list.lines.count == 1 && list.output.contains("siwa.account.deleted"))
+            let other = try await run(["list", "--app", "com.example.other"], fixture)
+            #expect(other.status == 4, "\(other.errors)")
+        }
+    }
+
+    @Test("list shows the latest first, show one with its event, and schema describes the events.")
+    func reading() async throws {
+        try await DaemonFixture.with { fixture in
+            try await signIn("a", "b", in: fixture)
+            let list = try await run(["list", "--limit", "1"], fixture)
+            #expect(
+                list.lines.count == 2 && list.lines[0].contains("POSITION")
+                    && list.lines[1].contains("consent.authorized")
+            )
+            let json = try await run(["list", "--json"], fixture)
+            #expect(json.lines[0].hasPrefix(#"{"position":2,"published_at":""#), "\(json.output)")
+            let show = try await run(["show", "1"], fixture)
+            #expect(show.status == 0 && show.output.contains("consent unknown → authorized"), "\(show.output)")
+            let event = try await run(["show", "1", "--json"], fixture)
+            let followed = try await run(["follow", "--json", "--from-start", "--limit", "1"], fixture)
+            #expect(event.output == followed.output && !event.output.isEmpty)
+            let missing = try await run(["show", "3"], fixture)
+            #expect(missing.status == 4 && missing.errors.contains("the last one is 2"))
+            let schema = try await siwad(["changes", "schema"])
+            #expect(
+                try JSONValue(parsing: Array(schema.output.utf8))["$schema"]?.string?.hasSuffix("2020-12/schema")
+                    == true
+            )
+        }
+    }
+
+    @Test("A closed pipe ends follow with 0, even if nothing is published any more.")
+    func closedPipe() async throws {
+        try await DaemonFixture.with { fixture in
+            try await signIn("a", in: fixture)
+            let script = #""$@" | head -n 1; echo "status ${PIPESTATUS[0]}""#
+            let arguments = ["changes", "follow", "--json", "--from-start"]
+            let follow = fixture.start(arguments: arguments, under: ["/bin/bash", "-c", script, "bash"])
+            #expect(try await follow.end() == 0)
+            #expect(subs(Array(follow.output.prefix(1))) == ["a"])
+            #expect(follow.output.last == "status 0")
+            #expect(follow.log.isEmpty, "\(follow.log)")
+        }
+    }
+}
