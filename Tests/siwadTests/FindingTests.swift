@@ -67,6 +67,25 @@ struct FindingTests {
         #expect(Finding.maintenance(times, now: now + .seconds(4 * 3_600)).status == .warn)
     }
 
+    @Test("A change that waits ten seconds for its publication is a warning, and so is a restored log.")
+    func publication() {
+        func judged(age: Duration?, belongs: Bool = true, publisher: Int32? = nil) -> Finding {
+            let state = Publication.State(
+                position: 4711,
+                publishedAt: now,
+                age: age,
+                belongsToCluster: belongs,
+                publisher: publisher
+            )
+            return .publication(state)
+        }
+        #expect(judged(age: nil) == .pass(.publication, "position 4711; nothing waits for its publication"))
+        #expect(judged(age: .seconds(10)).status == .pass)
+        let held = judged(age: .seconds(120), publisher: 99)
+        #expect(held.status == .warn && held.detail.contains("99 has locked siwa.publication"), "\(held)")
+        #expect(judged(age: nil, belongs: false).status == .warn)
+    }
+
     @Test("Stored keys are a warning after three missed refreshes.")
     func keptKeys() {
         func judged(_ time: WallTime?) -> Finding.Status {
