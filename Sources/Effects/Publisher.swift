@@ -38,6 +38,8 @@ package final class Publisher: Sendable {
         var measuredAt: ContinuousClock.Instant?
         while true {
             let isLast = isFinished.load(ordering: .acquiring) || Task.isCancelled
+            // An unreachable database must not delay the shutdown.
+            if isLast, hasFailed { return }
             do throws(PostgresError) {
                 try await publish()
                 if isReported { log.notice("changes are published again") }

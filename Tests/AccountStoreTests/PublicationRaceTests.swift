@@ -22,31 +22,20 @@ struct PublicationRaceTests {
         let seed = getenv("SIWAD_SEED").flatMap { UInt64(String(cString: $0)) } ?? .random(in: 0...UInt64.max)
         try await TestDatabase.with(.siwa) { database in
             let progress = Progress()
-            try await withThrowingTaskGroup { group in
-                for number in 0..<6 {
-                    var random = SeededGenerator(seed: seed &+ UInt64(number))
-                    group.addTask {
-                        let connection = try await PostgresConnection.connect(database.settings)
-                        while progress.inserted.load(ordering: .relaxed) < Self.rows {
-                            let writer = "\(database.name)_\(number)"
-                            let script = Self.transaction(using: &random, prepared: writer)
-                            try await connection.withSession { session throws(PostgresError) in
-                                for statement in script { try session.execute(script: statement) }
-                            }
-                            let inserted = script.count { $0 == Self.insertion }
-                            progress.inserted.wrappingAdd(inserted, ordering: .relaxed)
-                        }
-                        await connection.close()
+            try await withThrowingTaskGroup { others in
+                for _ in 0..<2 { others.addTask { try await Self.publish(database, until: progress) } }
+                others.addTask { try await Self.kill(database, until: progress) }
+                others.addTask { try await Self.read(database, until: progress) }
+                try await withThrowingTaskGroup { writers in
+                    for number in 0..<6 {
+                        let random = SeededGenerator(seed: seed &+ UInt64(number))
+                        let name = "\(database.name)_\(number)"
+                        writers.addTask { try await Self.write(database, random, preparing: name, progress) }
                     }
+                    try await writers.waitForAll()
                 }
-                try await withThrowingTaskGroup { others in
-                    for _ in 0..<2 { others.addTask { try await Self.publish(database, until: progress) } }
-                    others.addTask { try await Self.kill(database, until: progress) }
-                    others.addTask { try await Self.read(database, until: progress) }
-                    try await group.waitForAll()
-                    progress.isDone.store(true, ordering: .relaxed)
-                    try await others.waitForAll()
-                }
+                progress.isDone.store(true, ordering: .relaxed)
+                try await others.waitForAll()
             }
             let connection = try await PostgresConnection.connect(database.settings)
             let faults = try await connection.withSession { session throws(PostgresError) in
@@ -67,6 +56,24 @@ struct PublicationRaceTests {
             await connection.close()
             #expect(faults == "0 missing, 0 invented, 0 gaps, true", "seed \(seed)")
         }
+    }
+
+    private static func write(
+        _ database: TestDatabase,
+        _ random: SeededGenerator,
+        preparing name: String,
+        _ progress: Progress
+    ) async throws {
+        var random = random
+        let connection = try await PostgresConnection.connect(database.settings)
+        while progress.inserted.load(ordering: .relaxed) < rows {
+            let script = transaction(using: &random, prepared: name)
+            try await connection.withSession { session throws(PostgresError) in
+                for statement in script { try session.execute(script: statement) }
+            }
+            progress.inserted.wrappingAdd(script.count { $0 == insertion }, ordering: .relaxed)
+        }
+        await connection.close()
     }
 
     private static let insertion = """

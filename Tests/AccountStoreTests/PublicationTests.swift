@@ -298,39 +298,10 @@ struct PublicationTests {
     func order() async throws {
         let seed = UInt64.random(in: 0...UInt64.max)
         try await Store.with { store in
-            let people = 5
             try await withThrowingTaskGroup { group in
                 for number in 0..<4 {
-                    let connection = try await Store.writer(store.database)
-                    var random = SeededGenerator(seed: seed &+ UInt64(number))
-                    group.addTask {
-                        for step in 0..<100 {
-                            let sub = "p\(Int.random(in: 0..<people, using: &random))"
-                            let time = WallTime.now() - .milliseconds(Int.random(in: 0..<1_000, using: &random))
-                            let kind = Int.random(in: 0..<4, using: &random)
-                            let types = ["consent-revoked", "email-disabled", "email-enabled"]
-                            try await retrying {
-                                try await connection.withSession { session throws(PostgresError) in
-                                    if kind == 3 {
-                                        let sql =
-                                            "SELECT siwa.record_sign_in('com.example.one', $1, signed_in_at => $2)"
-                                        _ = try session.execute(Statement(sql), sub, time)
-                                    } else {
-                                        let id = "\(number) \(step)"
-                                        let notification = ReceivedNotification.sample(
-                                            types[kind],
-                                            sub: sub,
-                                            at: time,
-                                            id: id
-                                        )
-                                        _ = try Notifications.record([notification], source: .endpoint, in: session)
-                                    }
-                                    _ = try Publication.publish(in: session)
-                                }
-                            }
-                        }
-                        await connection.close()
-                    }
+                    let random = SeededGenerator(seed: seed &+ UInt64(number))
+                    group.addTask { try await self.live(store, random, number: number) }
                 }
                 try await group.waitForAll()
             }
@@ -352,7 +323,33 @@ struct PublicationTests {
         }
     }
 
-    /// Writers of the same people conflict now and then, and then repeat what they did.
+    /// Records random facts about five people, and publishes after each.
+    private func live(_ store: Store, _ random: SeededGenerator, number: Int) async throws {
+        var random = random
+        let connection = try await Store.writer(store.database)
+        let types = ["consent-revoked", "email-disabled", "email-enabled"]
+        for step in 0..<100 {
+            let sub = "p\(Int.random(in: 0..<5, using: &random))"
+            let time = WallTime.now() - .milliseconds(Int.random(in: 0..<1_000, using: &random))
+            let kind = Int.random(in: 0...types.count, using: &random)
+            try await retrying {
+                try await connection.withSession { session throws(PostgresError) in
+                    if kind < types.count {
+                        let id = "\(number) \(step)"
+                        let notification = ReceivedNotification.sample(types[kind], sub: sub, at: time, id: id)
+                        _ = try Notifications.record([notification], source: .endpoint, in: session)
+                    } else {
+                        let sql = "SELECT siwa.record_sign_in('com.example.one', $1, signed_in_at => $2)"
+                        _ = try session.execute(once: sql, sub, time)
+                    }
+                    _ = try Publication.publish(in: session)
+                }
+            }
+        }
+        await connection.close()
+    }
+
+    /// Writers of the same people conflict, and then repeat what they did.
     private func retrying(_ work: () async throws -> Void) async throws {
         while true {
             do {

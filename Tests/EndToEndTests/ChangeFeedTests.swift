@@ -140,7 +140,7 @@ struct ChangeFeedTests {
 
     @Test(
         "A consumer that is killed 200 times acts on each change once, while the daemon is killed too.",
-        .enabled(if: hasPython, "needs Debian's python3-psycopg")
+        .enabled(if: ChangeFeedTests.hasPython, "needs Debian's python3-psycopg")
     )
     func exactlyOnce() async throws {
         try await DaemonFixture.with { fixture in
