@@ -273,6 +273,7 @@ CREATE FUNCTION siwa.publication_age() RETURNS interval
     SET search_path = pg_catalog, pg_temp
     SET jit = off
     SET enable_seqscan = off
+    SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     head siwa.publication;
@@ -289,7 +290,6 @@ BEGIN
             FROM siwa.account_changes AS c
             WHERE c.xid = ANY (head.published_by || ARRAY(SELECT pg_snapshot_xip(head.snapshot)))
                 AND c.xid < pg_snapshot_xmax(head.snapshot)
-                AND NOT EXISTS (SELECT FROM siwa.change_log AS l WHERE l.change_id = c.change_id)
         ) AS c
     );
 END
