@@ -5,6 +5,9 @@ package struct FileReadingError: Error, Sendable, Equatable, CustomStringConvert
     package let cause: String
     package let nextStep: String?
 
+    /// There is no file of this name.
+    package static let noFile = FileReadingError(errno: ENOENT)
+
     package init(_ cause: String, nextStep: String? = nil) {
         self.cause = cause
         self.nextStep = nextStep

@@ -19,7 +19,7 @@ package enum ConfigurationReference {
         The first of these that has a value decides:
 
         1. the flag, for example `--batch-limit 512`: the variable's name in lower case without `SIWAD_`, with hyphens;
-        2. the environment variable, for example `SIWAD_BATCH_LIMIT=512`;
+        2. the environment variable, for example `SIWAD_BATCH_LIMIT=512`; for a secret, then a credential of systemd;
         3. the file that `--config` names, for example `batch_limit: 512`: the name in lower case without `SIWAD_`;
         4. the default.
 
@@ -35,9 +35,12 @@ package enum ConfigurationReference {
 
         ## Secrets
 
-        The connection string can hold a password. Put it into a file that only siwad's user or root can read, and name the file
-        in `SIWAD_DATABASE_URL_FILE`: then it is in no environment and in no list of processes. [siwad.service](../siwad.service)
-        does this with a credential of systemd. Other users can see a password in `--database-url`; siwad warns about it.
+        The connection string can hold a password. Put it into a file that only root can read, and pass it to the daemon as the
+        credential `database-url`, as [siwad.service](../siwad.service) does with `LoadCredential=`: systemd makes a copy that
+        only the daemon can read, and siwad finds it in the directory that systemd names. `LoadCredentialEncrypted=` keeps the
+        file encrypted too. Without systemd, name a file that only siwad's user can read in `SIWAD_DATABASE_URL_FILE`. Either
+        way, the password is in no environment and in no list of processes. Other users can see a password in
+        `--database-url`; siwad warns about it.
 
         ## Change a setting
 

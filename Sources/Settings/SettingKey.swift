@@ -153,6 +153,9 @@ extension SettingKey {
     /// The variable that names a file with the value, such as `SIWAD_DATABASE_URL_FILE`. Only secrets have one.
     package var environmentFileName: String? { isSecret ? environmentName + "_FILE" : nil }
 
+    /// The credential of systemd with the value, such as `database-url`. Only secrets have one.
+    var credentialName: String? { isSecret ? String(flag.dropFirst(2)) : nil }
+
     /// `--database-url`
     package var flag: String { "--" + String(rawValue.map { $0 == "_" ? "-" : $0 }) }
 
@@ -161,7 +164,7 @@ extension SettingKey {
 
     package var defaultText: String? { declaration.defaultText }
 
-    /// True if the value is never printed and may come from a file.
+    /// True if the value is never printed and may come from a file or a credential.
     package var isSecret: Bool { self == .databaseURL }
 
     /// A value without its password, for a command in a message. What else may be secret is masked, so that the command fails

@@ -21,18 +21,21 @@ package struct SettingsSources: Sendable {
 }
 
 /// Where a value in force comes from. The description is what `siwad config` prints: `--listen`, `SIWAD_LISTEN`,
-/// `siwad.yaml:3`, `default`.
+/// `credential database-url`, `siwad.yaml:3`, `default`.
 package enum SettingOrigin: Sendable, Hashable, CustomStringConvertible {
     case flag(String)
     case environment(String)
     /// The file that an environment variable names.
     case secretFile(variable: String)
+    /// A file that systemd passes to the service (`LoadCredential=`).
+    case credential(String)
     case file(path: String, line: Int)
     case unset
 
     package var description: String {
         switch self {
         case .flag(let name), .environment(let name), .secretFile(let name): name
+        case .credential(let name): "credential \(name)"
         case .file(let path, let line): "\(path):\(line)"
         case .unset: "default"
         }
@@ -43,6 +46,7 @@ package enum SettingOrigin: Sendable, Hashable, CustomStringConvertible {
         switch self {
         case .flag(let name), .environment(let name): name
         case .secretFile(let variable): "the file that \(variable) names"
+        case .credential(let name): "the credential \(name)"
         case .file(let path, let line): "\(key.rawValue) (\(path), line \(line))"
         case .unset: key.environmentName
         }
@@ -119,11 +123,13 @@ struct SettingTexts {
         for key in SettingKey.allCases {
             let name = key.environmentName
             if let text = environment[name] { texts[key] = Sourced(text: text, origin: .environment(name)) }
-            guard let variable = key.environmentFileName, let path = environment[variable] else { continue }
-            if environment[name] == nil {
-                read(secret: key, variable: variable, path: path, sources)
-            } else {
-                problems.append("\(name) and \(variable) are both set: keep one of them")
+            guard let variable = key.environmentFileName, let credential = key.credentialName else { continue }
+            switch (environment[name], environment[variable], environment["CREDENTIALS_DIRECTORY"]) {
+            case (_?, _?, _): problems.append("\(name) and \(variable) are both set: keep one of them")
+            case (nil, let path?, _): read(secret: key, at: path, from: .secretFile(variable: variable), sources)
+            case (nil, nil, let directory?):
+                read(secret: key, at: "\(directory)/\(credential)", from: .credential(credential), sources)
+            case (_, nil, _): break
             }
         }
         let known = SettingKey.allCases.flatMap { [$0.environmentName, $0.environmentFileName].compactMap(\.self) }
@@ -134,8 +140,13 @@ struct SettingTexts {
         }
     }
 
-    private mutating func read(secret key: SettingKey, variable: String, path: String, _ sources: SettingsSources) {
-        let place = "\(variable): \(Redaction.redacted(path))"
+    private mutating func read(
+        secret key: SettingKey,
+        at path: String,
+        from origin: SettingOrigin,
+        _ sources: SettingsSources
+    ) {
+        let place = "\(origin): \(Redaction.redacted(path))"
         do throws(FileReadingError) {
             guard var text = String(validating: try sources.readFile(path), as: UTF8.self)?[...] else {
                 problems.append("\(place) is not UTF-8: check that it is the right file")
@@ -146,8 +157,9 @@ struct SettingTexts {
                 problems.append("\(place) is empty: write the value into it")
                 return
             }
-            texts[key] = Sourced(text: String(text), origin: .secretFile(variable: variable))
+            texts[key] = Sourced(text: String(text), origin: origin)
         } catch {
+            if case .credential = origin, error == .noFile { return }
             problems.append("\(place): \(error)")
         }
     }

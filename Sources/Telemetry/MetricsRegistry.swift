@@ -2,14 +2,18 @@ import Synchronization
 
 /// All metrics of the process, registered at the start and rendered at each scrape.
 package final class MetricsRegistry: Sendable {
-    private struct Family: Sendable {
+    struct Family: Sendable {
         let name: String
         let help: String
         let type: PrometheusText.MetricType
+        let labels: [LabelSet]
         let samples: @Sendable () -> [Sample]
     }
 
-    private let families = Mutex<[Family]>([])
+    /// In the order of their export.
+    var families: [Family] { registered.withLock { $0 } }
+
+    private let registered = Mutex<[Family]>([])
 
     package init() {}
 
@@ -19,7 +23,7 @@ package final class MetricsRegistry: Sendable {
 
     package func counters(_ name: String, _ help: String, _ labels: LabelSet...) -> CounterFamily {
         let family = CounterFamily(labels) { Counter() }
-        add(name, help, .counter) { family.samples }
+        add(name, help, .counter, labels) { family.samples }
         return family
     }
 
@@ -32,14 +36,14 @@ package final class MetricsRegistry: Sendable {
         -> GaugeFamily
     {
         let family = GaugeFamily(labels) { Gauge(value) }
-        add(name, help, .gauge) { family.samples }
+        add(name, help, .gauge, labels) { family.samples }
         return family
     }
 
     /// Registers gauges by the values of a label to which values can be added.
     package func growingGauges(_ name: String, _ help: String, _ labels: LabelSet) -> GrowingGaugeFamily {
         let family = GrowingGaugeFamily(labels)
-        add(name, help, .gauge) { family.samples }
+        add(name, help, .gauge, [labels]) { family.samples }
         return family
     }
 
@@ -53,7 +57,8 @@ package final class MetricsRegistry: Sendable {
 
     /// Registers a gauge that is always 1 and only carries labels.
     package func constant(_ name: String, _ help: String, _ labels: (name: String, value: String)...) {
-        add(name, help, .gauge) { [Sample(labels: labels, value: 1)] }
+        let sets = labels.map { LabelSet($0.name, [$0.value]) }
+        add(name, help, .gauge, sets) { [Sample(labels: labels, value: 1)] }
     }
 
     package func histogram(_ name: String, _ help: String, unit: Histogram.Unit, bounds: [Double]) -> Histogram {
@@ -65,7 +70,7 @@ package final class MetricsRegistry: Sendable {
     /// Renders a scrape in the Prometheus exposition format 0.0.4, with `process_*` of this process at the end.
     package func prometheusText() -> String {
         var text = PrometheusText()
-        for family in families.withLock({ $0 }) {
+        for family in families {
             text.append(family.name, family.help, family.type, family.samples())
         }
         ProcessMetrics.append(to: &text)
@@ -76,11 +81,12 @@ package final class MetricsRegistry: Sendable {
         _ name: String,
         _ help: String,
         _ type: PrometheusText.MetricType,
+        _ labels: [LabelSet] = [],
         _ samples: @escaping @Sendable () -> [Sample]
     ) {
-        families.withLock { families in
+        registered.withLock { families in
             precondition(!families.contains { $0.name == name }, "\(name) is registered twice")
-            families.append(Family(name: name, help: help, type: type, samples: samples))
+            families.append(Family(name: name, help: help, type: type, labels: labels, samples: samples))
         }
     }
 }

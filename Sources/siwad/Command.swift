@@ -54,7 +54,7 @@ struct Invocation: Sendable {
         switch configuration.origin(of: .databaseURL) {
         case .secretFile(let variable): environment[variable]
         case .file(let path, _): hidesPartOfDatabaseURL ? path : nil
-        case .flag, .environment, .unset: nil
+        case .flag, .environment, .credential, .unset: nil
         }
     }
 

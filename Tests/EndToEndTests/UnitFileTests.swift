@@ -15,6 +15,25 @@ struct UnitFileTests {
         }
     }
 
+    @Test("The unit lets systemd wait for readiness, notice a daemon that hangs, and pass the secret.")
+    func service() throws {
+        let lines = try String(contentsOfFile: Self.path, encoding: .utf8).split(separator: "\n")
+        for line in ["Type=notify", "WatchdogSec=30s", "LoadCredential=database-url:/etc/siwad/database-url"] {
+            #expect(lines.contains { $0 == line }, "\(line) is missing")
+        }
+    }
+
+    @Test(
+        "systemd-analyze security rates the exposure of the unit 1.2 at most.",
+        .enabled(if: FileManager.default.isExecutableFile(atPath: "/usr/bin/systemd-analyze"), "there is no systemd")
+    )
+    func exposure() async throws {
+        let check = try await ChildProcess.run([
+            "systemd-analyze", "security", "--offline=true", "--threshold=12", Self.path,
+        ])
+        #expect(check.isSuccess, "\(check.output.split(separator: "\n").last ?? "")")
+    }
+
     @Test(
         "systemd-analyze verify reports no problem.",
         .enabled(if: FileManager.default.isExecutableFile(atPath: "/usr/bin/systemd-analyze"), "there is no systemd")

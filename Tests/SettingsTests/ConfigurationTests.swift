@@ -17,7 +17,7 @@ struct ConfigurationTests {
                 environment: environment,
                 configurationFile: files["siwad.yaml"] == nil ? nil : "siwad.yaml",
                 readFile: { path throws(FileReadingError) in
-                    guard let text = files[path] else { throw FileReadingError("no such file") }
+                    guard let text = files[path] else { throw FileReadingError.noFile }
                     return Array(text.utf8)
                 }
             )
@@ -102,6 +102,32 @@ struct ConfigurationTests {
         let entry = try #require(configuration.entries.first { $0.key == .databaseURL })
         #expect(entry.text == "postgres://siwad:****@db/siwa")
         #expect(entry.origin.description == "SIWAD_DATABASE_URL_FILE")
+    }
+
+    @Test("reads a secret from the credential of systemd, unless a variable sets it.")
+    func credential() throws {
+        let directory = ["CREDENTIALS_DIRECTORY": "/run/credentials/siwad.service"]
+        let files = [
+            "/run/credentials/siwad.service/database-url": "host=credential\n", "/run/secrets/db": "host=secret",
+            "siwad.yaml": "database_url: host=file",
+        ]
+        let configuration = try load(environment: directory, files: files)
+        #expect(configuration.database == .conninfo("host=credential"))
+        #expect(configuration.origin(of: .databaseURL).description == "credential database-url")
+        let variables = [("SIWAD_DATABASE_URL", "host=variable"), ("SIWAD_DATABASE_URL_FILE", "/run/secrets/db")]
+        for (name, value) in variables {
+            let environment = directory.merging([name: value]) { $1 }
+            #expect(try load(environment: environment, files: files).origin(of: .databaseURL).description == name)
+        }
+        // The directory may have other credentials only.
+        let others = try load(environment: directory, files: ["siwad.yaml": "database_url: host=file"])
+        #expect(others.database == .conninfo("host=file"))
+        let empty = problems(environment: directory, files: ["/run/credentials/siwad.service/database-url": "\n"])
+        #expect(
+            empty == [
+                "credential database-url: /run/credentials/siwad.service/database-url is empty: write the value into it"
+            ]
+        )
     }
 
     @Test("never prints a URL or a token that was set as another setting.")
@@ -251,7 +277,7 @@ struct ConfigurationTests {
     func unreadable() {
         #expect(
             problems(environment: ["SIWAD_DATABASE_URL_FILE": "/nowhere"])
-                == ["SIWAD_DATABASE_URL_FILE: /nowhere: no such file"]
+                == ["SIWAD_DATABASE_URL_FILE: /nowhere: No such file or directory: check the path"]
         )
         let sources = SettingsSources(environment: [:], configurationFile: "/nowhere/siwad.yaml")
         #expect(throws: SettingsError("--config /nowhere/siwad.yaml: No such file or directory: check the path")) {

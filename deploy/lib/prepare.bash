@@ -159,3 +159,20 @@ allow_services() {
     done
     owns_policy='' added_services=()
 }
+
+# Builds siwad for machines without Swift: with the Swift runtime in the binary, and only glibc, libpq, libcrypto and libz
+# outside of it. The options keep it small: the linker leaves out functions that nothing uses, keeps one of several equal
+# functions, exports no symbols, and writes relocations in the compact form that glibc 2.36 understands.
+build_release() {
+    local archives=$PWD/.build/archives runtime
+    # The Swift runtime uses libstdc++ and libgcc. The linker takes them from this directory, which has archives only.
+    runtime=$(printf '%s\n' "/usr/lib/gcc/$(uname -m)"-linux-gnu/*/libstdc++.a | sort --version-sort | tail -n 1)
+    [[ -e $runtime ]] || fail "libstdc++.a is missing; install libstdc++-12-dev, and start again"
+    mkdir -p "$archives"
+    ln -sf "$runtime" "$archives/libstdc++.a"
+    ln -sf "${runtime%/*}/libgcc_eh.a" "$archives/libgcc_s.a"
+    swift build -c release --product siwad --static-swift-stdlib -Xswiftc "-L$archives" -Xswiftc -use-ld=lld \
+        -Xswiftc -Xfrontend -Xswiftc -function-sections -Xcc -ffunction-sections -Xcc -fdata-sections \
+        -Xlinker --no-export-dynamic -Xlinker --icf=all -Xlinker -z -Xlinker pack-relative-relocs -Xlinker --build-id=sha1 \
+        </dev/null >&2
+}

@@ -15,6 +15,14 @@ package struct EventLoops: Sendable {
         EventLoops(group: MultiThreadedEventLoopGroup(numberOfThreads: max(1, count)))
     }
 
+    /// Returns once each thread has run a task: never, if one is blocked.
+    package func respond() async {
+        for loop in group.makeIterator() {
+            // Fails only if the loop has ended.
+            try? await loop.submit {}.get()
+        }
+    }
+
     /// Ends the threads. Everything that runs on them must have ended.
     package func stop() async {
         // Fails only if it is already stopped.

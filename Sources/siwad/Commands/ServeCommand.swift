@@ -23,8 +23,9 @@ struct ServeCommand: DaemonCommand {
     func run(_ invocation: Invocation) async throws {
         let reloading = await Reloading(from: common.sources(flags: flags, environment: invocation.environment))
         let configuration = invocation.configuration
+        let systemd = Systemd(environment: invocation.environment)
         try await Daemon.with(configuration) { daemon in
-            let services = daemon.services(reloading: reloading, onReady: { _ in })
+            let services = daemon.services(reloading: reloading, systemd: systemd, onReady: { _ in })
             let group = Services.group(services, grace: configuration.shutdownGrace, log: daemon.log)
             try await Services.run(group, log: daemon.log)
         }

@@ -14,13 +14,15 @@ extension Daemon {
         return database + [keysCheck(), drainingCheck(), state.instance(configuration).readinessCheck]
     }
 
-    /// Waits until all conditions hold, then writes a log message and calls `onReady`. Warns once if it takes long.
-    func announceReadiness(to onReady: @Sendable (DaemonAddresses) async -> Void) async {
+    /// Waits until all conditions hold, then writes a log message and calls `onReady`. Warns once if it takes long. Reports
+    /// the state to systemd until the task is cancelled.
+    func announceReadiness(to systemd: Systemd?, _ onReady: @Sendable (DaemonAddresses) async -> Void) async {
         var pause = Duration.milliseconds(2)
         var isWarned = false
         while !Task.isCancelled {
-            let missing = await checks().filter { !$0.isReady }
-            if missing.isEmpty, let addresses = state.addresses(configuration) {
+            let checks = await checks()
+            let isReady = checks.allSatisfy(\.isReady)
+            if isReady, let addresses = state.addresses(configuration) {
                 log.notice(
                     "ready",
                     [
@@ -28,20 +30,52 @@ extension Daemon {
                         "after": "\((ContinuousClock.now - Main.start).milliseconds) ms",
                     ]
                 )
+                systemd?.ready(status: Self.status(checks))
                 await onReady(addresses)
-                // Ends with the task: this gate never opens.
-                _ = await Gate().wait()
+                await reportStatus(to: systemd)
                 return
             }
-            if pause > .seconds(1), !isWarned, !missing.isEmpty {
-                isWarned = true
-                let names = missing.map { "\($0.name): \($0.detail ?? "not yet")" }.joined(separator: "; ")
-                log.warning("not ready yet: notifications are answered 503", ["missing": names])
+            if pause > .seconds(1), !isReady {
+                // Or systemd would end the start of a daemon that a restart doesn't make ready.
+                systemd?.ready(status: Self.status(checks))
+                if !isWarned {
+                    isWarned = true
+                    let missing = Self.missing(checks)
+                    log.warning("not ready yet: notifications are answered 503", ["missing": missing])
+                }
             }
             // A cancelled sleep ends the loop.
             try? await Task.sleep(for: pause)
             pause = min(pause * 2, .seconds(2))
         }
+    }
+
+    /// Keeps the status that systemd shows up to date, until the task is cancelled.
+    private func reportStatus(to systemd: Systemd?) async {
+        guard let systemd else {
+            // Ends with the task: this gate never opens.
+            _ = await Gate().wait()
+            return
+        }
+        do {
+            while true {
+                try await Task.sleep(for: .seconds(5))
+                systemd.ready(status: Self.status(await checks()))
+            }
+        } catch {
+            // The shutdown cancelled the sleep.
+        }
+    }
+
+    /// The state in one line.
+    private static func status(_ checks: [ReadinessCheck]) -> String {
+        guard checks.allSatisfy(\.isReady) else { return "answering 503: \(missing(checks))" }
+        let details = checks.filter { $0.name == "database" || $0.name == "schema" }.compactMap(\.detail)
+        return (["accepting notifications"] + details).joined(separator: "; ")
+    }
+
+    private static func missing(_ checks: [ReadinessCheck]) -> String {
+        checks.filter { !$0.isReady }.map { "\($0.name): \($0.detail ?? "not yet")" }.joined(separator: "; ")
     }
 
     /// Database and schema. The schema is not checked while the database is unavailable.

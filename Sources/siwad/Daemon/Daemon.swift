@@ -176,19 +176,25 @@ struct Daemon: Sendable {
     ///
     /// - Parameters:
     ///   - reloading: the sources that SIGHUP reads; nil: SIGHUP is not handled.
+    ///   - systemd: gets reports of the state; nil: siwad is no service of systemd.
     ///   - drainLimit: how long a shutdown waits for a load balancer to notice it; nil: a third of the grace period.
     ///   - onReady: called once, when the daemon is ready.
     func services(
         reloading: Reloading? = nil,
+        systemd: Systemd? = nil,
         drainLimit: Duration? = nil,
         onReady: @escaping @Sendable (DaemonAddresses) async -> Void
     ) -> [NamedService] {
         let (intake, pool, state, writer, maintenance) = (intake, pool, state, writer, maintenance)
-        let (keys, events) = (intake.keys, intake.events)
+        let (keys, events, loops) = (intake.keys, intake.events, loops)
         let reloader = reloading.map { reloading in
             NamedService("reload") {
                 await cancelWhenGracefulShutdown {
-                    for await _ in reloading.signals { await reload(from: reloading.sources) }
+                    for await _ in reloading.signals {
+                        systemd?.reloading()
+                        await reload(from: reloading.sources)
+                        systemd?.reloaded()
+                    }
                 }
             }
         }
@@ -198,7 +204,19 @@ struct Daemon: Sendable {
                 await state.endpointsOpen.whenOpen { await publisher.run() }
             }
         }
-        return [reloader, publication].compactMap(\.self) + [
+        let watchdog = systemd?.watchdogInterval.map { interval in
+            NamedService("watchdog") {
+                await cancelWhenGracefulShutdown {
+                    while !Task.isCancelled {
+                        await loops.respond()
+                        systemd?.signOfLife()
+                        // A cancelled sleep ends the loop.
+                        try? await Task.sleep(for: interval)
+                    }
+                }
+            }
+        }
+        return [watchdog, reloader, publication].compactMap(\.self) + [
             // The last to end, after the writer.
             NamedService("events", endedBy: { events.finish() }) { await events.run(asking: pool) },
             NamedService("keys", endedBy: { keys.stop() }) {
@@ -226,7 +244,8 @@ struct Daemon: Sendable {
             NamedService("notifications", notificationServer.run),
             // The last to start is the first to end: readiness fails while the endpoint still accepts requests.
             NamedService("readiness") {
-                await cancelWhenGracefulShutdown { await announceReadiness(to: onReady) }
+                await cancelWhenGracefulShutdown { await announceReadiness(to: systemd, onReady) }
+                systemd?.stopping()
                 await state.beginDraining(within: drainLimit ?? configuration.shutdownGrace / 3)
             },
         ]

@@ -1,0 +1,33 @@
+import Basics
+import Glibc
+import Telemetry
+import Testing
+
+@Suite("The page of the metrics")
+struct MetricsReferenceTests {
+    private static let path =
+        #filePath.split(separator: "/").dropLast(3).map { "/\($0)" }.joined() + "/deploy/doc/metrics.md"
+
+    @Test("The page lists every metric that siwad exports, with its labels.")
+    func page() throws {
+        let page = MetricsReference.page + "\n"
+        if getenv("SIWAD_RECORD_METRICS") != nil {
+            let stream = try #require(fopen(Self.path, "w"))
+            fputs(page, stream)
+            fclose(stream)
+            return
+        }
+        let written = String(decoding: try readFile(atPath: Self.path), as: UTF8.self)
+        #expect(written == page, "run the test with SIWAD_RECORD_METRICS=1")
+    }
+
+    @Test("Every metric of a scrape is in the page.")
+    func scrape() {
+        let metrics = SiwadMetrics(version: "1", appIDs: ["com.example.app"])
+        _ = MaintenanceMetrics(registry: metrics.registry)
+        let names = metrics.registry.prometheusText().split(separator: "\n").filter { $0.hasPrefix("# TYPE ") }
+            .map { $0.split(separator: " ")[2] }
+        #expect(names.count > 30)
+        for name in names { #expect(MetricsReference.page.contains("\n| `\(name)` | "), "\(name)") }
+    }
+}
