@@ -127,9 +127,11 @@ siwa.rebase_publication.';
 CREATE FUNCTION siwa.publish_changes(OUT first bigint, OUT last bigint)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
-    -- A round takes less than a millisecond, of which compilation would take hundreds, and scans of the whole history as long.
+    -- A round takes less than a millisecond, of which compilation would take hundreds, and scans or hashes of all changes as long.
     SET jit = off
     SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE

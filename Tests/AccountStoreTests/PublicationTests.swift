@@ -179,6 +179,34 @@ struct PublicationTests {
         }
     }
 
+    @Test("A round that publishes a transaction from before the last round does not read the whole log.")
+    func lateTransaction() async throws {
+        try await Store.with { store in
+            try await store.run(
+                """
+                INSERT INTO siwa.account_changes (account_id, app_id, facet, from_state, to_state, event_time)
+                SELECT 1, 'x', 'consent', 'authorized', 'revoked', now() FROM generate_series(1, 20000);
+                """
+            )
+            try await publish(store)
+            try await store.run("ANALYZE")
+            try await store.database.withOpenTransaction(script(signIn("late"))) {
+                try await store.signIn("other", at: Store.now)
+                #expect(try await publish(store) != nil)
+            }
+            let read = try await store.connection.transaction { session throws(PostgresError) in
+                #expect(try Publication.publish(in: session)?.positions == 20_002...20_002)
+                return try session.execute(
+                    once: """
+                        SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid) + pg_stat_get_xact_tuples_returned(indrelid))::bigint
+                        FROM pg_index WHERE indrelid IN ('siwa.change_log'::regclass, 'siwa.account_changes'::regclass)
+                        """
+                ).int64(0, 0)
+            }
+            #expect(read < 100)
+        }
+    }
+
     @Test("An end by an operator is a change of the session; a sign-out, a repetition and a refusal are none.")
     func sessionEnds() async throws {
         try await Store.with { store in
