@@ -1,3 +1,4 @@
+import AppleSimulator
 import FoundationEssentials
 import TestSupport
 import Testing
@@ -76,7 +77,8 @@ struct SystemdTests {
         for name in ["/nowhere/notify", "relative", "/" + String(repeating: "a", count: 200), "vsock:2:1"] {
             let settings = ["NOTIFY_SOCKET": name, "WATCHDOG_USEC": "1000"]
             try await DaemonFixture.withDaemon(settings) { fixture, _, addresses in
-                #expect(try await Web.post(fixture.body(fixture.event()), to: addresses.notifications).status == 200)
+                let body = try fixture.body(fixture.event())
+                #expect(try await Web.post(body, to: addresses.notifications).status == 200)
             }
         }
     }
