@@ -118,7 +118,7 @@ CREATE TABLE siwa.publication (
 ) WITH (fillfactor = 20);
 COMMENT ON TABLE siwa.publication IS 'The state of publication: one row, which the publisher of a round locks.';
 COMMENT ON COLUMN siwa.publication.position IS 'The last position of the log; 0 if it is empty.';
-COMMENT ON COLUMN siwa.publication.snapshot IS 'Changes that this snapshot sees are published, except those of published_by.';
+COMMENT ON COLUMN siwa.publication.snapshot IS 'Changes that this snapshot sees are published, unless published_by made them.';
 COMMENT ON COLUMN siwa.publication.published_by IS 'The transaction of the last round. Its own changes are for the next one.';
 COMMENT ON COLUMN siwa.publication.system_identifier IS
     'The cluster whose transaction ids the snapshot refers to. A dump that is restored into another one needs
@@ -195,7 +195,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION siwa.publish_changes IS
-    'Publishes the committed changes that are not in the log, except those of the own transaction, and notifies the channel
+    'Publishes the committed changes that are not in the log, unless its own transaction made them, and notifies the channel
 siwa_changes. Returns the first and last position; nulls if there was nothing to publish or another session publishes. Raises
 object_not_in_prerequisite_state if the database was restored from a dump: see siwa.rebase_publication. For siwad_daemon.';
 
@@ -268,7 +268,7 @@ $$;
 COMMENT ON FUNCTION siwa.rebase_publication IS
     'Continues the log after the transaction ids began again: in a database restored from a dump, publishes what is not in the
 log, and forgets the old ids. Returns the first and last position, or nulls. Blocks writers for as long as it takes to index an
-empty column. Raises object_not_in_prerequisite_state if the ids are those of this cluster. For siwad_daemon.';
+empty column. Raises object_not_in_prerequisite_state if the ids belong to this cluster. For siwad_daemon.';
 
 CREATE FUNCTION siwa.publication_age() RETURNS interval
     LANGUAGE plpgsql STABLE

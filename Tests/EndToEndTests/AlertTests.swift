@@ -37,7 +37,7 @@ struct AlertTests {
         }
     }
 
-    /// The rows of the table, in their order. The first seven are those that wake a person.
+    /// The rows of the table, in their order. The first seven wake a person.
     private func rows(of page: String) throws -> [Alert] {
         let section = try #require(page.split(separator: "\n## Alerts\n").last?.split(separator: "\n### ").first)
         let rows = section.split(separator: "\n").filter { $0.hasPrefix("| [") }
@@ -55,7 +55,7 @@ struct AlertTests {
         }
     }
 
-    @Test("The rules for Prometheus are those of the page of operations, and link to an entry of its runbook.")
+    @Test("The rules for Prometheus are the ones on the page of operations, and link to an entry of its runbook.")
     func correspondence() throws {
         let page = try text("deploy/doc/operations.md")
         var rules = try rules()

@@ -35,7 +35,7 @@ struct ChangeFeedTests {
         )
     }
 
-    @Test("What a daemon stores is published at once, and what an application or operator does within seconds.")
+    @Test("What a daemon stores is published immediately, and what an application or operator does within seconds.")
     func delays() async throws {
         try await DaemonFixture.withDaemon { fixture, _, addresses in
             for number in 0..<20 { try await post("consent-revoked", "p\(number)", fixture, addresses.notifications) }

@@ -19,7 +19,7 @@ package enum Publication {
         package let publishedAt: WallTime
         /// How long the oldest committed change has waited for its publication; nil if none waits.
         package let age: Duration?
-        /// False if the transaction ids are those of another cluster: the database was restored from a dump.
+        /// False if the transaction ids belong to another cluster: the database was restored from a dump.
         package let belongsToCluster: Bool
         /// The server process that publishes at present.
         package let publisher: Int32?
