@@ -31,8 +31,8 @@ package enum MetricsReference {
         """
         # Metrics
 
-        This page is generated: change `Sources/Telemetry`, then run `SIWAD_RECORD_METRICS=1 deploy/test --filter
-        MetricsReferenceTests`.
+        This page is generated: change `Sources/Telemetry`, then run
+        `SIWAD_RECORD_METRICS=1 deploy/test --filter MetricsReferenceTests`.
 
         `/metrics` of the operations endpoint, `SIWAD_OPERATIONS_LISTEN`, has them in Prometheus' text format. This lets
         Prometheus fetch them, and notice by `up` that a daemon does not run:
@@ -43,7 +43,7 @@ package enum MetricsReference {
             static_configs:
               - targets: ['127.0.0.1:9090']
         rule_files:
-          - /usr/share/doc/siwad/alerts.yaml
+          - /usr/share/siwad/alerts.yaml
         ```
 
         [alerts.yaml](../prometheus/alerts.yaml) has the alerts of [operations](operations.md#alerts) as rules, and
