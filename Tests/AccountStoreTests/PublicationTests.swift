@@ -133,7 +133,9 @@ struct PublicationTests {
         }
     }
 
-    @Test("While one session publishes, another returns immediately, and if the first is killed, a later round publishes.")
+    @Test(
+        "While one session publishes, another returns immediately, and if the first is killed, a later round publishes."
+    )
     func killed() async throws {
         try await Store.with { store in
             let publisher = try await connect(store)

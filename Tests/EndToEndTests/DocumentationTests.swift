@@ -6,7 +6,7 @@ struct DocumentationTests {
     private static let root = #filePath.split(separator: "/").dropLast(3).map { "/\($0)" }.joined()
     private static let pages = [
         "application", "architecture", "backup", "benchmarks", "changes", "configuration", "contributing", "durability",
-        "install", "json", "operations", "promises", "proxy", "simulation", "sizing", "threats", "upgrade",
+        "install", "json", "metrics", "operations", "promises", "proxy", "simulation", "sizing", "threats", "upgrade",
     ].map { "deploy/doc/\($0).md" }
 
     private func text(_ document: String) throws -> String {

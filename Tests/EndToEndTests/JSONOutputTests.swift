@@ -39,6 +39,7 @@ struct JSONOutputTests {
                 var done: Set<String> = []
                 for (name, arguments) in try await runs(fixture, addresses, directory) {
                     // tail ends when its reader does.
+                    if name == "changes-list" { try await publication(of: "ended", fixture) }
                     let reader = arguments.first == "tail" ? "| head -n 1" : ""
                     let run = try await siwad(arguments, redirectedBy: reader, environment: fixture.environment())
                     #expect(!run.lines.isEmpty, "\(arguments): \(run.errors)")
@@ -83,6 +84,13 @@ struct JSONOutputTests {
         )
     }
 
+    /// Waits until the change that ended a session is published.
+    private func publication(of session: String, _ fixture: DaemonFixture) async throws {
+        try await eventually("the end of the session to be published") {
+            try await !fixture.texts("SELECT type FROM siwa.changes WHERE session_id = '\(session)'").isEmpty
+        }
+    }
+
     /// Names of schemas, and command lines whose output has them.
     private func runs(
         _ fixture: DaemonFixture,
@@ -118,6 +126,7 @@ struct JSONOutputTests {
             ("clients-list", ""), ("clients-remove", "com.example.web --note why"),
             ("migrate-status", ""), ("config", ""), ("config", "--apps none"), ("doctor", ""),
             ("verify", "\(token) --keys \(keys)"),
+            ("changes-list", ""), ("changes-show", "1"), ("changes-follow", "--from-start --until-current"),
         ]
         return try lines.map { name, arguments in
             let command = try #require(titles[name]).split(separator: " ").dropFirst()
