@@ -4,6 +4,7 @@ package enum MetricsReference {
         // Labels whose values come from the configuration are registered without values.
         let metrics = SiwadMetrics(version: "", appIDs: [])
         _ = MaintenanceMetrics(registry: metrics.registry)
+        _ = PublicationMetrics(registry: metrics.registry)
         return (introduction + metrics.registry.families.map(row) + process).joined(separator: "\n")
     }
 

@@ -51,6 +51,17 @@ struct DocumentationTests {
         }
     }
 
+    @Test("The page of the metrics has every metric of a daemon.")
+    func metrics() async throws {
+        let page = try text("deploy/doc/metrics.md")
+        try await DaemonFixture.withDaemon { _, _, addresses in
+            let lines = try await Web.get(addresses.operations + "/metrics").body.split(separator: "\n")
+            let names = lines.filter { $0.hasPrefix("# TYPE ") }.map { $0.split(separator: " ")[2] }
+            #expect(names.count > 30)
+            for name in names { #expect(page.contains("\n| `\(name)` | "), "\(name)") }
+        }
+    }
+
     @Test("The durability page and the threat model are complete.")
     func limits() throws {
         let durability = try text("deploy/doc/durability.md")

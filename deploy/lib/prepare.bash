@@ -171,7 +171,8 @@ build_release() {
     mkdir -p "$archives"
     ln -sf "$runtime" "$archives/libstdc++.a"
     ln -sf "${runtime%/*}/libgcc_eh.a" "$archives/libgcc_s.a"
-    swift build -c release --product siwad --static-swift-stdlib -Xswiftc "-L$archives" -Xswiftc -use-ld=lld \
+    SIWAD_COMMIT=$(commit) \
+        swift build -c release --product siwad --static-swift-stdlib -Xswiftc "-L$archives" -Xswiftc -use-ld=lld \
         -Xswiftc -Xfrontend -Xswiftc -function-sections -Xcc -ffunction-sections -Xcc -fdata-sections \
         -Xlinker --no-export-dynamic -Xlinker --icf=all -Xlinker -z -Xlinker pack-relative-relocs -Xlinker --build-id=sha1 \
         </dev/null >&2
