@@ -1,4 +1,5 @@
 import AccountStore
+import AppleTokens
 import ArgumentParser
 import Basics
 import Effects

@@ -113,7 +113,7 @@ private struct ChangeFeed {
         while !isDone {
             do {
                 let connection = try await PostgresConnection.connect(settings)
-                try await withCleanup(connection.close) {
+                try await withCleanup({ await connection.close() }) {
                     try await connection.withSession { session throws(PostgresError) in
                         try session.execute(script: "LISTEN \(Publication.channel)")
                     }
