@@ -114,7 +114,7 @@ struct PublicationRaceTests {
         while !progress.isDone.load(ordering: .relaxed) {
             do {
                 _ = try await pool.withSession(Publication.publish)
-            } catch let error as PostgresError where error.isConnectionError {
+            } catch  where error.isConnectionError {
                 // Killed.
             }
         }
