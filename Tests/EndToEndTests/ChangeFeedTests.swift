@@ -1,4 +1,5 @@
 import AccountStore
+import AppleSimulator
 import Glibc
 import JOSE
 import Postgres
