@@ -114,7 +114,7 @@ struct PublicationRaceTests {
         while !progress.isDone.load(ordering: .relaxed) {
             do {
                 _ = try await pool.withSession(Publication.publish)
-            } catch  where error.isConnectionError {
+            } catch let error where error.isConnectionError {
                 // Killed.
             }
         }
