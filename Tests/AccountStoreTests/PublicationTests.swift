@@ -133,9 +133,7 @@ struct PublicationTests {
         }
     }
 
-    @Test(
-        "While one session publishes, another returns immediately, and if the first is killed, a later round publishes."
-    )
+    @Test("While one session publishes, another does not wait, and if the first is killed, a later round publishes.")
     func killed() async throws {
         try await Store.with { store in
             let publisher = try await connect(store)
@@ -196,14 +194,15 @@ struct PublicationTests {
                 try await store.signIn("other", at: Store.now)
                 #expect(try await publish(store) != nil)
             }
+            // The counters also contain earlier transactions of the session.
+            let entries = """
+                SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid))::bigint
+                FROM pg_index WHERE indrelid IN ('siwa.change_log'::regclass, 'siwa.account_changes'::regclass)
+                """
             let read = try await store.connection.transaction { session throws(PostgresError) in
+                let before = try session.execute(once: entries).int64(0, 0)
                 #expect(try Publication.publish(in: session)?.positions == 20_002...20_002)
-                return try session.execute(
-                    once: """
-                        SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid) + pg_stat_get_xact_tuples_returned(indrelid))::bigint
-                        FROM pg_index WHERE indrelid IN ('siwa.change_log'::regclass, 'siwa.account_changes'::regclass)
-                        """
-                ).int64(0, 0)
+                return try session.execute(once: entries).int64(0, 0) - before
             }
             #expect(read < 100)
         }

@@ -50,6 +50,7 @@ struct ChangesListCommand: ListingCommand {
     static let configuration = CommandConfiguration(
         commandName: "list",
         abstract: "List published changes, the latest first.",
+        usage: "siwad changes list [<options>]",
         discussion: """
             --app also finds the changes of its team that another app group reported, such as deletions.
 

@@ -10,6 +10,7 @@ struct ChangesFollowCommand: DatabaseCommand, Sendable {
     static let configuration = CommandConfiguration(
         commandName: "follow",
         abstract: "Print changes as they are published, until Ctrl-C.",
+        usage: "siwad changes follow [<options>]",
         discussion: """
             Starts with the next change, or after the position, time or start that an option names. While the database \
             is unreachable, tries again, and then continues where it was: it prints each change once, in the order of \
