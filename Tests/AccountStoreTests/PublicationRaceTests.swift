@@ -10,7 +10,7 @@ import Testing
 @Suite("Race of publication")
 struct PublicationRaceTests {
     private static let isLong = getenv("SIWAD_FAULTS").map { String(cString: $0) } == "long"
-    private static let rows = isLong ? 100_000 : 4_000
+    private static let rows = isLong ? 100_000 : 2_000
 
     private final class Progress: Sendable {
         let inserted = Atomic(0)
