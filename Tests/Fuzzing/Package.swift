@@ -39,7 +39,7 @@ let package = Package(
         .target(
             name: "Schema",
             dependencies: ["Postgres"],
-            resources: [.embedInCode("Migrations"), .embedInCode("catalog.txt")],
+            resources: [.embedInCode("Migrations"), .embedInCode("Events"), .embedInCode("catalog.txt")],
             swiftSettings: house
         ),
         .target(
@@ -60,7 +60,7 @@ let package = Package(
             ].map { .embedInCode($0) },
             swiftSettings: house
         ),
-        target("Spool", ["CRename", "JOSE"]),
+        target("Spool", ["Basics", "CRename", "JOSE"]),
         target("Ingest", ["AccountStore", "AppleTokens", "Basics", "JOSE", "Postgres", "Spool", "Telemetry"]),
         // The connections of NotificationServer without the listening part, which would add TLS and a web framework to
         // the build.
