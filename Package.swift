@@ -62,7 +62,7 @@ let package = Package(
         .target(name: "AppleTokens", dependencies: ["Basics", "JOSE"], swiftSettings: house),
         .target(name: "AppleSimulator", dependencies: ["JOSE"], swiftSettings: house),
         .target(
-            name: "AppleClient",
+            name: "WebClient",
             dependencies: [
                 "Basics",
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
@@ -150,7 +150,7 @@ let package = Package(
             name: "siwad",
             dependencies: [
                 "AccountStore",
-                "AppleClient",
+                "WebClient",
                 "AppleTokens",
                 "AppleSimulator",
                 "Basics",
@@ -201,7 +201,7 @@ package.targets += [
         of: "AccountStore",
         with: ["AppleTokens", "Basics", "Postgres", "Schema", "StoreTestSupport", "TestSupport"]
     ),
-    tests(of: "AppleClient", with: ["TestSupport"] + nio),
+    tests(of: "WebClient", with: ["TestSupport"] + nio),
     tests(of: "AppleTokens", with: ["AppleSimulator", "Basics", "JOSE"]),
     tests(of: "AppleSimulator", with: ["JOSE"]),
     tests(of: "Basics"),
@@ -262,7 +262,7 @@ package.targets += [
         of: "siwad",
         with: [
             "AccountStore",
-            "AppleClient",
+            "WebClient",
             "AppleTokens",
             "Basics",
             "Ingest",

@@ -1,4 +1,4 @@
-import AppleClient
+import WebClient
 import Basics
 import Glibc
 import JOSE
@@ -21,7 +21,7 @@ extension CommandFailure {
         case let error as SpoolError:
             let status: CommandStatus = error.code == .failed ? .failed : .configuration
             self.init(status, "\(SettingKey.spoolDirectory.environmentName): \(error)")
-        case let error as AppleClientError: self.init(appleClient: error)
+        case let error as WebClientError: self.init(appleClient: error)
         case let error as LocalPostgresError: self.init(.unavailable, error.description)
         case let error as JOSEError: self.init(.failed, error.description)
         case let error as FileReadingError: self.init(.failed, error.description)
@@ -75,7 +75,7 @@ extension CommandFailure {
         }
     }
 
-    private init(appleClient error: AppleClientError) {
+    private init(appleClient error: WebClientError) {
         switch error.code {
         case .invalidURL, .tooLarge: self.init(.configuration, line: error.description)
         case .unreadableFile:

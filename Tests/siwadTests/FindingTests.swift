@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 @testable import AccountStore
-@testable import AppleClient
+@testable import WebClient
 @testable import Postgres
 @testable import siwad
 
@@ -230,7 +230,7 @@ struct FindingTests {
     func colons() {
         let text = "connection to server at \"db\", port 5432 failed: FATAL: no pg_hba.conf entry; see the log"
         let refused = PostgresError(.connectionFailed, text, sqlState: SQLState(rawValue: "28000"))
-        let url = AppleClientError(.unreachable, "cannot reach https://a: connection refused; check the network")
+        let url = WebClientError(.unreachable, "cannot reach https://a: connection refused; check the network")
         for (error, detail, remedy) in [
             (refused, text, "check user and password in SIWAD_DATABASE_URL"),
             (url, "cannot reach https://a: connection refused", "check the network"),

@@ -1,5 +1,5 @@
 import AccountStore
-import AppleClient
+import WebClient
 import AppleTokens
 import NotificationServer
 import Postgres
@@ -82,7 +82,7 @@ extension Configuration {
     }
 
     func keySetURL() throws(SettingsError) -> KeySetURL {
-        do throws(AppleClientError) {
+        do throws(WebClientError) {
             return try KeySetURL(parsing: keysURL)
         } catch {
             throw problem(.keysURL, error.description)
@@ -132,8 +132,8 @@ extension EventLoops {
 }
 
 extension KeySetFetcher {
-    static func fetchOnce(_ url: KeySetURL) async throws(AppleClientError) -> [UInt8] {
-        try await EventLoops.withOne { loops async throws(AppleClientError) in
+    static func fetchOnce(_ url: KeySetURL) async throws(WebClientError) -> [UInt8] {
+        try await EventLoops.withOne { loops async throws(WebClientError) in
             try await KeySetFetcher(url: url, version: Version.current, eventLoopGroup: loops.group).fetch()
         }
     }

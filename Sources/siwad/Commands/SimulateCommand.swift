@@ -1,5 +1,5 @@
 import AccountStore
-import AppleClient
+import WebClient
 import AppleSimulator
 import AppleTokens
 import ArgumentParser

@@ -1,4 +1,4 @@
-import AppleClient
+import WebClient
 import AppleTokens
 import ArgumentParser
 import Basics

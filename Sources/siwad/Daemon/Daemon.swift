@@ -1,6 +1,6 @@
 import UnixSignals
 import AccountStore
-import AppleClient
+import WebClient
 import AppleTokens
 import Basics
 import Effects

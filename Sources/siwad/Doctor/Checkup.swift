@@ -1,5 +1,5 @@
 import AccountStore
-import AppleClient
+import WebClient
 import AppleTokens
 import Basics
 import Glibc
@@ -88,7 +88,7 @@ struct Checkup: Sendable {
         guard let url = Self.url(scheme, address).map({ $0 + path }) else {
             return .warn(check, "not asked: \(key.environmentName) leaves the port to the system", "name a port")
         }
-        do throws(AppleClientError) {
+        do throws(WebClientError) {
             return judge(try await LocalProbe.get(url, version: Version.current, eventLoopGroup: loops.group), url)
         } catch {
             return .fail(check, error.description, "start siwad serve with this configuration")

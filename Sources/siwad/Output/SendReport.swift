@@ -1,5 +1,5 @@
 import AccountStore
-import AppleClient
+import WebClient
 import AppleTokens
 import Basics
 import JOSE

@@ -4,7 +4,7 @@ import NIOHTTP1
 import NIOPosix
 import Testing
 
-@testable import AppleClient
+@testable import WebClient
 
 @Suite("The cause of a missing response", .timeLimit(.minutes(5)))
 struct PlainCauseTests {
@@ -70,7 +70,7 @@ struct PlainCauseTests {
             let summary = try await sender.send(count: 1) { _ in [] }
             #expect(summary.firstFailure == cause)
             let fetcher = KeySetFetcher(url: try KeySetURL(parsing: url), version: "1", eventLoopGroup: group)
-            let error = await #expect(throws: AppleClientError.self) { _ = try await fetcher.fetch() }
+            let error = await #expect(throws: WebClientError.self) { _ = try await fetcher.fetch() }
             #expect(error?.message == "cannot reach \(url): \(cause); check the network and the URL")
         }
     }

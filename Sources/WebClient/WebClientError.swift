@@ -6,7 +6,7 @@ import NIOPosix
 import NIOSSL
 
 /// The reason why a request to Apple, or to a stand-in for Apple, failed.
-package struct AppleClientError: Error, Sendable, Equatable, CustomStringConvertible {
+package struct WebClientError: Error, Sendable, Equatable, CustomStringConvertible {
     package enum Code: Sendable, Equatable {
         case invalidURL
         case unreadableFile

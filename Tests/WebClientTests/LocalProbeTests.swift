@@ -1,7 +1,7 @@
 import NIOPosix
 import Testing
 
-@testable import AppleClient
+@testable import WebClient
 
 @Suite("Requests to a server of this machine", .timeLimit(.minutes(5)))
 struct LocalProbeTests {
@@ -26,13 +26,13 @@ struct LocalProbeTests {
         let head = "HTTP/1.1 405 X\r\nContent-Length: 9\r\n\r\n"
         for answer in ["", head, head + "x"] {
             try await StubWebServer.with(answering: answer, closes: false, on: group) { server in
-                let error = await #expect(throws: AppleClientError.self) {
+                let error = await #expect(throws: WebClientError.self) {
                     _ = try await get("http://127.0.0.1:\(server.port)/", .milliseconds(50))
                 }
                 #expect(error?.code == .timedOut)
             }
         }
-        let error = await #expect(throws: AppleClientError.self) { _ = try await get("http://127.0.0.1:1/") }
+        let error = await #expect(throws: WebClientError.self) { _ = try await get("http://127.0.0.1:1/") }
         #expect(error?.code == .unreachable)
         #expect(error?.message == "nothing answers at http://127.0.0.1:1/")
     }
@@ -45,7 +45,7 @@ struct LocalProbeTests {
         for answer in [announced, unannounced] {
             try await StubWebServer.with(answering: answer, on: group) { server in
                 let url = "http://127.0.0.1:\(server.port)/"
-                let error = await #expect(throws: AppleClientError.self) { _ = try await get(url) }
+                let error = await #expect(throws: WebClientError.self) { _ = try await get(url) }
                 #expect(error?.code == .tooLarge)
                 #expect(error?.message == "\(url) answers more than 65536 bytes: it is not siwad")
             }

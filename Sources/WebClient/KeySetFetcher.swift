@@ -29,12 +29,12 @@ package struct KeySetFetcher: Sendable {
         self.eventLoopGroup = eventLoopGroup
     }
 
-    package func fetch() async throws(AppleClientError) -> [UInt8] {
+    package func fetch() async throws(WebClientError) -> [UInt8] {
         try await fetchDated().bytes
     }
 
     /// Fetches the key set with the header `Date` as the server sent it (RFC 9110 §6.6.1); `nil` for a file.
-    package func fetchDated() async throws(AppleClientError) -> (bytes: [UInt8], date: String?) {
+    package func fetchDated() async throws(WebClientError) -> (bytes: [UInt8], date: String?) {
         switch url.source {
         case .file(let path):
             return (try Self.read(path), nil)
@@ -65,7 +65,7 @@ package struct KeySetFetcher: Sendable {
             request.headers.add(name: "Accept", value: "application/json")
             let response = try await client.execute(request, timeout: TimeAmount(deadline))
             guard response.status == .ok else {
-                throw AppleClientError(
+                throw WebClientError(
                     .unexpectedStatus(Int(response.status.code)),
                     "\(address) answered \(response.status.code) instead of a key set; check the URL of the key set"
                 )
@@ -75,19 +75,19 @@ package struct KeySetFetcher: Sendable {
         }
     }
 
-    private static func error(_ error: any Error, _ address: String) -> AppleClientError {
+    private static func error(_ error: any Error, _ address: String) -> WebClientError {
         switch error {
-        case let error as AppleClientError:
+        case let error as WebClientError:
             error
         case is NIOTooManyBytesError:
-            AppleClientError(
+            WebClientError(
                 .tooLarge,
                 "\(address) answered more than \(largestResponse) bytes; check the URL of the key set"
             )
         case let error as HTTPClientError where PlainCause.timeouts.contains(error):
-            AppleClientError(.timedOut, "\(address) did not answer in time; check the network")
+            WebClientError(.timedOut, "\(address) did not answer in time; check the network")
         default:
-            AppleClientError(
+            WebClientError(
                 .unreachable,
                 "cannot reach \(address): \(PlainCause.words(for: error, from: address)); check the network and the URL"
             )
@@ -97,28 +97,28 @@ package struct KeySetFetcher: Sendable {
     // MARK: File
 
     /// Blocks the calling thread, but reads only regular files of a few kilobytes.
-    private static func read(_ path: String) throws(AppleClientError) -> [UInt8] {
+    private static func read(_ path: String) throws(WebClientError) -> [UInt8] {
         // Opened without waiting and then examined, so that no other file, such as a pipe, can take its place in between.
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard descriptor >= 0 else {
-            throw AppleClientError(.unreadableFile, "cannot read \(path): \(String(cString: strerror(errno)))")
+            throw WebClientError(.unreadableFile, "cannot read \(path): \(String(cString: strerror(errno)))")
         }
         defer { close(descriptor) }
         var status = stat()
         guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
-            throw AppleClientError(.unreadableFile, "cannot read \(path): it is not a file")
+            throw WebClientError(.unreadableFile, "cannot read \(path): it is not a file")
         }
         var content: [UInt8] = []
         var block = [UInt8](repeating: 0, count: 16_384)
         while true {
             let count = Glibc.read(descriptor, &block, block.count)
             guard count >= 0 else {
-                throw AppleClientError(.unreadableFile, "cannot read \(path): \(String(cString: strerror(errno)))")
+                throw WebClientError(.unreadableFile, "cannot read \(path): \(String(cString: strerror(errno)))")
             }
             guard count > 0 else { return content }
             content += block[..<count]
             guard content.count <= largestResponse else {
-                throw AppleClientError(.tooLarge, "\(path) has more than \(largestResponse) bytes; it is not a key set")
+                throw WebClientError(.tooLarge, "\(path) has more than \(largestResponse) bytes; it is not a key set")
             }
         }
     }

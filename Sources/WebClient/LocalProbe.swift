@@ -27,7 +27,7 @@ package enum LocalProbe {
         version: String,
         eventLoopGroup: any EventLoopGroup,
         deadline: Duration = .seconds(5)
-    ) async throws(AppleClientError) -> Response {
+    ) async throws(WebClientError) -> Response {
         var configuration = HTTPClient.Configuration.singleAttempt
         configuration.tlsConfiguration?.certificateVerification = .none
         configuration.timeout = .init(connect: TimeAmount(deadline))
@@ -46,12 +46,12 @@ package enum LocalProbe {
                 )
             }
         } catch let error as HTTPClientError where PlainCause.timeouts.contains(error) {
-            throw AppleClientError(.timedOut, "\(url) did not answer in time")
+            throw WebClientError(.timedOut, "\(url) did not answer in time")
         } catch is NIOTooManyBytesError {
             let message = "\(url) answers more than \(largestResponse) bytes: it is not siwad"
-            throw AppleClientError(.tooLarge, message)
+            throw WebClientError(.tooLarge, message)
         } catch {
-            throw AppleClientError(.unreachable, "nothing answers at \(url)")
+            throw WebClientError(.unreachable, "nothing answers at \(url)")
         }
     }
 }

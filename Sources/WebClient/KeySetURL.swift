@@ -12,7 +12,7 @@ package struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
     let source: Source
 
     /// - Throws: `invalidURL` with the forms that are allowed.
-    package init(parsing text: String) throws(AppleClientError) {
+    package init(parsing text: String) throws(WebClientError) {
         guard text.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }), let scheme = text.firstRange(of: ":") else {
             throw Self.invalid("it is not a URL")
         }
@@ -40,8 +40,8 @@ package struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    private static func invalid(_ reason: String) -> AppleClientError {
-        AppleClientError(
+    private static func invalid(_ reason: String) -> WebClientError {
+        WebClientError(
             .invalidURL,
             "the URL of the key set is not usable: \(reason); write https://…, file:///path, or http:// to a loopback "
                 + "address"
@@ -49,7 +49,7 @@ package struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// The host of `//host[:port][/…]`, in lower case and without brackets.
-    private static func host(_ rest: Substring) throws(AppleClientError) -> String {
+    private static func host(_ rest: Substring) throws(WebClientError) -> String {
         guard rest.hasPrefix("//") else { throw invalid("it has no host") }
         let authority = rest.dropFirst(2).prefix { $0 != "/" && $0 != "?" && $0 != "#" }
         guard !authority.contains("@") else { throw invalid("it must not name a user") }
@@ -73,7 +73,7 @@ package struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// The path of `///path`, `//localhost/path` or `/path`, percent-decoded.
-    private static func path(_ rest: Substring) throws(AppleClientError) -> String {
+    private static func path(_ rest: Substring) throws(WebClientError) -> String {
         var path = rest
         if path.hasPrefix("//") {
             path = path.dropFirst(2)

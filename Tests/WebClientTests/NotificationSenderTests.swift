@@ -1,4 +1,4 @@
-import AppleClient
+import WebClient
 import NIOPosix
 import Synchronization
 import Testing
@@ -70,7 +70,7 @@ struct NotificationSenderTests {
         arguments: ["", "127.0.0.1:8080", "ftp://a/", "http://a b/"]
     )
     func url(_ url: String) {
-        #expect(throws: AppleClientError.self) {
+        #expect(throws: WebClientError.self) {
             try NotificationSender(url: url, version: "1", eventLoopGroup: group)
         }
     }

@@ -27,10 +27,10 @@ package struct NotificationSender: Sendable {
         eventLoopGroup: any EventLoopGroup,
         concurrency: Int = 16,
         rate: Double? = nil
-    ) throws(AppleClientError) {
+    ) throws(WebClientError) {
         let scheme = url.lowercased()
         guard scheme.hasPrefix("http://") || scheme.hasPrefix("https://"), !url.contains(where: \.isWhitespace) else {
-            throw AppleClientError(.invalidURL, "\(url) is not a URL to send to; write http://… or https://…")
+            throw WebClientError(.invalidURL, "\(url) is not a URL to send to; write http://… or https://…")
         }
         self.url = url
         self.userAgent = KeySetFetcher.userAgent(version)

@@ -3,7 +3,7 @@ import NIOPosix
 import TestSupport
 import Testing
 
-@testable import AppleClient
+@testable import WebClient
 
 @Suite("Fetching a key set over TLS", .enabled(if: OpenSSL.isInstalled), .timeLimit(.minutes(5)))
 struct KeyFetchTLSTests {
@@ -22,7 +22,7 @@ struct KeyFetchTLSTests {
                 version: "test",
                 eventLoopGroup: MultiThreadedEventLoopGroup.singleton
             )
-            let error = await #expect(throws: AppleClientError.self) { _ = try await fetcher.fetch() }
+            let error = await #expect(throws: WebClientError.self) { _ = try await fetcher.fetch() }
             return error?.message ?? ""
         }
     }

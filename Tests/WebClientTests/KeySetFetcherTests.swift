@@ -2,7 +2,7 @@ import Glibc
 import NIOPosix
 import Testing
 
-@testable import AppleClient
+@testable import WebClient
 
 @Suite("Fetching a key set", .timeLimit(.minutes(5)))
 struct KeySetFetcherTests {
@@ -14,12 +14,12 @@ struct KeySetFetcherTests {
 
     private func expectFailure(
         _ url: String,
-        _ code: AppleClientError.Code,
+        _ code: WebClientError.Code,
         deadline: Duration = .seconds(10),
         _ location: SourceLocation = #_sourceLocation
     ) async throws {
         let fetcher = try fetcher(url, deadline: deadline)
-        let error = await #expect(throws: AppleClientError.self, sourceLocation: location) {
+        let error = await #expect(throws: WebClientError.self, sourceLocation: location) {
             _ = try await fetcher.fetch()
         }
         #expect(error?.code == code, sourceLocation: location)

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import AppleClient
+@testable import WebClient
 
 @Suite("URLs of key sets")
 struct KeySetURLTests {
@@ -39,7 +39,7 @@ struct KeySetURLTests {
         ]
     )
     func refused(_ text: String) throws {
-        let error = try #require(throws: AppleClientError.self) { try KeySetURL(parsing: text) }
+        let error = try #require(throws: WebClientError.self) { try KeySetURL(parsing: text) }
         #expect(error.code == .invalidURL)
     }
 }
