@@ -1,8 +1,9 @@
 /// The reason why input is refused, or why a call of libcrypto failed.
 ///
-/// The message is one sentence that names the mistake. It never contains bytes of the input.
+/// The message is one sentence that names the mistake. It never contains bytes of the input, except the name of a sealing key.
 package struct JOSEError: Error, Sendable, Hashable, CustomStringConvertible {
     package enum Code: String, Sendable, Hashable, CaseIterable {
+        case malformedBase64 = "malformed-base64"
         case malformedBase64URL = "malformed-base64url"
         case malformedJSON = "malformed-json"
         case typeMismatch = "type-mismatch"
@@ -18,6 +19,14 @@ package struct JOSEError: Error, Sendable, Hashable, CustomStringConvertible {
         case unusableKeySet = "unusable-key-set"
         /// Not the PEM text of an unencrypted RSA private key.
         case malformedPEM = "malformed-pem"
+        /// Not lines `NAME:BASE64` of 32 bytes each.
+        case malformedSealingKeys = "malformed-sealing-keys"
+        /// Not a compact JWE as `SealingKeys` writes it.
+        case malformedSealedText = "malformed-sealed-text"
+        /// Sealed with a key that is not in the ring.
+        case unknownSealingKey = "unknown-sealing-key"
+        /// Altered, or sealed with another key of the same name.
+        case notAuthentic = "not-authentic"
         /// libcrypto failed for lack of memory or because of a broken installation.
         case cryptography
     }

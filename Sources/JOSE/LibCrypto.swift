@@ -15,7 +15,7 @@ extension JOSEError {
 
     /// Takes ownership of `pointer`, which is nil after a failure of libcrypto.
     init(owning pointer: OpaquePointer?) throws(JOSEError) {
-        guard let pointer = unsafe pointer else { throw JOSEError.libcrypto(cannot: "create an RSA key") }
+        guard let pointer = unsafe pointer else { throw JOSEError.libcrypto(cannot: "create a key") }
         unsafe self.pointer = pointer
     }
 
@@ -53,6 +53,32 @@ extension JOSEError {
         // BN_bn2bin writes exactly `length` bytes.
         _ = unsafe BN_bn2bin(number, &bytes)
         return bytes
+    }
+}
+
+/// Shares one key among copies and threads. Unchecked, because the compiler does not know that libcrypto allows threads to use
+/// a key concurrently as long as none changes it (openssl-threads(7)), and the handle is constant.
+final class SharedKey: @unchecked Sendable {
+    let handle: KeyHandle
+
+    init(_ handle: consuming KeyHandle) { self.handle = handle }
+}
+
+/// Random bytes for keys, initialisation vectors and secrets.
+package enum SecureRandom {
+    package static func bytes(_ count: Int) throws(JOSEError) -> [UInt8] {
+        var bytes = [UInt8](repeating: 0, count: count)
+        guard unsafe RAND_bytes(&bytes, CInt(count)) == 1 else {
+            throw JOSEError.libcrypto(cannot: "make random bytes")
+        }
+        return bytes
+    }
+}
+
+extension [UInt8] {
+    /// True if both have the same bytes. The time depends only on the lengths, so that it tells nothing about a secret.
+    package func isEqualInConstantTime(to other: [UInt8]) -> Bool {
+        unsafe count == other.count && CRYPTO_memcmp(self, other, count) == 0
     }
 }
 

@@ -2,21 +2,13 @@ internal import COpenSSL
 
 /// An RSA private key that signs RS256, for the simulator.
 package struct RSAPrivateKey: Sendable {
-    /// Shares one handle among copies and threads. Unchecked, because the compiler does not know that libcrypto allows
-    /// threads to use a key concurrently as long as none changes it (openssl-threads(7)), and the handle is constant.
-    private final class Storage: @unchecked Sendable {
-        let key: KeyHandle
-
-        init(_ key: consuming KeyHandle) { self.key = key }
-    }
-
-    private let storage: Storage
+    private let key: SharedKey
 
     package let publicKey: RSAPublicKey
 
     private init(_ key: consuming KeyHandle) throws(JOSEError) {
         publicKey = try RSAPublicKey(modulus: key.number("n"), exponent: key.number("e"))
-        storage = Storage(key)
+        self.key = SharedKey(key)
     }
 
     /// Generates a key with the exponent 65537 and 2048 to 8192 bits.
@@ -63,7 +55,7 @@ package struct RSAPrivateKey: Sendable {
     package func pem() throws(JOSEError) -> String {
         guard let sink = unsafe BIO_new(BIO_s_mem()) else { throw JOSEError.libcrypto(cannot: "write an RSA key") }
         defer { unsafe BIO_free(sink) }
-        guard unsafe PEM_write_bio_PKCS8PrivateKey(sink, storage.key.pointer, nil, nil, 0, nil, nil) == 1 else {
+        guard unsafe PEM_write_bio_PKCS8PrivateKey(sink, key.handle.pointer, nil, nil, 0, nil, nil) == 1 else {
             throw JOSEError.libcrypto(cannot: "write an RSA key")
         }
         var text = [UInt8](repeating: 0, count: unsafe BIO_ctrl_pending(sink))
@@ -74,7 +66,7 @@ package struct RSAPrivateKey: Sendable {
 
     /// Returns the RS256 signature of `message`.
     package func sign(_ message: [UInt8]) throws(JOSEError) -> [UInt8] {
-        guard let context = unsafe EVP_PKEY_CTX_new_from_pkey(nil, storage.key.pointer, nil) else {
+        guard let context = unsafe EVP_PKEY_CTX_new_from_pkey(nil, key.handle.pointer, nil) else {
             throw JOSEError.libcrypto(cannot: "sign")
         }
         defer { unsafe EVP_PKEY_CTX_free(context) }

@@ -94,6 +94,34 @@ struct WycheproofTests {
         #expect(tallies == expected)
     }
 
+    // MARK: - AES-GCM
+
+    @Test("Each valid text of AES-256-GCM opens and is sealed alike; no invalid one opens.")
+    func sealing() throws {
+        var tallies: [String: Int] = [:]
+        for (group, vectors) in try groups("aes_gcm_test")
+        where [group["keySize"], group["ivSize"], group["tagSize"]].map({ $0?.integer }) == [256, 96, 128] {
+            for vector in vectors {
+                let number = try #require(vector["tcId"])
+                let key = try bytes(hexadecimal: text(vector, "key"))
+                let iv = try bytes(hexadecimal: text(vector, "iv"))
+                let context = try bytes(hexadecimal: text(vector, "aad"))
+                let message = try bytes(hexadecimal: text(vector, "msg"))
+                let ciphertext = try bytes(hexadecimal: text(vector, "ct"))
+                let tag = try bytes(hexadecimal: text(vector, "tag"))
+                let result = try text(vector, "result")
+                let opened = try AES256GCM.decrypt(ciphertext, tag: tag, key: key, iv: iv, context: context)
+                #expect(opened == (result == "valid" ? message : nil), "tcId \(number)")
+                if result == "valid" {
+                    let sealed = try AES256GCM.encrypt(message, key: key, iv: iv, context: context)
+                    #expect(sealed.ciphertext == ciphertext && sealed.tag == tag, "tcId \(number)")
+                }
+                tallies[result, default: 0] += 1
+            }
+        }
+        #expect(tallies == ["valid": 39, "invalid": 27])
+    }
+
     // MARK: - JWS
 
     @Test("No JWS is accepted but a valid one in compact form, by RS256 and with a key for it; each of these is.")
