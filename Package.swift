@@ -254,7 +254,7 @@ package.targets += [
         ] + nio
     ),
     tests(of: "Postgres", with: ["TestSupport"]),
-    tests(of: "Settings", with: ["AppleTokens", "Basics", "Telemetry"]),
+    tests(of: "Settings", with: ["AppleTokens", "Basics", "JOSE", "Telemetry"]),
     tests(of: "Spool", with: ["TestSupport"]),
     tests(of: "Telemetry", with: ["Basics", .product(name: "Logging", package: "swift-log")]),
     tests(of: "Terminal"),

@@ -1,5 +1,5 @@
 package import AppleTokens
-import JOSE
+package import JOSE
 package import Telemetry
 
 /// Every setting of siwad with its value in force.
@@ -65,6 +65,8 @@ package struct Configuration: Sendable {
     package var eraseAfter: Duration { value(.eraseAfter) }
     /// Whether the daemon publishes changes.
     package var effects: EffectsMode { value(.effects) }
+    /// nil where secrets can't be sealed or opened.
+    package var sealingKeys: SealingKeys? { optional(.sealingKeys) }
     package var logLevel: LogLevel { value(.logLevel) }
     /// nil: text on a terminal, else JSON.
     package var logFormat: LogFormat? { optional(.logFormat) }

@@ -18,7 +18,8 @@ package enum ConfigurationReference {
 
         The first of these that has a value decides:
 
-        1. the flag, for example `--batch-limit 512`: the variable's name in lower case without `SIWAD_`, with hyphens;
+        1. the flag, for example `--batch-limit 512`: the variable's name in lower case without `SIWAD_`, with hyphens
+           (`SIWAD_SEALING_KEYS` has none);
         2. the environment variable, for example `SIWAD_BATCH_LIMIT=512`; for a secret, then a credential of systemd;
         3. the file that `--config` names, for example `batch_limit: 512`: the name in lower case without `SIWAD_`;
         4. the default.
@@ -41,6 +42,9 @@ package enum ConfigurationReference {
         file encrypted too. Without systemd, name a file that only siwad's user can read in `SIWAD_DATABASE_URL_FILE`. Either
         way, the password is in no environment and in no list of processes. Other users can see a password in
         `--database-url`; siwad warns about it.
+
+        The same applies to the sealing keys, in the credential `sealing-keys` or in `SIWAD_SEALING_KEYS_FILE`. Keep a copy of
+        them apart from the backups of the database: without it, the sealed secrets of a restored database are lost.
 
         ## Change a setting
 

@@ -32,6 +32,7 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case sessionRetention = "session_retention"
     case eraseAfter = "erase_after"
     case effects
+    case sealingKeys = "sealing_keys"
     case logLevel = "log_level"
     case logFormat = "log_format"
     case shutdownGrace = "shutdown_grace"
@@ -128,6 +129,13 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
                 "on",
                 "`on` or `off`; off: this daemon does not publish changes to the feed"
             )
+        case .sealingKeys:
+            (
+                .sealingKeys,
+                nil,
+                "a line `NAME:BASE64` for each key that seals secrets in the database: the first seals, all open; "
+                    + "`siwad sealing new-key` prints one. The same on all daemons"
+            )
         case .logLevel:
             (.word(LogLevel.self), "info", "`trace`, `debug`, `info`, `notice`, `warning`, `error` or `critical`")
         case .logFormat: (.word(LogFormat.self), nil, "`text` or `json`; without it `text` on a terminal, else `json`")
@@ -159,13 +167,16 @@ extension SettingKey {
     /// `--database-url`
     package var flag: String { "--" + String(rawValue.map { $0 == "_" ? "-" : $0 }) }
 
+    /// False for a key, which would appear in the list of processes.
+    package var hasFlag: Bool { self != .sealingKeys }
+
     /// The meaning in one line of plain text.
     package var meaning: String { declaration.meaning.filter { $0 != "`" } }
 
     package var defaultText: String? { declaration.defaultText }
 
     /// True if the value is never printed and may come from a file or a credential.
-    package var isSecret: Bool { self == .databaseURL }
+    package var isSecret: Bool { [.databaseURL, .sealingKeys].contains(self) }
 
     /// A value without its password, for a command in a message. What else may be secret is masked, so that the command fails
     /// instead of using another database.
@@ -180,7 +191,7 @@ extension SettingKey {
     package var isRequired: Bool { self == .apps }
 
     /// True if SIGHUP applies a change; otherwise a restart does.
-    package var isReloadable: Bool { [.apps, .issuer, .clockLeeway, .logLevel].contains(self) }
+    package var isReloadable: Bool { [.apps, .issuer, .clockLeeway, .sealingKeys, .logLevel].contains(self) }
 
     /// True if `siwad doctor` compares the value with that of a running daemon. It compares the database itself instead of its
     /// URL, and finds the daemon by its addresses. A command may have a log level and format of its own.

@@ -1,4 +1,5 @@
 import AppleTokens
+import JOSE
 
 /// How the text of a setting becomes its value, and how the text is printed.
 struct SettingType: Sendable {
@@ -33,6 +34,24 @@ struct SettingType: Sendable {
                 let plainAdvice = "write TEAMID/primary.app.id, such as A1B2C3D4E5/com.example.app"
                 throw MalformedValue(advice: error.description, plainAdvice: plainAdvice)
             }
+        },
+        takesList: true
+    )
+
+    /// Printed with the names of the keys only.
+    static let sealingKeys = SettingType(
+        values: "lines",
+        parse: { text throws(MalformedValue) in
+            do throws(JOSEError) {
+                return try SealingKeys(parsing: text)
+            } catch {
+                throw MalformedValue(advice: error.message)
+            }
+        },
+        redacted: { text in
+            // A text that is no ring may have a key where a name is expected.
+            guard let keys = try? SealingKeys(parsing: text) else { return Redaction.mask }
+            return keys.names.map { "\($0):\(Redaction.mask)" }.joined(separator: ",")
         },
         takesList: true
     )

@@ -1,4 +1,5 @@
 import Basics
+import JOSE
 import Telemetry
 import Testing
 
@@ -102,6 +103,28 @@ struct ConfigurationTests {
         let entry = try #require(configuration.entries.first { $0.key == .databaseURL })
         #expect(entry.text == "postgres://siwad:****@db/siwa")
         #expect(entry.origin.description == "SIWAD_DATABASE_URL_FILE")
+    }
+
+    @Test("reads the sealing keys from lines or a list, prints their names only, and has no flag for them.")
+    func sealingKeys() throws {
+        let lines = try ["new", "old"].map { name in try SealingKeys.newLine(name: name) }
+        let secret = try load(
+            environment: ["SIWAD_SEALING_KEYS_FILE": "/run/secrets/keys"],
+            files: ["/run/secrets/keys": lines.joined(separator: "\n") + "\n"]
+        )
+        #expect(secret.sealingKeys?.names == ["new", "old"])
+        #expect(secret.entries.first { $0.key == .sealingKeys }?.text == "new:****,old:****")
+        let list = try load(files: ["siwad.yaml": "sealing_keys:\n" + lines.map { "- \($0)\n" }.joined()])
+        #expect(list.sealingKeys == secret.sealingKeys)
+        #expect(list.digest() == secret.digest())
+        #expect(try load().sealingKeys == nil)
+        #expect(!SettingKey.sealingKeys.hasFlag && SettingKey.sealingKeys.isReloadable)
+        let problem = problems(environment: ["SIWAD_SEALING_KEYS": lines[0] + "\nold:c2VjcmV0"])
+        #expect(
+            problem == [
+                "SIWAD_SEALING_KEYS: line 2: the key is not base64 of 32 bytes: siwad sealing new-key prints one"
+            ]
+        )
     }
 
     @Test("reads a secret from the credential of systemd, unless a variable sets it.")

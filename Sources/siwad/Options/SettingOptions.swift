@@ -15,12 +15,12 @@ struct CommonOptions: ParsableArguments {
     }
 }
 
-/// Every setting as an option, except the log level, which is a common option.
+/// Every setting that has a flag as an option, except the log level, which is a common option.
 ///
 /// ArgumentParser finds options by reflection and reads their values by decoding. This type derives both from the
 /// declared settings instead of repeating each setting as a property.
 struct DaemonOptions: ParsableArguments, CustomReflectable {
-    private static let keys = SettingKey.allCases.filter { $0 != .logLevel }
+    private static let keys = SettingKey.allCases.filter { $0.hasFlag && $0 != .logLevel }
     private static let completions: [SettingKey: CompletionKind] = [
         .tlsCertificate: .file(), .tlsKey: .file(), .spoolDirectory: .directory, .logFormat: .logFormat,
     ]
