@@ -140,6 +140,7 @@ let package = Package(
             swiftSettings: house
         ),
         .target(name: "Terminal", dependencies: ["Basics"], swiftSettings: house),
+        .target(name: "Webhooks", dependencies: ["Basics", "JOSE"], swiftSettings: house),
         .executableTarget(
             name: "ExampleApplication",
             dependencies: ["Postgres"],
@@ -166,6 +167,7 @@ let package = Package(
                 "Spool",
                 "Telemetry",
                 "Terminal",
+                "Webhooks",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
@@ -258,6 +260,7 @@ package.targets += [
     tests(of: "Spool", with: ["TestSupport"]),
     tests(of: "Telemetry", with: ["Basics", .product(name: "Logging", package: "swift-log")]),
     tests(of: "Terminal"),
+    tests(of: "Webhooks", with: ["Basics", "JOSE"]),
     tests(
         of: "siwad",
         with: [
