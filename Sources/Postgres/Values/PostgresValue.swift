@@ -123,6 +123,37 @@ extension Bool: PostgresValue {
     package func write(to binds: inout Binds) { binds.writeInteger(UInt8(self ? 1 : 0)) }
 }
 
+extension Double: PostgresValue {
+    package static var type: (id: UInt32, array: UInt32) { (ServerType.float8, ServerType.float8Array) }
+
+    package init?(_ type: UInt32, _ bytes: UnsafeRawBufferPointer) {
+        guard type == ServerType.float8, let bits = unsafe UInt64(bigEndianBytes: bytes) else { return nil }
+        self.init(bitPattern: bits)
+    }
+
+    package func write(to binds: inout Binds) { binds.writeInteger(bitPattern) }
+}
+
+/// An `interval` in microseconds. Days of 24 hours and months of 30 days are read as such, and are not written.
+extension Duration: PostgresValue {
+    package static var type: (id: UInt32, array: UInt32) { (ServerType.interval, ServerType.intervalArray) }
+
+    package init?(_ type: UInt32, _ bytes: UnsafeRawBufferPointer) {
+        guard type == ServerType.interval, bytes.count == 16,
+            let microseconds = unsafe Int64(bigEndianBytes: UnsafeRawBufferPointer(rebasing: bytes[..<8])),
+            let days = unsafe Int32(bigEndianBytes: UnsafeRawBufferPointer(rebasing: bytes[8..<12])),
+            let months = unsafe Int32(bigEndianBytes: UnsafeRawBufferPointer(rebasing: bytes[12...]))
+        else { return nil }
+        self = .microseconds(microseconds) + .seconds((Int64(days) + Int64(months) * 30) * 86_400)
+    }
+
+    package func write(to binds: inout Binds) {
+        let (seconds, attoseconds) = components
+        binds.writeInteger(seconds * 1_000_000 + attoseconds / 1_000_000_000_000)
+        binds.writeInteger(Int64(0))
+    }
+}
+
 extension Timestamp: PostgresValue {
     package static var type: (id: UInt32, array: UInt32) { (ServerType.timestamptz, ServerType.timestamptzArray) }
 
@@ -176,10 +207,12 @@ enum ServerType {
     static let int4: UInt32 = 23
     static let text: UInt32 = 25
     static let json: UInt32 = 114
+    static let float8: UInt32 = 701
     static let unknown: UInt32 = 705
     static let bpchar: UInt32 = 1042
     static let varchar: UInt32 = 1043
     static let timestamptz: UInt32 = 1184
+    static let interval: UInt32 = 1186
     static let jsonb: UInt32 = 3802
 
     static let boolArray: UInt32 = 1000
@@ -187,7 +220,9 @@ enum ServerType {
     static let int4Array: UInt32 = 1007
     static let textArray: UInt32 = 1009
     static let int8Array: UInt32 = 1016
+    static let float8Array: UInt32 = 1022
     static let timestamptzArray: UInt32 = 1185
+    static let intervalArray: UInt32 = 1187
 
     /// The first object id that a user's own type, such as an enum, can have.
     static let firstOfUsers: UInt32 = 16_384
