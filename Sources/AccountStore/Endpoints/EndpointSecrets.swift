@@ -1,3 +1,4 @@
+package import Basics
 package import Postgres
 
 /// A row of `siwa.endpoint_secrets`.
@@ -16,6 +17,8 @@ package struct SealedEndpointSecret: Sendable, Equatable {
     package let sealed: [UInt8]
     /// The key of `SIWAD_SEALING_KEYS`; nil for a poll token.
     package let keyID: String?
+    /// When it stops being used; nil for the latest generation.
+    package let expiresAt: WallTime?
 }
 
 /// Reads and changes the sealed secrets of endpoints. `siwad_reader` has no right to their table.
@@ -30,7 +33,7 @@ package enum EndpointSecrets {
 
     private static let live = Statement(
         """
-        SELECT purpose, generation, sealed, key_id
+        SELECT purpose, generation, sealed, key_id, expires_at
         FROM siwa.endpoint_secrets
         WHERE endpoint_id = $1 AND (expires_at IS NULL OR expires_at > now())
         ORDER BY purpose, generation DESC
