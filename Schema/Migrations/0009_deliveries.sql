@@ -224,6 +224,12 @@ CREATE INDEX delivery_attempts_delivery ON siwa.delivery_attempts (endpoint_id, 
 COMMENT ON TABLE siwa.delivery_attempts IS 'One row for each failed attempt.';
 COMMENT ON COLUMN siwa.delivery_attempts.detail IS 'The cause in siwad''s words; never a part of the receiver''s answer.';
 
+-- Deletes settled deliveries.
+ALTER TABLE siwa.maintenance
+    DROP CONSTRAINT maintenance_task_is_known,
+    ADD CONSTRAINT maintenance_task_is_known
+        CHECK (task IN ('partitions', 'retention', 'sessions', 'erasure', 'deliveries'));
+
 CREATE FUNCTION siwa.change_type(facet text, from_state text, to_state text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE
@@ -498,7 +504,7 @@ BEGIN
             TO siwad_application;
     END IF;
     IF 'siwad_reader' = ANY (granted) THEN
-        GRANT EXECUTE ON FUNCTION siwa.publication_age, siwa.position_at TO siwad_reader;
+        GRANT EXECUTE ON FUNCTION siwa.publication_age, siwa.position_at, siwa.endpoint_wants TO siwad_reader;
     END IF;
 
     -- Granted by column, and not on partitions, which would expose the columns that their parent hides.
