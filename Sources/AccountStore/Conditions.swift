@@ -16,8 +16,7 @@ struct Conditions {
     }
 
     mutating func add<Element: PostgresValue>(_ column: String, anyOf values: [Element]) {
-        binds.append(array: values)
-        conditions.append("\(column) = ANY ($\(binds.count))")
+        conditions.append("\(column) = ANY (\(bind(array: values)))")
     }
 
     /// Adds a condition on the type of an event. Either spelling of a deletion matches both.
@@ -30,6 +29,12 @@ struct Conditions {
     /// Appends a value and returns the SQL of its parameter.
     mutating func bind<Value: PostgresValue>(_ value: Value) -> String {
         binds.append(value)
+        return "$\(binds.count)"
+    }
+
+    /// As ``bind(_:)``, for an array.
+    mutating func bind<Element: PostgresValue>(array values: [Element]) -> String {
+        binds.append(array: values)
         return "$\(binds.count)"
     }
 

@@ -19,6 +19,10 @@ package struct OperatorAction: Sendable, Equatable {
         self.note = note
         self.affected = affected
     }
+
+    package func affecting(_ number: Int) -> OperatorAction {
+        OperatorAction(operatorName: operatorName, action: action, target: target, note: note, affected: number)
+    }
 }
 
 /// A row of `siwa.operator_actions`.

@@ -62,6 +62,7 @@ package struct Configuration: Sendable {
     package var deadLetterLimit: Int { value(.deadLetterLimit) }
     package var retention: Duration { value(.retention) }
     package var sessionRetention: Duration { value(.sessionRetention) }
+    package var deliveryRetention: Duration { value(.deliveryRetention) }
     package var eraseAfter: Duration { value(.eraseAfter) }
     /// Whether the daemon publishes changes.
     package var effects: EffectsMode { value(.effects) }

@@ -43,10 +43,10 @@ struct ConfigurationFile {
     }
 }
 
-struct ConfigurationFileError: Error, Sendable, Equatable {
-    let line: Int
-    let column: Int
-    let cause: String
+package struct ConfigurationFileError: Error, Sendable, Equatable {
+    package let line: Int
+    package let column: Int
+    package let cause: String
 }
 
 // MARK: - YAML
@@ -87,7 +87,7 @@ extension ConfigurationFile {
     }
 }
 
-private struct YAMLLine {
+struct YAMLLine {
     let number: Int
     let text: Substring
 
@@ -128,13 +128,21 @@ private struct YAMLLine {
 
     /// A value in quotes; in double quotes, it has the escapes of JSON.
     private func quoted(_ start: Substring) throws(ConfigurationFileError) -> String {
+        var rest = start
+        let text = try quotation(&rest)
+        guard Self.isBlank(rest), Self.isSpace(rest.first) else {
+            throw error(at: rest.startIndex, "unexpected text after the value")
+        }
+        return text
+    }
+
+    /// Removes a value in quotes from the start of `rest`.
+    func quotation(_ rest: inout Substring) throws(ConfigurationFileError) -> String {
+        let start = rest
         // Neither expression backtracks further than one character.
         let match = start.prefixMatch(of: /'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"/)
         guard let text = match?.output else { throw error(at: start.startIndex, "the closing quote is missing") }
-        let after = start[text.endIndex...]
-        guard Self.isBlank(after), Self.isSpace(after.first) else {
-            throw error(at: after.startIndex, "unexpected text after the value")
-        }
+        rest = start[text.endIndex...]
         if text.first == "'" { return String(text.dropFirst().dropLast().replacing("''", with: "'")) }
         do throws(JOSEError) {
             return try JSONValue(parsing: Array(text.utf8)).string ?? ""

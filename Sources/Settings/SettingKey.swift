@@ -30,6 +30,7 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case deadLetterLimit = "dead_letter_limit"
     case retention
     case sessionRetention = "session_retention"
+    case deliveryRetention = "delivery_retention"
     case eraseAfter = "erase_after"
     case effects
     case sealingKeys = "sealing_keys"
@@ -117,6 +118,11 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
             (.duration(day...century), "400d", "notifications are deleted after this time, one month at a time")
         case .sessionRetention:
             (.duration(.zero...century), "30d", "ended and expired sessions are deleted after this time")
+        case .deliveryRetention:
+            (
+                .duration(.zero...century), "30d",
+                "delivered and discarded changes of an endpoint are deleted after this time"
+            )
         case .eraseAfter:
             (
                 .duration(.zero...century),

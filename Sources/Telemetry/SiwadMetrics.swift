@@ -153,7 +153,7 @@ package struct SiwadMetrics: Sendable {
 
 /// The metrics of the daemon's maintenance of the database.
 package struct MaintenanceMetrics: Sendable {
-    private static let tasks = ["partitions", "retention", "sessions", "erasure"]
+    private static let tasks = ["partitions", "retention", "sessions", "erasure", "deliveries"]
 
     /// The result is `elsewhere` if another daemon was running the task.
     package let runs: CounterFamily
@@ -171,7 +171,7 @@ package struct MaintenanceMetrics: Sendable {
         )
         let items = [
             "partitions-created", "partitions-dropped", "dead-letters-deleted", "sessions-deleted",
-            "accounts-erased", "tokens-erased", "dead-letters-erased",
+            "accounts-erased", "tokens-erased", "dead-letters-erased", "deliveries-deleted",
         ]
         effects = registry.counters(
             "siwad_maintenance_items_total",

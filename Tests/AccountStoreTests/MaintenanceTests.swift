@@ -7,11 +7,12 @@ import TestSupport
 import Testing
 
 extension Store {
-    /// Retention of 400 days; personal data of deleted accounts are kept for 30 days.
+    /// Retention of 400 days; personal data of deleted accounts and settled deliveries are kept for 30 days.
     static let policy = MaintenancePolicy(
         retention: .days(400),
         sessionRetention: .days(30),
-        eraseAfter: .days(30)
+        eraseAfter: .days(30),
+        deliveryRetention: .days(30)
     )
 
     /// Performs all steps of a task at the time `now`.

@@ -28,7 +28,8 @@ struct DatabaseMaintenanceTests {
                 policy: MaintenancePolicy(
                     retention: retention,
                     sessionRetention: .seconds(30 * 86_400),
-                    eraseAfter: .seconds(30 * 86_400)
+                    eraseAfter: .seconds(30 * 86_400),
+                    deliveryRetention: .seconds(30 * 86_400)
                 ),
                 schedule: schedule,
                 metrics: MaintenanceMetrics(registry: registry),

@@ -85,18 +85,27 @@ package struct ChangeFilter: Sendable {
     package var limit = 50
 
     package init() {}
+}
 
-    fileprivate var conditions: Conditions {
-        var conditions = Conditions()
-        if !types.isEmpty { conditions.add("type", anyOf: types) }
-        conditions.add("sub = ?", subject)
-        conditions.add("team_id = ?", team)
-        let sameTeam = "team_id IN (SELECT k.team_id FROM siwa.clients AS k WHERE k.app_id = ?)"
-        conditions.add("(app_id = ? OR scope = 'team' AND \(sameTeam))", app)
-        conditions.add("position > siwa.position_at(?)", since)
-        conditions.add("position <= siwa.position_at(?)", until)
-        return conditions
+extension Conditions {
+    /// Conditions on `siwa.changes AS c`.
+    mutating func add(_ filter: ChangeFilter) {
+        if !filter.types.isEmpty { add("c.type", anyOf: filter.types) }
+        add("c.sub = ?", filter.subject)
+        add("c.team_id = ?", filter.team)
+        let sameTeam = "c.team_id IN (SELECT k.team_id FROM siwa.clients AS k WHERE k.app_id = ?)"
+        add("(c.app_id = ? OR c.scope = 'team' AND \(sameTeam))", filter.app)
+        add("c.position > siwa.position_at(?)", filter.since)
+        add("c.position <= siwa.position_at(?)", filter.until)
     }
+}
+
+extension PublishedChange {
+    /// The columns of the properties, in their order, of `siwa.changes AS c`.
+    static let columns = """
+        c.position, c.published_at, c.type, c.scope, c.team_id, c.sub, c.app_id, c.facet, c.from_state, c.to_state,
+        c.event_time, c.recorded_at, c.jti, c.sessions_ended, c.session_id, c.account_id, c.change_id
+        """
 }
 
 /// Reads the log of changes.
@@ -116,7 +125,8 @@ package enum ChangeLog {
         _ filter: ChangeFilter,
         in session: borrowing Session
     ) throws(PostgresError) -> [PublishedChange] {
-        var conditions = filter.conditions
+        var conditions = Conditions()
+        conditions.add(filter)
         let limit = conditions.bind(filter.limit)
         return try read(conditions, order: "position DESC", limit: limit, in: session)
     }
@@ -138,7 +148,8 @@ package enum ChangeLog {
     ) throws(PostgresError) -> Page {
         let end = try end(in: session)
         guard end > position else { return Page(changes: [], position: position, end: end) }
-        var conditions = filter.conditions
+        var conditions = Conditions()
+        conditions.add(filter)
         conditions.add("position > ?", position)
         conditions.add("position <= ?", end)
         let limit = conditions.bind(filter.limit)
@@ -165,10 +176,7 @@ package enum ChangeLog {
     ) throws(PostgresError) -> [PublishedChange] {
         let statement = Statement(
             once: """
-                SELECT
-                    position, published_at, type, scope, team_id, sub, app_id, facet, from_state, to_state, event_time,
-                    recorded_at, jti, sessions_ended, session_id, account_id, change_id
-                FROM siwa.changes
+                SELECT \(PublishedChange.columns) FROM siwa.changes AS c
                 WHERE \(conditions.sql)
                 ORDER BY \(order)
                 LIMIT \(limit)

@@ -12,6 +12,8 @@ package enum Maintenance {
     static let sessionPagesAtOnce: Int64 = 256
     /// The maximum number of dead letters that one transaction deletes or erases.
     static let lettersAtOnce = 500
+    /// The maximum number of deliveries that one transaction deletes.
+    static let deliveriesAtOnce = 500
 
     /// Claims a task for the transaction that performs it. Only one daemon at a time gets a claim, and only after `interval`
     /// has passed since the task was last finished. A task that was finished in the future, by a clock that was ahead, is
@@ -51,6 +53,7 @@ package enum Maintenance {
             case .retention: try retention(now - policy.retention, in: transaction)
             case .sessions: try sessions(now - policy.sessionRetention, from: previous?.nextPage ?? 0, in: transaction)
             case .erasure: try erasure(now - policy.eraseAfter, now, from: previous?.nextPage ?? 0, in: transaction)
+            case .deliveries: try deliveries(now - policy.deliveryRetention, in: transaction)
             }
         if step.isLast { _ = try transaction.execute(finish, task.rawValue, now) }
         return step
@@ -149,6 +152,15 @@ package enum Maintenance {
         return MaintenanceStep(effects: effects, isLast: isLast, nextPage: page + pagesAtOnce)
     }
 
+    private static func deliveries(
+        _ cutoff: WallTime,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceStep {
+        var effects = MaintenanceEffects()
+        effects.deliveriesDeleted = try transaction.execute(deleteDeliveries, cutoff, deliveriesAtOnce).affectedRows
+        return MaintenanceStep(effects: effects, isLast: effects.deliveriesDeleted < deliveriesAtOnce)
+    }
+
     // MARK: - Statements
 
     private static let lock = Statement("SELECT pg_try_advisory_xact_lock(hashtextextended('siwa.maintenance', 0))")
@@ -186,6 +198,21 @@ package enum Maintenance {
             LIMIT $2
             FOR UPDATE SKIP LOCKED
         ))
+        """
+    )
+
+    /// A foreign key deletes the attempts.
+    private static let deleteDeliveries = Statement(
+        """
+        DELETE FROM siwa.deliveries AS d
+        USING (
+            SELECT endpoint_id, position FROM siwa.deliveries
+            WHERE resolved_at < $1
+            ORDER BY resolved_at
+            LIMIT $2
+            FOR UPDATE SKIP LOCKED
+        ) AS old
+        WHERE d.endpoint_id = old.endpoint_id AND d.position = old.position
         """
     )
 

@@ -10,6 +10,8 @@ package enum MaintenanceTask: String, Sendable, CaseIterable {
     case erasure
     /// Deletes sessions that ended or expired long ago.
     case sessions
+    /// Deletes deliveries that were delivered or discarded long ago, with their attempts.
+    case deliveries
 
     /// The period of the task in maintenance intervals. Sessions are scanned less often, because the scan reads the account and
     /// consent of each old session.
@@ -24,11 +26,19 @@ package struct MaintenancePolicy: Sendable, Equatable {
     package var sessionRetention: Duration
     /// For personal data, after the deletion of the account.
     package var eraseAfter: Duration
+    /// For deliveries, after they were delivered or discarded.
+    package var deliveryRetention: Duration
 
-    package init(retention: Duration, sessionRetention: Duration, eraseAfter: Duration) {
+    package init(
+        retention: Duration,
+        sessionRetention: Duration,
+        eraseAfter: Duration,
+        deliveryRetention: Duration
+    ) {
         self.retention = retention
         self.sessionRetention = sessionRetention
         self.eraseAfter = eraseAfter
+        self.deliveryRetention = deliveryRetention
     }
 }
 
@@ -47,6 +57,7 @@ package struct MaintenanceEffects: Sendable, Equatable {
     package var accountsErased = 0
     package var tokensErased = 0
     package var lettersErased = 0
+    package var deliveriesDeleted = 0
 
     package init() {}
 
@@ -59,6 +70,7 @@ package struct MaintenanceEffects: Sendable, Equatable {
         sum.accountsErased += other.accountsErased
         sum.tokensErased += other.tokensErased
         sum.lettersErased += other.lettersErased
+        sum.deliveriesDeleted += other.deliveriesDeleted
         return sum
     }
 }

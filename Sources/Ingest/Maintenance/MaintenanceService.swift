@@ -166,6 +166,8 @@ struct DatabaseMaintenance: Sendable {
         let (letters, sessions) = (effects.lettersDeleted, effects.sessionsDeleted)
         notice(letters, "resolved dead letters older than the retention deleted", ["dead_letters": "\(letters)"])
         notice(sessions, "ended and expired sessions deleted", ["sessions": "\(sessions)"])
+        let deliveries = effects.deliveriesDeleted
+        notice(deliveries, "settled deliveries older than the retention deleted", ["deliveries": "\(deliveries)"])
         notice(
             effects.accountsErased + effects.tokensErased + effects.lettersErased,
             "personal data of deleted accounts erased",
@@ -184,7 +186,7 @@ extension MaintenanceEffects {
             ("partitions-created", partitionsCreated), ("partitions-dropped", partitionsDropped.count),
             ("dead-letters-deleted", lettersDeleted), ("sessions-deleted", sessionsDeleted),
             ("accounts-erased", accountsErased), ("tokens-erased", tokensErased),
-            ("dead-letters-erased", lettersErased),
+            ("dead-letters-erased", lettersErased), ("deliveries-deleted", deliveriesDeleted),
         ]
     }
 }

@@ -112,7 +112,8 @@ struct Daemon: Sendable {
             policy: MaintenancePolicy(
                 retention: configuration.retention,
                 sessionRetention: configuration.sessionRetention,
-                eraseAfter: configuration.eraseAfter
+                eraseAfter: configuration.eraseAfter,
+                deliveryRetention: configuration.deliveryRetention
             ),
             metrics: MaintenanceMetrics(registry: metrics.registry)
         )

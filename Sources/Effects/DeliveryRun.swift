@@ -1,0 +1,139 @@
+package import AccountStore
+package import Postgres
+
+/// An operator's decision about deliveries, in batches. Each batch is one transaction with its own row in the audit, so a run
+/// that ended halfway can be repeated, and continues with what is left.
+package struct DeliveryRun: Sendable {
+    package struct Report: Sendable, Equatable {
+        package let selection: DeliverySelection
+        package fileprivate(set) var changed = 0
+        /// The deliveries that were changed or claimed by others since the selection.
+        package var leftAlone: Int { max(0, selection.total - changed) }
+    }
+
+    private static let batch = 500
+
+    private let verb: DeliveryVerb
+    private let filter: DeliveryFilter
+    /// What the audit records for each batch, without the number.
+    private let action: OperatorAction
+    private let rate: Double?
+
+    /// - Parameters:
+    ///   - action: its number of affected rows has no meaning.
+    ///   - rate: deliveries a second; nil: no limit.
+    package init(_ verb: DeliveryVerb, _ filter: DeliveryFilter, as action: OperatorAction, rate: Double? = nil) {
+        self.verb = verb
+        self.filter = filter
+        self.action = action
+        self.rate = rate
+    }
+
+    package func selection(on pool: ConnectionPool) async throws(PostgresError) -> DeliverySelection? {
+        let filter = filter
+        return try await pool.withSession { session throws(PostgresError) in
+            try DeliveryDecisions.select(filter, in: session)
+        }
+    }
+
+    /// Decides about the deliveries that match now. Returns nil if none does.
+    ///
+    /// - Parameter onProgress: called after each transaction.
+    /// - Throws: `PostgresError`, or `CancellationError`.
+    package func carryOut(on pool: ConnectionPool, onProgress: (Report) -> Void = { _ in }) async throws -> Report? {
+        guard let selection = try await selection(on: pool) else { return nil }
+        let start = ContinuousClock.now
+        let limit = rate.map { max(1, min(Self.batch, Int($0))) } ?? Self.batch
+        var report = Report(selection: selection)
+        var last = DeliveryKey(endpoint: 0, position: 0)
+        while true {
+            let (after, run) = (last, self)
+            let batch = try await pool.transaction { session throws(PostgresError) in
+                try run.batch(after: after, through: selection.last, limit, in: session)
+            }
+            report.changed += batch.changed
+            onProgress(report)
+            guard let end = batch.last, end != selection.last else { return report }
+            last = end
+            if let rate {
+                try await Task.sleep(until: start + .seconds(Double(report.changed) / rate), clock: .continuous)
+            } else {
+                try Task.checkCancellation()
+            }
+        }
+    }
+
+    private func batch(
+        after: DeliveryKey,
+        through: DeliveryKey,
+        _ limit: Int,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> DeliveryDecisions.Batch {
+        let batch = try DeliveryDecisions.decide(
+            verb,
+            filter,
+            after: after,
+            through: through,
+            limit: limit,
+            by: action.operatorName,
+            note: action.note ?? "",
+            in: transaction
+        )
+        if batch.changed > 0 { try OperatorActions.record(action.affecting(batch.changed), in: transaction) }
+        return batch
+    }
+}
+
+/// Makes an endpoint get changes that were published before, in batches like those of ``DeliveryRun``.
+package struct EndpointSeek: Sendable {
+    /// Positions in one transaction.
+    private static let batch = 1_000
+
+    private let endpoint: Int32
+    private let positions: ClosedRange<Int64>
+    private let action: OperatorAction
+
+    /// - Parameter action: its number of affected rows has no meaning.
+    package init(_ endpoint: Int32, _ positions: ClosedRange<Int64>, as action: OperatorAction) {
+        self.endpoint = endpoint
+        self.positions = positions
+        self.action = action
+    }
+
+    /// - Parameter onProgress: called after each transaction with its last position.
+    /// - Returns: the number of deliveries that are due.
+    /// - Throws: `PostgresError`, or `CancellationError`.
+    package func carryOut(on pool: ConnectionPool, onProgress: (Int64) -> Void = { _ in }) async throws -> Int {
+        var sum = 0
+        var last = positions.lowerBound - 1
+        while last < positions.upperBound {
+            let (after, seek) = (last, self)
+            let batch = try await pool.transaction { session throws(PostgresError) in
+                try seek.batch(after: after, in: session)
+            }
+            guard let end = batch.position else { break }
+            sum += batch.deliveries
+            last = end
+            onProgress(last)
+            try Task.checkCancellation()
+        }
+        return sum
+    }
+
+    private func batch(
+        after position: Int64,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> (deliveries: Int, position: Int64?) {
+        let batch = try Endpoints.seek(
+            endpoint,
+            after: position,
+            through: positions.upperBound,
+            limit: Self.batch,
+            in: transaction
+        )
+        if batch.deliveries > 0 {
+            try OperatorActions.record(action.affecting(batch.deliveries), in: transaction)
+        }
+        return batch
+    }
+}
