@@ -1,4 +1,5 @@
 package import AppleTokens
+package import Basics
 package import JOSE
 package import Telemetry
 
@@ -64,10 +65,14 @@ package struct Configuration: Sendable {
     package var sessionRetention: Duration { value(.sessionRetention) }
     package var deliveryRetention: Duration { value(.deliveryRetention) }
     package var eraseAfter: Duration { value(.eraseAfter) }
-    /// Whether the daemon publishes changes.
+    /// Whether the daemon publishes and delivers changes.
     package var effects: EffectsMode { value(.effects) }
     /// nil where secrets can't be sealed or opened.
     package var sealingKeys: SealingKeys? { optional(.sealingKeys) }
+    package var deliveryAllow: [AddressRange] { optional(.deliveryAllow) ?? [] }
+    package var deliveryCA: String? { optional(.deliveryCA) }
+    package var deliveryProxy: String? { optional(.deliveryProxy) }
+    package var deliveryConcurrency: Int { value(.deliveryConcurrency) }
     package var logLevel: LogLevel { value(.logLevel) }
     /// nil: text on a terminal, else JSON.
     package var logFormat: LogFormat? { optional(.logFormat) }

@@ -34,6 +34,10 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case eraseAfter = "erase_after"
     case effects
     case sealingKeys = "sealing_keys"
+    case deliveryAllow = "delivery_allow"
+    case deliveryCA = "delivery_ca"
+    case deliveryProxy = "delivery_proxy"
+    case deliveryConcurrency = "delivery_concurrency"
     case logLevel = "log_level"
     case logFormat = "log_format"
     case shutdownGrace = "shutdown_grace"
@@ -133,7 +137,24 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
             (
                 .word(EffectsMode.self),
                 "on",
-                "`on` or `off`; off: this daemon does not publish changes to the feed"
+                "`on` or `off`; off: this daemon neither publishes changes nor delivers them"
+            )
+        case .deliveryAllow:
+            (
+                .addressRanges,
+                nil,
+                "addresses that are not public and may be called for endpoints, also by `http:`; such as `10.1.0.0/16`, "
+                    + "separated by commas"
+            )
+        case .deliveryCA:
+            (.line, nil, "PEM file with authorities of endpoints' certificates, in addition to the system's")
+        case .deliveryProxy:
+            (.url, nil, "`http://host:port` of a proxy (CONNECT) for the connections to endpoints")
+        case .deliveryConcurrency:
+            (
+                .count(1...10_000),
+                "256",
+                "requests to endpoints at the same time; each endpoint always has at least one"
             )
         case .sealingKeys:
             (
@@ -197,7 +218,9 @@ extension SettingKey {
     package var isRequired: Bool { self == .apps }
 
     /// True if SIGHUP applies a change; otherwise a restart does.
-    package var isReloadable: Bool { [.apps, .issuer, .clockLeeway, .sealingKeys, .logLevel].contains(self) }
+    package var isReloadable: Bool {
+        [.apps, .issuer, .clockLeeway, .deliveryAllow, .deliveryCA, .sealingKeys, .logLevel].contains(self)
+    }
 
     /// True if `siwad doctor` compares the value with that of a running daemon. It compares the database itself instead of its
     /// URL, and finds the daemon by its addresses. A command may have a log level and format of its own.

@@ -1,4 +1,5 @@
 import AppleTokens
+import Basics
 import JOSE
 
 /// How the text of a setting becomes its value, and how the text is printed.
@@ -52,6 +53,18 @@ struct SettingType: Sendable {
             // A text that is no ring may have a key where a name is expected.
             guard let keys = try? SealingKeys(parsing: text) else { return Redaction.mask }
             return keys.names.map { "\($0):\(Redaction.mask)" }.joined(separator: ",")
+        }
+    )
+
+    static let addressRanges = SettingType(
+        values: "list",
+        parse: { text throws(MalformedValue) in
+            let parts = text.split(separator: ",").map { $0.trimmingPrefix(while: \.isWhitespace) }
+            let ranges = parts.compactMap { AddressRange($0) }
+            guard ranges.count == parts.count, !ranges.isEmpty else {
+                throw MalformedValue(advice: "write ranges of addresses such as 10.1.0.0/16, separated by commas")
+            }
+            return ranges
         },
         takesList: true
     )

@@ -1,0 +1,328 @@
+import AsyncHTTPClient
+package import Basics
+package import NIOCore
+import NIOHTTP1
+import NIOSSL
+import Synchronization
+
+/// Posts to one endpoint of an application, over connections that it keeps.
+///
+/// It looks the host up itself, lets ``AddressPolicy`` judge the addresses, and connects to the address that was judged: a
+/// second look-up could find another one. Redirects are not followed.
+package final class EndpointClient: Sendable {
+    /// Settings of the daemon, the same for all endpoints.
+    package struct Settings: Sendable {
+        package var policy: AddressPolicy
+        /// A PEM file of authorities in addition to those of the system.
+        package var authorities: String?
+        /// A proxy that tunnels connections (CONNECT), `http://host:port`. It then looks the hosts up.
+        package var proxy: String?
+        package var version: String
+
+        package init(policy: AddressPolicy, authorities: String? = nil, proxy: String? = nil, version: String) {
+            self.policy = policy
+            self.authorities = authorities
+            self.proxy = proxy
+            self.version = version
+        }
+    }
+
+    package struct Answer: Sendable, Equatable {
+        package let status: Int
+        package let retryAfter: String?
+        /// The field `webhook-delivery`, by which a receiver asks to be disabled.
+        package let delivery: String?
+        package let connection: Connection
+    }
+
+    /// For people.
+    package struct Connection: Sendable, Equatable {
+        /// nil with a proxy.
+        package internal(set) var address: IPAddress?
+        /// Such as `TLS 1.3`; nil without TLS.
+        package internal(set) var encryption: String?
+    }
+
+    /// Why there is no answer. The raw values are those of `siwa.deliveries.reason`.
+    package enum Reason: String, Sendable, CaseIterable {
+        /// No whole answer in time.
+        case timedOut = "timed-out"
+        /// The host is unknown, the connection was refused or broke.
+        case unreachable
+        case tls
+        /// ``AddressPolicy`` refuses the address.
+        case blocked
+        /// The answer is not HTTP.
+        case malformedAnswer = "malformed-answer"
+    }
+
+    package struct Failure: Error, Sendable, Equatable {
+        package let reason: Reason
+        /// One line; contains no part of the answer and no query of the URL.
+        package let words: String
+
+        package init(_ reason: Reason, _ words: String) {
+            self.reason = reason
+            self.words = words
+        }
+    }
+
+    /// An HTTP client whose connections lead to one address.
+    private final class Pinned: Sendable {
+        let address: IPAddress?
+        let client: HTTPClient
+        let encryption: Encryption
+
+        init(_ address: IPAddress?, _ client: HTTPClient, _ encryption: Encryption) {
+            self.address = address
+            self.client = client
+            self.encryption = encryption
+        }
+    }
+
+    /// The encryption of the latest connection, for people.
+    private final class Encryption: Sendable {
+        let version = Mutex<TLSVersion?>(nil)
+
+        var description: String? {
+            switch version.withLock({ $0 }) {
+            case .tlsv12: "TLS 1.2"
+            case .tlsv13: "TLS 1.3"
+            case .tlsv1, .tlsv11, nil: nil
+            }
+        }
+    }
+
+    private struct State {
+        var current: Pinned?
+        /// The number of requests that use each client. A replaced client is shut down after its last one.
+        var users: [ObjectIdentifier: Int] = [:]
+        /// Connections to it failed last; another address of the host is tried first.
+        var avoided: IPAddress?
+    }
+
+    private static let connectLimit = Duration.seconds(5)
+    /// More of the body is not read, because nothing is done with it.
+    static let largestBody = 8_192
+
+    package let url: EndpointURL
+    private let settings: Settings
+    private let configuration: HTTPClient.Configuration
+    private let resolver: Resolver
+    private let group: any EventLoopGroup
+    private let state = Mutex(State())
+
+    /// - Throws: `unreadableFile` for the file of authorities; `invalidURL` for the proxy.
+    package init(
+        _ url: EndpointURL,
+        concurrency: Int,
+        settings: Settings,
+        resolver: Resolver,
+        eventLoopGroup: any EventLoopGroup
+    ) throws(WebClientError) {
+        self.url = url
+        self.settings = settings
+        self.resolver = resolver
+        group = eventLoopGroup
+        var configuration = HTTPClient.Configuration.singleAttempt
+        configuration.tlsConfiguration?.minimumTLSVersion = .tlsv12
+        configuration.timeout = .init(connect: TimeAmount(Self.connectLimit))
+        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = concurrency
+        if let file = settings.authorities {
+            do {
+                let certificates = try NIOSSLCertificate.fromPEMFile(file)
+                configuration.tlsConfiguration?.additionalTrustRoots = [.certificates(certificates)]
+            } catch {
+                throw WebClientError(.unreadableFile, "\(file) is not a readable PEM file with certificates")
+            }
+        }
+        if let proxy = settings.proxy {
+            let address = try EndpointURL(parsing: proxy)
+            guard !address.isEncrypted, ["", "/"].contains(proxy.dropFirst(7).drop { $0 != "/" }) else {
+                throw WebClientError(.invalidURL, "the URL of the proxy is not usable; write http://host:port")
+            }
+            configuration.proxy = .server(host: address.host, port: address.port)
+        }
+        self.configuration = configuration
+    }
+
+    /// Sends one POST and reads the answer.
+    ///
+    /// - Parameter timeout: from here to the end of the answer.
+    package func post(
+        _ body: [UInt8],
+        headers: [(name: String, value: String)],
+        timeout: Duration
+    ) async throws(Failure) -> Answer {
+        do {
+            return try await withThrowingTaskGroup(of: Answer.self) { tasks in
+                tasks.addTask { try await self.exchange(body, headers, timeout) }
+                tasks.addTask {
+                    try await Task.sleep(for: timeout)
+                    throw HTTPClientError.deadlineExceeded
+                }
+                defer { tasks.cancelAll() }
+                guard let answer = try await tasks.next() else { throw CancellationError() }
+                return answer
+            }
+        } catch {
+            throw failure(error)
+        }
+    }
+
+    /// Closes the connections. Requests under way fail.
+    package func close() async {
+        let pinned = state.withLock { state in
+            defer { state.current = nil }
+            return state.current
+        }
+        // Fails only if it is shut down already.
+        try? await pinned?.client.shutdown()
+    }
+
+    // MARK: - Private parts
+
+    private func exchange(
+        _ body: [UInt8],
+        _ headers: [(name: String, value: String)],
+        _ timeout: Duration
+    ) async throws -> Answer {
+        let pinned = try await pin()
+        let result: Result<Answer, any Error>
+        do {
+            result = .success(try await send(body, headers, timeout, over: pinned))
+        } catch {
+            result = .failure(error)
+        }
+        await release(pinned)
+        do {
+            return try result.get()
+        } catch is CancellationError {
+            throw CancellationError()
+        } catch {
+            let failure = failure(error)
+            if failure.reason == .unreachable {
+                resolver.forget(url.host)
+                state.withLock { $0.avoided = pinned.address }
+            }
+            throw failure
+        }
+    }
+
+    private func send(
+        _ body: [UInt8],
+        _ headers: [(name: String, value: String)],
+        _ timeout: Duration,
+        over pinned: Pinned
+    ) async throws -> Answer {
+        var request = HTTPClientRequest(url: url.text)
+        request.method = .POST
+        request.headers.add(name: "User-Agent", value: "siwad/\(settings.version)")
+        for (name, value) in headers { request.headers.add(name: name, value: value) }
+        request.body = .bytes(ByteBuffer(bytes: body))
+        let response = try await pinned.client.execute(request, timeout: TimeAmount(timeout))
+        var size = 0
+        for try await part in response.body {
+            size += part.readableBytes
+            // Leaving the loop before the end closes the connection.
+            if size > Self.largestBody { break }
+        }
+        return Answer(
+            status: Int(response.status.code),
+            retryAfter: response.headers.first(name: "Retry-After"),
+            delivery: response.headers.first(name: "webhook-delivery"),
+            connection: Connection(address: pinned.address, encryption: pinned.encryption.description)
+        )
+    }
+
+    /// The client for an address that the policy allows; ``release(_:)`` must follow.
+    private func pin() async throws(Failure) -> Pinned {
+        var address: IPAddress?
+        if settings.proxy == nil {
+            address = try await allowedAddress()
+        } else if let literal = url.literal, let words = refusal(of: literal) {
+            throw Failure(.blocked, words)
+        }
+        let (pinned, replaced) = state.withLock { state in
+            let kept = state.current.flatMap { $0.address == address ? $0 : nil }
+            let pinned = kept ?? makeClient(for: address)
+            var replaced = kept == nil ? state.current : nil
+            if let old = replaced, state.users[ObjectIdentifier(old), default: 0] > 0 { replaced = nil }
+            state.current = pinned
+            state.users[ObjectIdentifier(pinned), default: 0] += 1
+            return (pinned, replaced)
+        }
+        // Fails only if requests are pending, and it has no user.
+        try? await replaced?.client.shutdown()
+        return pinned
+    }
+
+    private func release(_ pinned: Pinned) async {
+        let isUnused = state.withLock { state in
+            let users = state.users[ObjectIdentifier(pinned), default: 1] - 1
+            state.users[ObjectIdentifier(pinned)] = users == 0 ? nil : users
+            return users == 0 && state.current !== pinned
+        }
+        // Fails if it is shut down already.
+        if isUnused { try? await pinned.client.shutdown() }
+    }
+
+    private func allowedAddress() async throws(Failure) -> IPAddress {
+        let addresses: [IPAddress]
+        do throws(WebClientError) {
+            addresses = try await resolver.addresses(of: url.host)
+        } catch {
+            throw Failure(.unreachable, error.message)
+        }
+        let allowed = addresses.filter { refusal(of: $0) == nil }
+        guard !allowed.isEmpty else {
+            throw Failure(.blocked, addresses.first.flatMap(refusal) ?? "the host has no address")
+        }
+        return state.withLock { state in
+            // Connections that work are kept while the host still has their address.
+            let usable = allowed.filter { $0 != state.avoided }
+            if let current = state.current?.address, usable.contains(current) { return current }
+            return usable.first ?? allowed[0]
+        }
+    }
+
+    private func refusal(of address: IPAddress) -> String? {
+        settings.policy.refusal(of: address, isEncrypted: url.isEncrypted)
+    }
+
+    private func makeClient(for address: IPAddress?) -> Pinned {
+        var configuration = configuration
+        // SNI, the field Host and the check of the certificate still use the name.
+        if let address, url.literal == nil { configuration.dnsOverride[url.host] = address.description }
+        let encryption = Encryption()
+        configuration.http1_1ConnectionDebugInitializer = { channel in
+            channel.eventLoop.makeCompletedFuture {
+                // Without TLS there is no such handler.
+                let handler = try? channel.pipeline.syncOperations.handler(type: NIOSSLHandler.self)
+                encryption.version.withLock { $0 = handler?.tlsVersion }
+            }
+        }
+        let client = HTTPClient(eventLoopGroupProvider: .shared(group), configuration: configuration)
+        return Pinned(address, client, encryption)
+    }
+
+    private func failure(_ error: any Error) -> Failure {
+        let words = PlainCause.words(for: error, from: url.description)
+        switch error {
+        case let error as Failure:
+            return error
+        case let error as HTTPClientError where [.deadlineExceeded, .readTimeout].contains(error):
+            return Failure(.timedOut, words)
+        case NIOSSLError.uncleanShutdown, HTTPParserError.invalidEOFState, HTTPParserError.closedConnection:
+            return Failure(.unreachable, words)
+        case let error as HTTPClientError where error == .tlsHandshakeTimeout:
+            return Failure(.tls, words)
+        case is NIOSSLError, is NIOSSLExtraError:
+            return Failure(.tls, words)
+        case is HTTPParserError:
+            return Failure(.malformedAnswer, words)
+        default:
+            return Failure(.unreachable, words)
+        }
+    }
+}

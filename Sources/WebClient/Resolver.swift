@@ -1,0 +1,108 @@
+package import Basics
+import Dispatch
+import Glibc
+import Synchronization
+
+/// Finds the addresses of host names, and keeps them for a minute.
+///
+/// `getaddrinfo` can block for longer than any caller may wait, so it runs on threads of its own.
+package final class Resolver: Sendable {
+    /// Blocks; called on a thread for it.
+    package typealias LookUp = @Sendable (_ host: String) -> [IPAddress]
+
+    private struct State {
+        var known: [String: (addresses: [IPAddress], until: ContinuousClock.Instant)] = [:]
+        /// Look-ups that have not ended, also those for which no caller waits any more.
+        var underWay = 0
+    }
+
+    private static let limit = Duration.seconds(5)
+    private static let validity = Duration.seconds(60)
+    private static let mostUnderWay = 16
+
+    private let lookUp: LookUp
+    private let queue = DispatchQueue(label: "siwad.resolver", attributes: .concurrent)
+    private let state = Mutex(State())
+
+    package init(lookUp: @escaping LookUp = Resolver.systemAddresses) {
+        self.lookUp = lookUp
+    }
+
+    /// - Throws: `unreachable` if the name is unknown, or if the name server does not answer within five seconds.
+    package func addresses(of host: String) async throws(WebClientError) -> [IPAddress] {
+        if let literal = IPAddress(host) { return [literal] }
+        let known = state.withLock { state in
+            state.known[host].flatMap { $0.until > .now ? $0.addresses : nil }
+        }
+        if let known { return known }
+        guard start(host) else { throw Self.late(host) }
+        let (results, continuation) = AsyncStream<[IPAddress]>.makeStream()
+        queue.async { [self] in
+            let addresses = lookUp(host)
+            state.withLock { state in
+                state.underWay -= 1
+                if !addresses.isEmpty { state.known[host] = (addresses, .now + Self.validity) }
+            }
+            continuation.yield(addresses)
+        }
+        // Ends the wait below. Cancelled once the addresses are there.
+        let timer = Task {
+            try await Task.sleep(for: Self.limit)
+            continuation.finish()
+        }
+        defer { timer.cancel() }
+        for await addresses in results {
+            guard !addresses.isEmpty else {
+                throw WebClientError(.unreachable, "the host name \(host) is not known")
+            }
+            return addresses
+        }
+        throw Self.late(host)
+    }
+
+    /// Looks the host up again at the next call: a connection to its address failed.
+    package func forget(_ host: String) {
+        state.withLock { $0.known[host] = nil }
+    }
+
+    /// The addresses as `getaddrinfo` sorts them; none if the name is unknown.
+    package static func systemAddresses(of host: String) -> [IPAddress] {
+        var hints = addrinfo()
+        hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+        var list: UnsafeMutablePointer<addrinfo>?
+        guard getaddrinfo(host, nil, &hints, &list) == 0 else { return [] }
+        defer { freeaddrinfo(list) }
+        var addresses: [IPAddress] = []
+        for entry in sequence(first: list, next: { $0?.pointee.ai_next }) {
+            guard let entry else { break }
+            var text = [CChar](repeating: 0, count: Int(NI_MAXHOST))
+            let status = getnameinfo(
+                entry.pointee.ai_addr,
+                entry.pointee.ai_addrlen,
+                &text,
+                socklen_t(text.count),
+                nil,
+                0,
+                NI_NUMERICHOST
+            )
+            let numeric = String(decoding: text.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+            // An address with a zone, which is link-local, is none that siwad connects to.
+            guard status == 0, let address = IPAddress(numeric), !addresses.contains(address) else { continue }
+            addresses.append(address)
+        }
+        return addresses
+    }
+
+    /// - Returns: false if too many look-ups have not ended.
+    private func start(_ host: String) -> Bool {
+        state.withLock { state in
+            guard state.underWay < Self.mostUnderWay else { return false }
+            state.underWay += 1
+            return true
+        }
+    }
+
+    private static func late(_ host: String) -> WebClientError {
+        WebClientError(.unreachable, "the name server did not answer in time for \(host)")
+    }
+}
