@@ -17,9 +17,12 @@ package struct ChangeEvent: Sendable {
     }
 
     package let change: PublishedChange
+    /// The person's address, for receivers that want it. Events of other types than those about addresses don't contain it.
+    package let email: String?
 
-    package init(_ change: PublishedChange) {
+    package init(_ change: PublishedChange, email: String? = nil) {
         self.change = change
+        self.email = email
     }
 
     /// Identifies the event in every delivery of it, also after a restart or in a restored copy of the database: `msg_` and
@@ -75,7 +78,8 @@ package struct ChangeEvent: Sendable {
                 [sessions(until: Self.json(change.eventTime)), .init("reason", .string("consent-revoked"))]
             }
         case .accountDeleted: [sessions(until: .null)]
-        case .consentAuthorized, .forwardingDisabled, .forwardingEnabled, nil: []
+        case .forwardingDisabled, .forwardingEnabled: email.map { [.init("email", .string($0))] } ?? []
+        case .consentAuthorized, nil: []
         }
     }
 

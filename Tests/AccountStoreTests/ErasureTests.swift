@@ -66,6 +66,22 @@ struct ErasureTests {
         }
     }
 
+    @Test("Events may contain the present address of a person, and none once it is erased.")
+    func addressesOfEvents() async throws {
+        try await withPeople { store in
+            func addresses() async throws -> [String] {
+                try await store.connection.withSession { session throws(PostgresError) in
+                    let ids = try session.execute(once: "SELECT account_id FROM siwa.accounts")
+                        .decode { (id: Int64) in id }
+                    return try ChangeLog.addresses(of: ids + [-1], in: session).values.sorted()
+                }
+            }
+            #expect(try await addresses() == ["y@z", "y@z", "y@z"])
+            try await store.maintain(.erasure)
+            #expect(try await addresses() == ["y@z", "y@z"])
+        }
+    }
+
     @Test("No replay and no late or later observation stores an address or a token again.")
     func staysErased() async throws {
         try await withPeople { store in

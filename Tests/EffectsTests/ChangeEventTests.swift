@@ -89,6 +89,23 @@ struct ChangeEventTests {
         #expect(data(authorized) == #""from":"revoked","to":"authorized",\#(recorded)"notification":null}}"#)
     }
 
+    @Test("Only events about addresses contain the address, and only if it is given.")
+    func email() {
+        for (type, state) in [("disabled", "undeliverable"), ("enabled", "deliverable")] {
+            let change = change("siwa.email.forwarding_\(type)", scope: "team", facet: "email", from: "any", to: state)
+            let shown = ChangeEvent(change, email: "a@b.example")
+            #expect(shown.envelope.line.hasSuffix(#""email":"a@b.example","notification":"fWbjA"}}"#))
+            #expect(shown.id == ChangeEvent(change).id)
+            #expect(!data(change).contains("email\":"))
+        }
+        let others = [
+            change("siwa.consent.revoked"), change("siwa.consent.authorized", to: "authorized"),
+            change("siwa.sessions.ended"), change("siwa.sessions.ended", facet: "session", session: "s"),
+            change("siwa.account.deleted", scope: "team", facet: "account"),
+        ]
+        for change in others { #expect(!ChangeEvent(change, email: "a@b.example").envelope.line.contains("a@b")) }
+    }
+
     @Test("The id depends on the change, and on neither its position nor the time of its publication.")
     func id() {
         let id = ChangeEvent(change("siwa.consent.revoked")).id

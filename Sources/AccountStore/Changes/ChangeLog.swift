@@ -163,10 +163,24 @@ package enum ChangeLog {
         try session.execute(once: "SELECT position FROM siwa.publication").int64(0, 0)
     }
 
+    /// The known addresses of people by their `accountID`, for events that contain them. Erased people have none.
+    package static func addresses(
+        of accounts: [Int64],
+        in session: borrowing Session
+    ) throws(PostgresError) -> [Int64: String] {
+        let rows = try session.execute(knownAddresses, Binds { $0.append(array: accounts) })
+        let pairs = try rows.decode { (account: Int64, email: String) in (account, email) }
+        return Dictionary(uniqueKeysWithValues: pairs)
+    }
+
     /// The last position that was published before a time; 0 if none was.
     package static func position(at time: WallTime, in session: borrowing Session) throws(PostgresError) -> Int64 {
         try session.execute(once: "SELECT siwa.position_at($1)", time).int64(0, 0)
     }
+
+    private static let knownAddresses = Statement(
+        "SELECT account_id, email FROM siwa.accounts WHERE account_id = ANY ($1) AND email IS NOT NULL"
+    )
 
     private static func read(
         _ conditions: Conditions,
