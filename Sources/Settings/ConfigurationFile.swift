@@ -47,6 +47,12 @@ package struct ConfigurationFileError: Error, Sendable, Equatable {
     package let line: Int
     package let column: Int
     package let cause: String
+
+    package init(line: Int, column: Int, cause: String) {
+        self.line = line
+        self.column = column
+        self.cause = cause
+    }
 }
 
 // MARK: - YAML

@@ -3,6 +3,7 @@ import Basics
 import JOSE
 import Postgres
 import Schema
+import Synchronization
 import Terminal
 
 extension Invocation {
@@ -34,6 +35,36 @@ extension Invocation {
         _ body: @Sendable (borrowing Session) throws(PostgresError) -> Value
     ) async throws -> Value {
         try await withDatabase { try await $0.transaction(.readCommitted, body) }
+    }
+}
+
+extension ConnectionPool {
+    /// Runs a transaction that may write.
+    ///
+    /// - Throws: what `body` throws, of any type; the transaction is then rolled back.
+    func change<Value: Sendable>(
+        rollingBack: Bool = false,
+        _ body: @Sendable (borrowing Session) throws -> Value
+    ) async throws -> Value {
+        // A session passes on only errors of PostgreSQL.
+        let result = Mutex<Result<Value, any Error>?>(nil)
+        do {
+            return try await transaction(.readCommitted) { session throws(PostgresError) in
+                do {
+                    let value = try body(session)
+                    guard rollingBack else { return value }
+                    result.withLock { $0 = .success(value) }
+                } catch let error as PostgresError {
+                    throw error
+                } catch {
+                    result.withLock { $0 = .failure(error) }
+                }
+                throw PostgresError(.usage, "the transaction is rolled back")
+            }
+        } catch {
+            guard let result = result.withLock({ $0 }) else { throw error }
+            return try result.get()
+        }
     }
 }
 

@@ -83,14 +83,16 @@ struct RoleTests {
     ]
     private static let tables = [
         "account_changes", "account_sessions", "accounts", "change_log", "clients", "consents", "dead_letter_attempts",
-        "dead_letters", "maintenance", "notifications", "operator_actions", "publication", "schema_migrations",
-        "signing_keys",
+        "dead_letters", "deliveries", "delivery_attempts", "endpoint_states", "endpoints", "maintenance",
+        "notifications", "operator_actions", "publication", "schema_migrations", "signing_keys",
     ]
+    /// What siwad_reader may not even read in part.
+    private static let secretTables = ["endpoint_secrets"]
     private static let applicationFunctions = [
         "end_session", "end_sessions", "extend_session", "open_session", "position_at", "record_sign_in",
         "rotate_session", "session_is_live", "sessions_of",
     ]
-    private static let readerFunctions = ["position_at", "publication_age"]
+    private static let readerFunctions = ["endpoint_wants", "position_at", "publication_age"]
 
     /// The columns of a dead letter that siwad_daemon sets when it keeps one.
     private static let receivedOfLetters = [
@@ -107,7 +109,8 @@ struct RoleTests {
     ]
     /// Functions that every role may execute.
     private static let publicFunctions = [
-        "calling_role", "consent_state", "drop_notification_partition", "email_state", "ensure_notification_partitions",
+        "calling_role", "change_scope", "change_type", "consent_state", "count_endpoint_revision",
+        "drop_notification_partition", "email_state", "ensure_notification_partitions",
         "observation_wins", "record_database_role", "refuse_change_of_audit", "refuse_foreign_publication",
         "refuse_stale_snapshot",
     ]
@@ -115,19 +118,22 @@ struct RoleTests {
     /// What siwad_daemon holds.
     private static var daemonRights: Set<String> {
         let helpers = [
-            "app_group", "check_identifier", "check_session_end_reason", "check_time", "publication_age",
-            "publish_changes", "rebase_publication", "session_expiry",
+            "app_group", "check_identifier", "check_session_end_reason", "check_time", "endpoint_wants",
+            "publication_age", "publish_changes", "rebase_publication", "session_expiry",
         ]
-        var rights = (views + tables).map { "SELECT \($0)" }
+        var rights = (views + tables + secretTables).map { "SELECT \($0)" }
         rights += (applicationFunctions + helpers).map { "EXECUTE \($0)" }
         for table in ["accounts", "consents", "signing_keys", "maintenance"] {
             rights += ["INSERT \(table)", "UPDATE \(table)"]
         }
-        for table in ["account_sessions", "clients"] {
+        for table in [
+            "account_sessions", "clients", "deliveries", "endpoint_secrets", "endpoint_states", "endpoints",
+        ] {
             rights += ["INSERT \(table)", "UPDATE \(table)", "DELETE \(table)"]
         }
-        rights += ["account_changes", "change_log", "notifications"].map { "INSERT \($0)" }
+        rights += ["account_changes", "change_log", "delivery_attempts", "notifications"].map { "INSERT \($0)" }
         rights += ["UPDATE publication", "DELETE dead_letters", "DELETE notifications", "UPDATE notifications.jws"]
+        rights += ["DELETE delivery_attempts"]
         rights += receivedOfLetters.map { "INSERT dead_letters.\($0)" }
         rights += changedOfLetters.map { "UPDATE dead_letters.\($0)" }
         rights += ["operator", "action", "target", "note", "affected"].map { "INSERT operator_actions.\($0)" }
@@ -367,7 +373,7 @@ struct RoleTests {
                     try await post(fixture.event("consent-revoked", id: "first"))
                     try await post(fixture.event(app: "com.example.unheard"))
                     try await eventually("maintenance") {
-                        try await fixture.texts("SELECT task FROM siwa.maintenance").count == 4
+                        try await fixture.texts("SELECT task FROM siwa.maintenance").count == 5
                     }
                     #expect(
                         try await fixture.texts("SELECT to_regclass('siwa.notifications_y2020m01')::text") == ["NULL"]

@@ -77,7 +77,7 @@ struct ChangesListCommand: ListingCommand {
 struct ChangesShowCommand: DatabaseCommand {
     static let configuration = CommandConfiguration(
         commandName: "show",
-        abstract: "Show one published change, and the event that receivers get.",
+        abstract: "Show one published change, the event that receivers get, and what became of it at each endpoint.",
         usage: "siwad changes show <position> [<options>]",
         discussion: "Example:\n  siwad changes show 4711"
     )
@@ -90,19 +90,22 @@ struct ChangesShowCommand: DatabaseCommand {
 
     func run(_ invocation: Invocation) async throws {
         let position = position
-        let (change, end) = try await invocation.read { session in
-            (try ChangeLog.find(position: position, in: session), try ChangeLog.end(in: session))
+        let (change, end, fates) = try await invocation.read { session in
+            let change = try ChangeLog.find(position: position, in: session)
+            let fates = try change.map { try DeliveryRecords.fates(of: $0, in: session) } ?? []
+            return (change, try ChangeLog.end(in: session), fates)
         }
         guard let change else {
             let last = end == 0 ? "nothing is published" : "the last one is \(end)"
             throw CommandFailure(.nothingMatched, "no change has this position, \(last)")
         }
-        invocation.console.print(ChangePage(change: change), asJSON: json)
+        invocation.console.print(ChangePage(change: change, fates: fates), asJSON: json)
     }
 }
 
 struct ChangePage: CommandOutput {
     let change: PublishedChange
+    let fates: [DeliveryFate]
 
     func lines(style: OutputStyle) -> [String] {
         let cause = change.notificationID.map { "notification \($0)" }
@@ -116,10 +119,30 @@ struct ChangePage: CommandOutput {
             ("happened", "\(change.eventTime.secondText) UTC"), ("recorded", "\(change.recordedAt.secondText) UTC"),
             ("published", "\(change.publishedAt.secondText) UTC"), ("event", ChangeEvent(change).envelope.line),
         ]
-        return facts.map { name, text in name.padding(to: 12) + VisibleText.visible(text) }
+        let deliveries = fates.map { ("endpoint", "\($0.endpoint.name): \($0.sentence(change))") }
+        return (facts + deliveries).map { name, text in name.padding(to: 12) + VisibleText.visible(text) }
     }
 
     var json: [JSONText] { [ChangeEvent(change).envelope] }
+}
+
+extension DeliveryFate {
+    fileprivate func sentence(_ change: PublishedChange) -> String {
+        guard let delivery else {
+            if !isWanted { return "filtered out" }
+            return endpoint.createdAt > change.publishedAt
+                ? "none, as the endpoint was added later"
+                : "settled, and deleted after SIWAD_DELIVERY_RETENTION"
+        }
+        let reason = delivery.reason ?? ""
+        return switch delivery.status {
+        case .pending: delivery.isClaimed ? "in its first attempt" : "pending"
+        case .retry: "in retry: \(reason)" + (delivery.nextAttemptAt.map { ", next at \($0.secondText) UTC" } ?? "")
+        case .dead: "dead: \(reason)"
+        case .discarded: "discarded by \(delivery.resolvedBy ?? "")" + (delivery.note.map { ": \($0)" } ?? "")
+        case .delivered: "delivered" + (delivery.resolvedAt.map { ", \($0.secondText) UTC" } ?? "")
+        }
+    }
 }
 
 struct ChangesSchemaCommand: Command {

@@ -224,6 +224,11 @@ extension Checkup {
             let letters = try DatabaseHealth.openLetters(in: session)
             return [.deadLetters(letters, limit: configuration.deadLetterLimit, now: time)]
         }
+        findings += await ask(pool, .endpoints) { session throws(PostgresError) in
+            let overviews = try Endpoints.overviews(in: session)
+            let dead = overviews.map(\.dead).reduce(0, +)
+            return Finding.endpoints(overviews, now: time) + [.deliveries(dead: dead)]
+        }
         guard let audiences = configuration.apps else { return findings }
         return findings
             + (await ask(pool, .notifications) { session throws(PostgresError) in

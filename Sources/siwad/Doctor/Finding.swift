@@ -37,6 +37,8 @@ struct Finding: Sendable, Equatable {
         case disk
         case deadLetters = "dead-letters"
         case notifications
+        case endpoints
+        case deliveries
     }
 
     let check: Check
@@ -191,6 +193,33 @@ extension Finding {
         }
     }
 
+    /// One for each endpoint.
+    static func endpoints(_ overviews: [EndpointOverview], now: WallTime) -> [Finding] {
+        guard !overviews.isEmpty else { return [.pass(.endpoints, "none")] }
+        return overviews.map { overview in
+            let name = overview.endpoint.name
+            let age = overview.oldestAt.map { now.duration(since: $0) }
+            let behind = "\(overview.behind) behind" + (age.map { ", the oldest for \($0.rounded)" } ?? "")
+            let why = overview.why(now: now).map { " (\($0))" } ?? ""
+            let text = "\(overview.status)\(why), \(behind)"
+            let show = "\(nextCommand("endpoints show \(name)")) explains it"
+            if overview.endpoint.status == .disabled {
+                let resume = nextCommand("endpoints resume \(name) --note '…'")
+                let remedy = "repair the receiver, then \(resume)"
+                return Finding(check: .endpoints, subject: name, status: .fail, detail: text, remedy: remedy)
+            }
+            let isLate = age.map { $0 > .seconds(3_600) } ?? false
+            return overview.isOpen || isLate
+                ? .warn(.endpoints, text, show, subject: name) : .pass(.endpoints, text, subject: name)
+        }
+    }
+
+    static func deliveries(dead: Int) -> Finding {
+        guard dead > 0 else { return .pass(.deliveries, "none is dead") }
+        let list = nextCommand("deliveries list")
+        return .warn(.deliveries, "\(dead) dead", "\(list) shows them; retry or discard them")
+    }
+
     private static func listing(_ items: [String], of noun: String) -> String {
         let first = items.prefix(3).joined(separator: ", ")
         return items.count > 3 ? "\(items.count) \(noun): \(first), …" : first
@@ -235,7 +264,12 @@ struct Report: Sendable, Equatable, CommandOutput {
 
 /// `1 team`, `2 teams`
 func counted(_ number: Int, _ noun: String) -> String {
-    "\(number) \(noun)\(number == 1 ? "" : "s")"
+    "\(number) \(number == 1 ? noun : plural(noun))"
+}
+
+/// `teams`, `deliveries`
+func plural(_ noun: String) -> String {
+    noun.hasSuffix("ry") ? noun.dropLast() + "ies" : noun + "s"
 }
 
 /// A number of bytes in a readable unit: `17 KiB`, `2.4 GiB`.

@@ -127,9 +127,24 @@ extension DeadLetterGrouping: ExpressibleByArgument {}
 
 /// The options of commands that change something: who and why, and a rehearsal without changes.
 struct RehearsalOptions: ParsableArguments {
-    @Flag(help: "Print what would happen, and change nothing.")
+    @Flag(help: "Print what would happen, and change nothing; needs no --note.")
     var dryRun = false
-    @Option(help: ArgumentHelp("Why, for the audit. Required without --dry-run.", valueName: "text"))
+    @OptionGroup var audit: AuditOptions
+
+    var note: String? { audit.note }
+
+    /// The advice if a note is missing. Each command reports it, together with what else is missing.
+    var advice: String? { dryRun ? nil : audit.advice }
+
+    /// As ``AuditOptions/name(environment:isRecorded:)``. A dry run records no operator.
+    func name(environment: [String: String]) throws -> String {
+        try audit.name(environment: environment, isRecorded: !dryRun)
+    }
+}
+
+/// Who changes something, and why.
+struct AuditOptions: ParsableArguments {
+    @Option(help: ArgumentHelp("Why, for the audit. Required.", valueName: "text"))
     var note: String?
     @Option(
         name: .customLong("operator"),
@@ -137,8 +152,8 @@ struct RehearsalOptions: ParsableArguments {
     )
     var operatorName: String?
 
-    /// The advice if a note is missing. Each command reports it, together with what else is missing.
-    var advice: String? { dryRun || note != nil ? nil : "--note must say why: it is kept in the audit" }
+    /// The advice if a note is missing.
+    var advice: String? { note != nil ? nil : "--note must say why: it is kept in the audit" }
 
     func validate() throws {
         guard note?.contains(where: { !$0.isWhitespace }) ?? true else { throw ValidationError("--note must say why") }
@@ -152,12 +167,11 @@ struct RehearsalOptions: ParsableArguments {
         }
     }
 
-    /// The operator: the name that is given, else the login name, which must not be that of the daemon. A dry run records
-    /// no operator.
-    func name(environment: [String: String]) throws -> String {
+    /// The operator: the name that is given, else the login name. A name that is recorded must not be that of the daemon.
+    func name(environment: [String: String], isRecorded: Bool = true) throws -> String {
         let names = [operatorName, environment["LOGNAME"], environment["USER"]]
         let name = names.compactMap(\.self).first { !$0.isEmpty } ?? ProcessInfo.processInfo.userName
-        guard dryRun || !Self.isReserved(name) else {
+        guard !isRecorded || !Self.isReserved(name) else {
             throw CommandFailure(
                 .usage,
                 "the login name siwad is reserved for the daemon",

@@ -73,7 +73,7 @@ struct Listing<Row: Sendable>: CommandOutput, Sendable {
     ///
     /// - Throws: `CommandFailure` with `.nothingMatched` if there are no rows.
     func print(_ options: ListingOptions, to console: Console) throws {
-        guard !rows.isEmpty else { throw CommandFailure(.nothingMatched, "no \(noun)s match") }
+        guard !rows.isEmpty else { throw CommandFailure(.nothingMatched, "no \(plural(noun)) match") }
         if options.wide, !options.json {
             console.print(lines: table(fitting: nil).lines(style: console.style.uncut))
         } else {

@@ -1,0 +1,167 @@
+import AccountStore
+import AppleTokens
+import ArgumentParser
+import Basics
+import Effects
+import JOSE
+import NotificationServer
+import Postgres
+import Settings
+import Terminal
+import WebClient
+import Webhooks
+
+struct EndpointsTestCommand: DatabaseCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "test",
+        abstract: "Post a signed test event to an endpoint from this machine, now.",
+        usage: "siwad endpoints test <name> [<options>]",
+        discussion: """
+            The event has the type siwa.endpoint.test, which receivers ignore. With --type, it is an example of that \
+            type about the person 000000.test, who does not exist. The settings SIWAD_DELIVERY_… are those of this \
+            command, so use the daemon's.
+
+            Exits with 0 if the receiver accepts the event, 1 if it refuses it, 69 if there is no answer.
+
+            Example:
+              siwad endpoints test shop
+            """
+    )
+
+    @OptionGroup var endpoint: EndpointNameOptions
+    @Option(help: ArgumentHelp("Type of the event, such as consent.revoked.", valueName: "type"))
+    var type: ChangeEvent.Kind?
+    @OptionGroup var database: DatabaseOptions
+
+    func run(_ invocation: Invocation) async throws {
+        let (options, keys, type) = (endpoint, try invocation.sealingKeys(), type)
+        let (endpoint, generations) = try await invocation.read { session in
+            let endpoint = try options.find(in: session)
+            let live = try EndpointSecrets.live(of: endpoint.id, in: session)
+                .filter { endpoint.configuration.signature.purposes.contains($0.purpose) }
+            return (endpoint, try live.compactMap { try $0.generation(of: endpoint, keys) })
+        }
+        let event = try TestEvent(type, to: endpoint)
+        let headers = try WebhookSigner(generations).headers(messageID: event.id, at: .now(), body: event.body)
+        let url = try EndpointURL(parsing: endpoint.configuration.url ?? "")
+        let start = ContinuousClock.now
+        let answer: EndpointClient.Answer
+        do throws(EndpointClient.Failure) {
+            let timeout = endpoint.configuration.timeout
+            answer = try await Self.post(event.body, headers, to: url, within: timeout, invocation)
+        } catch {
+            throw CommandFailure(.unavailable, line: "\(url): \(error.reason.rawValue): \(error.words)")
+        }
+        let facts = [
+            ("url", url.description), ("message", event.id),
+            ("address", answer.connection.address?.description ?? "chosen by the proxy"),
+            ("encryption", answer.connection.encryption ?? "none"),
+            ("answer", "\(answer.status), in \((ContinuousClock.now - start).milliseconds) ms"),
+        ]
+        invocation.console.print(lines: invocation.console.style.facts(facts, nameWidth: 12))
+        guard !(200...299).contains(answer.status) else { return }
+        throw CommandFailure(
+            .failed,
+            "the receiver answered \(answer.status)",
+            nextStep: "look in its log for the cause"
+        )
+    }
+
+    private static func post(
+        _ body: [UInt8],
+        _ headers: [(name: String, value: String)],
+        to url: EndpointURL,
+        within timeout: Duration,
+        _ invocation: Invocation
+    ) async throws(EndpointClient.Failure) -> EndpointClient.Answer {
+        let configuration = invocation.configuration
+        let settings = EndpointClient.Settings(
+            policy: AddressPolicy(allowed: configuration.deliveryAllow),
+            authorities: configuration.deliveryCA,
+            proxy: configuration.deliveryProxy,
+            version: Version.current
+        )
+        return try await EventLoops.withOne { loops async throws(EndpointClient.Failure) in
+            let client: EndpointClient
+            do throws(WebClientError) {
+                client = try EndpointClient(
+                    url,
+                    concurrency: 1,
+                    settings: settings,
+                    resolver: Resolver(),
+                    eventLoopGroup: loops.group
+                )
+            } catch {
+                throw EndpointClient.Failure(.unreachable, error.message)
+            }
+            return try await withCleanup(client.close) { () async throws(EndpointClient.Failure) in
+                let type = (name: "Content-Type", value: "application/json")
+                return try await client.post(body, headers: headers + [type], timeout: timeout)
+            }
+        }
+    }
+}
+
+/// An event that no change caused.
+private struct TestEvent {
+    let id: String
+    let body: [UInt8]
+
+    /// - Parameter kind: of an example; nil: `siwa.endpoint.test`.
+    init(_ kind: ChangeEvent.Kind?, to endpoint: Endpoint) throws {
+        let now = WallTime.now()
+        guard let kind else {
+            id = "msg_" + (try SecureRandom.bytes(16)).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+            let data: [JSONText.Member] = [.init("version", .integer(1)), .init("endpoint", .string(endpoint.name))]
+            let members: [JSONText.Member] = [
+                .init("type", .string("siwa.endpoint.test")),
+                .init("timestamp", .string(WallTime(milliseconds: now.wholeMilliseconds).iso8601)),
+                .init("data", .object(data)),
+            ]
+            body = Array(JSONText.object(members).line.utf8)
+            return
+        }
+        let example = Self.example(kind)
+        let event = ChangeEvent(
+            PublishedChange(
+                position: 1,
+                publishedAt: now,
+                type: kind.rawValue,
+                scope: ["consent", "session"].contains(example.facet) ? "app" : "team",
+                team: TeamID("AAAAAAAAAA"),
+                subject: Subject("000000.test"),
+                app: AppID(endpoint.configuration.apps?.first ?? "com.example.app"),
+                facet: example.facet,
+                fromState: example.from,
+                toState: example.to,
+                eventTime: now,
+                recordedAt: now,
+                notificationID: kind == .consentAuthorized ? nil : "test",
+                sessionsEnded: 1,
+                sessionID: nil,
+                accountID: 0,
+                changeID: 0
+            )
+        )
+        id = event.id
+        body = Array(JSONText.object(event.members).line.utf8)
+    }
+
+    private static func example(_ kind: ChangeEvent.Kind) -> (facet: String, from: String, to: String) {
+        switch kind {
+        case .consentRevoked: ("consent", "authorized", "revoked")
+        case .consentAuthorized: ("consent", "unknown", "authorized")
+        case .sessionsEnded: ("consent", "authorized", "authorized")
+        case .accountDeleted: ("account", "active", "deleted")
+        case .forwardingDisabled: ("email", "deliverable", "undeliverable")
+        case .forwardingEnabled: ("email", "undeliverable", "deliverable")
+        }
+    }
+}
+
+extension SealedEndpointSecret {
+    /// nil for a secret that signs nothing.
+    fileprivate func generation(of endpoint: Endpoint, _ keys: SealingKeys) throws -> WebhookSigner.Generation? {
+        try opened(of: endpoint, keys).map { WebhookSigner.Generation(generation, $0, expiresAt: expiresAt) }
+    }
+}
