@@ -110,7 +110,9 @@ let package = Package(
         ),
         .target(
             name: "Effects",
-            dependencies: ["AccountStore", "AppleTokens", "Basics", "JOSE", "Postgres", "Telemetry", "Terminal"],
+            dependencies: [
+                "AccountStore", "AppleTokens", "Basics", "JOSE", "Postgres", "Telemetry", "Terminal", "Webhooks",
+            ],
             swiftSettings: house
         ),
         .target(
@@ -169,6 +171,7 @@ let package = Package(
                 "Terminal",
                 "Webhooks",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
             ],

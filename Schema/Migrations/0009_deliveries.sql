@@ -427,6 +427,153 @@ siwa.rebase_publication.';
 END
 $$;
 
+-- Deliveries that one daemon is to attempt. Another daemon that claims at the same time gets others.
+CREATE FUNCTION siwa.claim_deliveries(of_endpoint integer, capacity integer, again integer, probe text)
+    RETURNS TABLE (
+        claim text, status text, attempts integer, email text, "position" bigint, published_at timestamptz, type text, scope text,
+        team_id text, sub text, app_id text, facet text, from_state text, to_state text, event_time timestamptz,
+        recorded_at timestamptz, jti text, sessions_ended integer, session_id text, account_id bigint, change_id bigint
+    )
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    -- As in siwa.publish_changes: a claim must not become slow because the plan is from when the table was small.
+    SET jit = off
+    SET enable_seqscan = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+    e       siwa.endpoints;
+    chosen  bigint[] := '{}';
+    retries bigint[] := '{}';
+BEGIN
+    SELECT * INTO e FROM siwa.endpoints AS p WHERE p.endpoint_id = of_endpoint AND p.status = 'enabled';
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    -- The scalar subqueries find what a change waits for among the earlier ones of its person. They are no joins, which could be
+    -- planned to read the whole table.
+    IF probe = 'newest' THEN
+        chosen := ARRAY(
+            SELECT d.position FROM siwa.deliveries AS d
+            WHERE d.endpoint_id = of_endpoint AND d.status = 'pending'
+                AND (d.claim IS NULL OR d.claimed_until < clock_timestamp())
+                AND (
+                    SELECT b.position FROM siwa.deliveries AS b
+                    WHERE b.endpoint_id = of_endpoint AND b.account_id = d.account_id AND b.position < d.position
+                        AND b.status IN ('pending', 'retry')
+                    LIMIT 1
+                ) IS NULL
+            ORDER BY d.position DESC LIMIT 1
+            FOR UPDATE SKIP LOCKED
+        );
+    END IF;
+    IF probe IS DISTINCT FROM 'newest' THEN
+        retries := ARRAY(
+            SELECT d.position FROM siwa.deliveries AS d
+            WHERE d.endpoint_id = of_endpoint AND d.status = 'retry'
+                -- A probe may come before the delivery is due.
+                AND d.next_attempt_at <= CASE WHEN probe IS NULL THEN clock_timestamp() ELSE 'infinity' END
+                AND (d.claim IS NULL OR d.claimed_until < clock_timestamp())
+                AND CASE WHEN e.ordering = 'none' THEN true ELSE (
+                    SELECT b.position FROM siwa.deliveries AS b
+                    WHERE b.endpoint_id = of_endpoint AND b.account_id = d.account_id AND b.position < d.position
+                        AND b.status IN ('pending', 'retry') AND (b.status = 'pending' OR e.ordering = 'person')
+                    LIMIT 1
+                ) IS NULL END
+            ORDER BY d.next_attempt_at LIMIT least(again, capacity)
+            FOR UPDATE SKIP LOCKED
+        );
+        chosen := retries || ARRAY(
+            SELECT d.position FROM siwa.deliveries AS d
+            WHERE d.endpoint_id = of_endpoint AND d.status = 'pending' AND d.next_attempt_at <= clock_timestamp()
+                AND (d.claim IS NULL OR d.claimed_until < clock_timestamp())
+                AND CASE WHEN e.ordering = 'none' THEN true ELSE (
+                    SELECT b.position FROM siwa.deliveries AS b
+                    WHERE b.endpoint_id = of_endpoint AND b.account_id = d.account_id AND b.position < d.position
+                        AND b.status IN ('pending', 'retry') AND (b.status = 'pending' OR e.ordering = 'person')
+                    LIMIT 1
+                ) IS NULL END
+            ORDER BY d.position LIMIT capacity - cardinality(retries)
+            FOR UPDATE SKIP LOCKED
+        );
+    END IF;
+    RETURN QUERY
+    WITH claimed AS (
+        UPDATE siwa.deliveries AS d
+        SET claim = gen_random_uuid(),
+            claimed_until = clock_timestamp() + e.timeout + interval '10 s',
+            attempts = d.attempts + 1
+        WHERE d.endpoint_id = of_endpoint AND d.position = ANY (chosen)
+        RETURNING d.position, d.claim, d.status, d.attempts
+    )
+    SELECT
+        k.claim::text, k.status, k.attempts, CASE WHEN 'email' = ANY (e.include) THEN a.email END,
+        c.position, c.published_at, c.type, c.scope, c.team_id, c.sub, c.app_id, c.facet, c.from_state, c.to_state, c.event_time,
+        c.recorded_at, c.jti, c.sessions_ended, c.session_id, c.account_id, c.change_id
+    FROM claimed AS k
+    JOIN siwa.changes AS c USING (position)
+    JOIN siwa.accounts AS a USING (account_id)
+    ORDER BY c.position;
+END
+$$;
+COMMENT ON FUNCTION siwa.claim_deliveries IS
+    'Claims due deliveries of an enabled endpoint, and returns them with their changes: at most capacity, of which at most
+again failed before. probe: one of them while the circuit is open, oldest or newest.';
+
+CREATE FUNCTION siwa.settle_deliveries(
+    of_endpoint integer, positions bigint[], claims text[], outcomes text[], delays bigint[], reasons text[],
+    http_statuses integer[], details text[], times timestamptz[], durations bigint[]
+) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET jit = off
+    SET enable_seqscan = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    settled bigint;
+BEGIN
+    WITH ended AS MATERIALIZED (
+        SELECT *
+        FROM unnest(positions, claims, outcomes, delays, reasons, http_statuses, details, times, durations)
+            AS o (position, claim, outcome, delay, reason, http_status, detail, attempted_at, duration)
+    ),
+    settled AS (
+        UPDATE siwa.deliveries AS d
+        SET status = CASE WHEN o.outcome = 'postponed' THEN d.status ELSE o.outcome END,
+            attempts = CASE WHEN o.outcome = 'postponed' THEN d.attempts - 1 ELSE d.attempts END,
+            next_attempt_at = CASE WHEN o.outcome IN ('retry', 'postponed')
+                THEN clock_timestamp() + o.delay * interval '1 microsecond' END,
+            claim = NULL,
+            claimed_until = NULL,
+            reason = coalesce(o.reason, d.reason),
+            http_status = CASE WHEN o.reason IS NULL AND o.outcome = 'postponed' THEN d.http_status ELSE o.http_status END,
+            first_failed_at = CASE WHEN o.reason IS NULL THEN d.first_failed_at
+                ELSE coalesce(d.first_failed_at, clock_timestamp()) END,
+            resolved_at = CASE WHEN o.outcome = 'delivered' THEN clock_timestamp() END
+        FROM ended AS o
+        WHERE d.endpoint_id = of_endpoint AND d.position = o.position AND d.claim = o.claim::uuid
+        RETURNING d.position, d.attempts, o.outcome, o.reason, o.http_status, o.detail, o.attempted_at, o.duration
+    ),
+    noted AS (
+        INSERT INTO siwa.delivery_attempts (
+            endpoint_id, position, attempt, attempted_at, duration, reason, http_status, detail
+        )
+        SELECT
+            of_endpoint, s.position, s.attempts + (s.outcome = 'postponed')::integer, s.attempted_at,
+            s.duration * interval '1 microsecond', s.reason, s.http_status, s.detail
+        FROM settled AS s
+        WHERE s.reason IS NOT NULL
+    )
+    SELECT count(*) INTO settled FROM settled;
+    RETURN settled;
+END
+$$;
+COMMENT ON FUNCTION siwa.settle_deliveries IS
+    'Stores the outcomes of attempts whose claims are still valid, and counts them. Outcomes: delivered, retry, dead, and postponed
+for an attempt that does not count. Delays and durations are in microseconds.';
+
 CREATE OR REPLACE FUNCTION siwa.grant_roles() RETURNS text[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -444,7 +591,8 @@ BEGIN
         siwa.record_sign_in, siwa.open_session, siwa.rotate_session, siwa.extend_session, siwa.end_session,
         siwa.end_sessions, siwa.sessions_of, siwa.session_is_live,
         siwa.keep_earlier_attempt, siwa.grant_roles,
-        siwa.publish_changes, siwa.rebase_publication, siwa.publication_age, siwa.position_at, siwa.endpoint_wants
+        siwa.publish_changes, siwa.rebase_publication, siwa.publication_age, siwa.position_at, siwa.endpoint_wants,
+        siwa.claim_deliveries, siwa.settle_deliveries
         FROM PUBLIC;
     FOREACH role IN ARRAY wanted LOOP
         -- Roles belong to the cluster. Another database may have created them, and the current role may lack the right to.

@@ -19,13 +19,22 @@ package final class Publisher: Sendable {
     private let pool: ConnectionPool
     /// Signalled after each commit of this daemon that may need a round.
     private let changes: WakeupEvent
+    /// Signalled after each publication.
+    private let published: WakeupEvent
     private let metrics: PublicationMetrics
     private let log: Log
     private let isFinished = Atomic(false)
 
-    package init(pool: ConnectionPool, changes: WakeupEvent, metrics: PublicationMetrics, log: Log) {
+    package init(
+        pool: ConnectionPool,
+        changes: WakeupEvent,
+        published: WakeupEvent,
+        metrics: PublicationMetrics,
+        log: Log
+    ) {
         self.pool = pool
         self.changes = changes
+        self.published = published
         self.metrics = metrics
         self.log = log
     }
@@ -76,6 +85,7 @@ package final class Publisher: Sendable {
     private func publish() async throws(PostgresError) {
         do throws(PostgresError) {
             guard let round = try await pool.withSession(Publication.publish) else { return }
+            published.signal()
             metrics.published.increment(by: round.positions.count)
             metrics.delay.record(round.delay)
         } catch {

@@ -47,6 +47,23 @@ package final class MetricsRegistry: Sendable {
         return family
     }
 
+    /// As ``growingGauges(_:_:_:)``, with further labels of closed sets.
+    package func growingFamily(_ name: String, _ help: String, by label: String, _ labels: LabelSet...)
+        -> GrowingFamily<Gauge>
+    {
+        let family = GrowingFamily(label) { MetricFamily(labels) { Gauge(.nan) } }
+        add(name, help, .gauge, [LabelSet(label, [])] + labels) { family.samples(\.samples) }
+        return family
+    }
+
+    package func growingCounters(_ name: String, _ help: String, by label: String, _ labels: LabelSet...)
+        -> GrowingFamily<Counter>
+    {
+        let family = GrowingFamily(label) { MetricFamily(labels) { Counter() } }
+        add(name, help, .counter, [LabelSet(label, [])] + labels) { family.samples(\.samples) }
+        return family
+    }
+
     /// Registers a gauge that is computed at each scrape; not-a-number is not exported.
     package func computed(_ name: String, _ help: String, _ value: @escaping @Sendable () -> Double) {
         add(name, help, .gauge) {

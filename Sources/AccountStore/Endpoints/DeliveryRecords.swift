@@ -213,7 +213,8 @@ package enum DeliveryRecords {
 }
 
 extension PublishedChange {
-    fileprivate init(_ rows: borrowing Rows, _ row: Int, from first: Int) throws(PostgresError) {
+    /// Reads the columns of `siwa.changes` in their order.
+    init(_ rows: borrowing Rows, _ row: Int, from first: Int) throws(PostgresError) {
         self.init(
             position: try rows.value(row, first),
             publishedAt: try rows.value(row, first + 1),

@@ -1,4 +1,5 @@
 import AppleTokens
+import Effects
 import Ingest
 import NotificationServer
 import Settings
@@ -31,6 +32,7 @@ extension Daemon {
         }
         Log.setLevel(new.logLevel)
         state.reloaded(new)
+        dispatcher?.replace(Dispatcher.Connections(new, resolver, on: loops.group))
         if policy != intake.policy {
             metrics.lastNotification.admit(policy.audiences.groups.map(\.app.rawValue))
             intake.replace(policy: policy)

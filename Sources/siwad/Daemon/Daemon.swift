@@ -34,6 +34,9 @@ struct Daemon: Sendable {
     private let maintenance: MaintenanceService
     /// nil if SIWAD_EFFECTS is off.
     private let publisher: Publisher?
+    /// nil if SIWAD_EFFECTS is off.
+    let dispatcher: Dispatcher?
+    let resolver = Resolver()
     let state = DaemonState()
 
     static func with(_ configuration: Configuration, _ body: (Daemon) async throws -> Void) async throws {
@@ -117,15 +120,29 @@ struct Daemon: Sendable {
             ),
             metrics: MaintenanceMetrics(registry: metrics.registry)
         )
-        publisher =
-            configuration.effects == .off
-            ? nil
-            : Publisher(
-                pool: pool,
-                changes: changes,
-                metrics: PublicationMetrics(registry: metrics.registry),
-                log: log
-            )
+        guard configuration.effects == .on else {
+            publisher = nil
+            dispatcher = nil
+            return
+        }
+        let published = WakeupEvent()
+        publisher = Publisher(
+            pool: pool,
+            changes: changes,
+            published: published,
+            metrics: PublicationMetrics(registry: metrics.registry),
+            log: log
+        )
+        dispatcher = Dispatcher(
+            pool: pool,
+            connections: Dispatcher.Connections(configuration, resolver, on: loops.group),
+            published: published,
+            concurrency: configuration.deliveryConcurrency,
+            // The writer and the endpoints need the rest.
+            grace: configuration.shutdownGrace / 3,
+            metrics: DeliveryMetrics(registry: metrics.registry),
+            log: log
+        )
     }
 
     /// Checks that the database is reachable and has the schema of this binary; changes nothing. With a spool, an unreachable
@@ -205,6 +222,12 @@ struct Daemon: Sendable {
                 await state.endpointsOpen.whenOpen { await publisher.run() }
             }
         }
+        let delivery = dispatcher.map { dispatcher in
+            // Ends after the last changes are published.
+            NamedService("delivery", endedBy: { dispatcher.finish() }) {
+                await state.endpointsOpen.whenOpen { await dispatcher.run() }
+            }
+        }
         let watchdog = systemd?.watchdogInterval.map { interval in
             NamedService("watchdog") {
                 await cancelWhenGracefulShutdown {
@@ -217,7 +240,7 @@ struct Daemon: Sendable {
                 }
             }
         }
-        return [watchdog, reloader, publication].compactMap(\.self) + [
+        return [watchdog, reloader, delivery, publication].compactMap(\.self) + [
             // The last to end, after the writer.
             NamedService("events", endedBy: { events.finish() }) { await events.run(asking: pool) },
             NamedService("keys", endedBy: { keys.stop() }) {

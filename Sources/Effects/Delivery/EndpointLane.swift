@@ -1,0 +1,405 @@
+import AccountStore
+import Basics
+import Postgres
+import Synchronization
+import Telemetry
+import Terminal
+import Webhooks
+
+/// Delivers to one endpoint: claims, sends and settles, independently of the other endpoints.
+///
+/// One task claims and settles; each request is a task of its own.
+final class EndpointLane: Sendable {
+    /// What the daemon has for all endpoints.
+    struct Resources: Sendable {
+        let pool: ConnectionPool
+        let budget: RequestBudget
+        let metrics: DeliveryMetrics
+        let log: Log
+        /// How long a shutdown waits for requests under way.
+        let grace: Duration
+    }
+
+    private struct Attempt: Sendable {
+        let delivery: ClaimedDelivery
+        let startedAt: WallTime
+        let start: ContinuousClock.Instant
+    }
+
+    private struct State {
+        var circuit: Circuit
+        var rate: RequestRate
+        var health: EndpointState
+        /// True if the stored state differs.
+        var isUnstored = false
+        /// The state must be stored with the next statement, because the circuit changed.
+        var mustStore = false
+        var storedAt: ContinuousClock.Instant?
+        /// Outcomes that are not stored, with the end of their claims.
+        var ended: [(outcome: SettledDelivery, validUntil: ContinuousClock.Instant)] = []
+        var underWay = 0
+        var retriesUnderWay = 0
+        /// Taken from the budget.
+        var borrowed = 0
+        /// When the next retry that was scheduled here is due.
+        var retryDue: ContinuousClock.Instant?
+        var isGone = false
+        var finishedAt: ContinuousClock.Instant?
+    }
+
+    /// Until deliveries that other processes made due are looked for.
+    private static let interval = Duration.seconds(1)
+
+    let endpoint: Endpoint
+    private let signer: WebhookSigner
+    private let transport: EndpointTransport
+    private let resources: Resources
+    private let metrics: DeliveryMetrics.Endpoint
+    private let event = WakeupEvent()
+    private let state: Mutex<State>
+
+    init(
+        _ endpoint: Endpoint,
+        _ stored: EndpointState,
+        signer: WebhookSigner,
+        transport: EndpointTransport,
+        resources: Resources
+    ) {
+        self.endpoint = endpoint
+        self.signer = signer
+        self.transport = transport
+        self.resources = resources
+        metrics = resources.metrics.endpoint(endpoint.name)
+        var circuit = Circuit(concurrency: endpoint.configuration.concurrency, stored.persisted)
+        // What was before an operator resumed it does not count.
+        let isResumed = stored.failingSince.map { endpoint.statusAt > $0 } ?? false
+        let resumption = isResumed ? circuit.operatorResumed() : []
+        state = Mutex(
+            State(
+                circuit: circuit,
+                rate: RequestRate(endpoint.configuration.rate, at: .now),
+                health: stored,
+                mustStore: resumption.contains(.persist)
+            )
+        )
+    }
+
+    /// True while only probes are sent.
+    var isOpen: Bool { state.withLock { $0.circuit.isOpen } }
+
+    /// Deliveries may be due.
+    func wake() { event.signal() }
+
+    /// Another daemon may have stored a newer state.
+    func learned(_ stored: EndpointState) {
+        state.withLock { state in
+            guard !state.mustStore else { return }
+            _ = state.circuit.learned(stored.persisted, at: .now())
+        }
+    }
+
+    /// Claims nothing more; ``run()`` returns when the requests under way have ended.
+    func finish() {
+        state.withLock { $0.finishedAt = $0.finishedAt ?? .now }
+        event.signal()
+    }
+
+    func run() async {
+        var pauses = Backoff()
+        await withDiscardingTaskGroup { group in
+            while true {
+                if Task.isCancelled { finish() }
+                let finishedAt = state.withLock { $0.finishedAt }
+                var wait = Self.interval
+                do throws(PostgresError) {
+                    let claimed = try await settleAndClaim(claiming: finishedAt == nil)
+                    for delivery in claimed { group.addTask { await self.attempt(delivery) } }
+                    pauses = Backoff()
+                    wait = pause
+                } catch {
+                    // The writer reports that PostgreSQL is away.
+                    if !error.isConnectionError {
+                        let fields: KeyValuePairs = ["endpoint": endpoint.name, "error": "\(error)"]
+                        resources.log.warning("deliveries can't be read or stored; trying again", fields)
+                    }
+                    wait = pauses.next()
+                }
+                if let finishedAt {
+                    let (underWay, unsettled) = state.withLock { ($0.underWay, $0.ended.count) }
+                    let isLate = .now - finishedAt >= resources.grace || Task.isCancelled
+                    if underWay == 0, unsettled == 0 || isLate { break }
+                    // Cancelled requests give their claims back.
+                    if isLate { group.cancelAll() }
+                    wait = min(wait, .milliseconds(100))
+                }
+                await event.wait(atMost: wait)
+            }
+        }
+        await transport.close()
+        let borrowed = state.withLock { $0.borrowed }
+        resources.budget.giveBack(borrowed)
+    }
+
+    // MARK: - Database
+
+    /// Stores what ended, and claims what may be sent, over one connection.
+    private func settleAndClaim(claiming: Bool) async throws(PostgresError) -> [ClaimedDelivery] {
+        let (ended, health, isGone) = takeEnded()
+        // Nothing that was claimed may be lost by a cancellation.
+        let work = Task { () async -> Result<[ClaimedDelivery], PostgresError> in
+            do throws(PostgresError) {
+                if !ended.isEmpty || health != nil || isGone { try await store(ended, health, isGone: isGone) }
+                return .success(claiming && !isGone ? try await claim() : [])
+            } catch {
+                return .failure(error)
+            }
+        }
+        return try await work.value.get()
+    }
+
+    private func takeEnded() -> (
+        ended: [(outcome: SettledDelivery, validUntil: ContinuousClock.Instant)], health: EndpointState?, isGone: Bool
+    ) {
+        state.withLock { state in
+            // After the end of its claim, a delivery is attempted again in any case.
+            let ended = state.ended.filter { $0.validUntil > .now }
+            state.ended = []
+            let isDue = state.mustStore || state.isUnstored && state.storedAt.map { .now - $0 >= .seconds(1) } ?? true
+            guard isDue else { return (ended, nil, state.isGone) }
+            state.isUnstored = false
+            state.mustStore = false
+            state.storedAt = .now
+            state.health.persisted = state.circuit.persisted
+            return (ended, state.health, state.isGone)
+        }
+    }
+
+    private func store(
+        _ ended: [(outcome: SettledDelivery, validUntil: ContinuousClock.Instant)],
+        _ health: EndpointState?,
+        isGone: Bool
+    ) async throws(PostgresError) {
+        let endpoint = endpoint
+        let isFailing = state.withLock {
+            $0.circuit.hasFailed(for: endpoint.configuration.disableAfter, at: .now())
+        }
+        do throws(PostgresError) {
+            let disabled = try await resources.pool.withSession { session throws(PostgresError) in
+                if !ended.isEmpty { try DeliveryQueue.settle(ended.map(\.outcome), of: endpoint.id, in: session) }
+                if let health { try DeliveryQueue.store(health, of: endpoint.id, in: session) }
+                if isGone { return try DeliveryQueue.disable(endpoint.id, .gone, in: session) }
+                return isFailing ? try DeliveryQueue.disable(endpoint.id, .failing, in: session) : false
+            }
+            if disabled { reportDisabled(isGone ? .gone : .failing) }
+        } catch {
+            state.withLock { state in
+                state.ended += ended
+                state.isUnstored = state.isUnstored || health != nil
+                state.mustStore = state.mustStore || health != nil
+            }
+            throw error
+        }
+    }
+
+    private func claim() async throws(PostgresError) -> [ClaimedDelivery] {
+        let (capacity, retries, probe) = wanted()
+        guard capacity > 0 else { return [] }
+        let endpoint = endpoint
+        let claimed: [ClaimedDelivery]
+        do throws(PostgresError) {
+            claimed = try await resources.pool.withSession { session throws(PostgresError) in
+                let first = try DeliveryQueue.claim(
+                    of: endpoint.id,
+                    capacity: capacity,
+                    retries: retries,
+                    probe: probe?.rawValue,
+                    in: session
+                )
+                guard first.isEmpty, probe == .newest else { return first }
+                let oldest = Circuit.Probe.oldest.rawValue
+                return try DeliveryQueue.claim(of: endpoint.id, capacity: 1, retries: 1, probe: oldest, in: session)
+            }
+        } catch {
+            claimFailed(probe: probe)
+            throw error
+        }
+        state.withLock { state in
+            state.underWay += claimed.count
+            state.retriesUnderWay += claimed.count(where: \.isRetry)
+            state.rate.used(claimed.count)
+            returnBudget(&state)
+        }
+        if claimed.isEmpty { claimFailed(probe: probe) }
+        return claimed
+    }
+
+    private func claimFailed(probe: Circuit.Probe?) {
+        state.withLock { state in
+            if probe != nil { _ = state.circuit.probeMissed() }
+            returnBudget(&state)
+        }
+    }
+
+    /// What to claim now.
+    private func wanted() -> (capacity: Int, retries: Int, probe: Circuit.Probe?) {
+        state.withLock { state in
+            state.retryDue = nil
+            switch state.circuit.probeDue(at: .now()).last ?? state.circuit.standing {
+            case .send(let limit):
+                let free = min(limit - state.underWay, state.rate.available(at: .now))
+                guard free > 0 else { return (0, 0, nil) }
+                // One request needs no budget.
+                let needed = state.underWay + free - 1 - state.borrowed
+                if needed > 0 { state.borrowed += resources.budget.take(upTo: needed) }
+                let capacity = min(free, state.borrowed + 1 - state.underWay)
+                let retries = max(1, endpoint.configuration.concurrency / 4) - state.retriesUnderWay
+                return (max(0, capacity), max(0, retries), nil)
+            case .probe(let probe):
+                return (1, 1, probe)
+            case .wait, .persist:
+                return (0, 0, nil)
+            }
+        }
+    }
+
+    private func returnBudget(_ state: inout State) {
+        let unused = state.borrowed - max(0, state.underWay - 1)
+        guard unused > 0 else { return }
+        state.borrowed -= unused
+        resources.budget.giveBack(unused)
+    }
+
+    /// How long nothing can be due that this lane knows of.
+    private var pause: Duration {
+        state.withLock { state in
+            var pause = Self.interval
+            if case .wait(let until) = state.circuit.standing {
+                pause = min(pause, max(.milliseconds(1), until.duration(since: .now())))
+            }
+            if let due = state.retryDue { pause = min(pause, max(.milliseconds(1), due - .now)) }
+            if state.rate.pause > .zero { pause = min(pause, state.rate.pause) }
+            return pause
+        }
+    }
+
+    // MARK: - One attempt
+
+    private func attempt(_ delivery: ClaimedDelivery) async {
+        let event = ChangeEvent(delivery.change, email: delivery.email)
+        let body = Array(JSONText.object(event.members).line.utf8)
+        let attempt = Attempt(delivery: delivery, startedAt: .now(), start: .now)
+        let answer: EndpointAnswer
+        do throws(WebhookError) {
+            let signature = try signer.headers(messageID: event.id, at: attempt.startedAt, body: body)
+            let headers = [("Content-Type", "application/json")] + signature
+            let timeout = endpoint.configuration.timeout
+            answer = await transport.post(EndpointRequest(body: body, headers: headers, timeout: timeout))
+        } catch {
+            answer = .unanswered(.blocked, error.message)
+        }
+        ended(attempt, answer)
+        self.event.signal()
+    }
+
+    private func ended(_ attempt: Attempt, _ answer: EndpointAnswer) {
+        let now = WallTime.now()
+        let duration = ContinuousClock.now - attempt.start
+        let outcome = AttemptOutcome(answer, now: now)
+        // A request that the shutdown interrupted is no attempt.
+        let isInterrupted = Task.isCancelled && outcome != .delivered
+        let (change, before, after) = state.withLock { state in
+            let before = state.circuit.isOpen
+            state.underWay -= 1
+            if attempt.delivery.isRetry { state.retriesUnderWay -= 1 }
+            let settled = isInterrupted ? .postponed : apply(outcome, status: answer.status, attempt, now: now, to: &state)
+            let change = SettledDelivery(
+                position: attempt.delivery.change.position,
+                claim: attempt.delivery.claim,
+                outcome: settled,
+                failure: isInterrupted ? nil : outcome.reason.map { .init($0, answer.words) },
+                httpStatus: isInterrupted ? nil : answer.status,
+                startedAt: attempt.startedAt,
+                duration: duration
+            )
+            let limit = endpoint.configuration.timeout + DeliveryQueue.claimGrace
+            state.ended.append((change, attempt.start + limit))
+            return (change, before, state.circuit.isOpen)
+        }
+        guard !isInterrupted else { return }
+        metrics.attempts.increment(outcome.reason?.rawValue ?? "delivered")
+        resources.metrics.duration.record(duration)
+        if outcome == .delivered {
+            resources.metrics.delay.record(now.duration(since: attempt.delivery.change.recordedAt))
+        }
+        if before != after { reportCircuit(isOpen: after, change.failure) }
+    }
+
+    /// Changes circuit and health, and decides about the delivery.
+    private func apply(
+        _ outcome: AttemptOutcome,
+        status: Int?,
+        _ attempt: Attempt,
+        now: WallTime,
+        to state: inout State
+    ) -> SettledDelivery.Outcome {
+        let jitter = Double.random(in: -1...1)
+        // While the circuit is open, the endpoint is the cause and not the change, so the attempt does not count.
+        let counts = !state.circuit.isOpen
+        let settled: SettledDelivery.Outcome
+        let actions: [Circuit.Action]
+        switch outcome {
+        case .delivered, .aborted:
+            // An endpoint that refuses one change works.
+            actions = state.circuit.attemptSucceeded()
+            settled = outcome == .delivered ? .delivered : .dead
+            state.health.lastSuccessAt = now
+        case .failed:
+            let position = attempt.delivery.change.position
+            actions = state.circuit.attemptFailed(change: position, at: now, jitter: jitter)
+            let schedule = RetrySchedule(endpoint.configuration.retries)
+            switch schedule.decision(after: attempt.delivery.attempts, jitter: Double.random(in: -1...1)) {
+            case .retry(let delay) where counts:
+                settled = .retry(after: delay)
+                state.retryDue = min(state.retryDue ?? .now + delay, .now + delay)
+            case .dead where counts: settled = .dead
+            case .retry, .dead: settled = .postponed
+            }
+        case .gone:
+            actions = []
+            settled = .postponed
+            state.isGone = true
+        case .throttled(let pause):
+            actions = state.circuit.throttled(until: now + pause)
+            settled = .postponed
+        }
+        if let reason = outcome.reason, outcome != .aborted {
+            state.health.lastReason = reason.rawValue
+            state.health.lastHTTPStatus = status
+        }
+        state.isUnstored = true
+        state.mustStore = state.mustStore || actions.contains(.persist)
+        return settled
+    }
+
+    // MARK: - Log
+
+    private func reportCircuit(isOpen: Bool, _ failure: SettledDelivery.Failure?) {
+        let name = endpoint.name
+        guard isOpen else { return resources.log.notice("endpoint works again", ["endpoint": name]) }
+        let reason = failure.map { "\($0.reason.rawValue): \($0.words)" } ?? ""
+        resources.log.warning("endpoint fails: its deliveries wait", ["endpoint": name, "reason": reason])
+    }
+
+    private func reportDisabled(_ reason: Endpoint.StatusReason) {
+        let step = "siwad endpoints resume \(endpoint.name) continues with the first change that waits"
+        let fields: KeyValuePairs = ["endpoint": endpoint.name, "reason": reason.rawValue, "next": step]
+        resources.log.error("endpoint disabled: its deliveries wait", fields)
+    }
+}
+
+extension EndpointState {
+    var persisted: Circuit.Persisted {
+        get { .init(failingSince: failingSince, openUntil: openUntil, probeDelay: probeDelay) }
+        set { (failingSince, openUntil, probeDelay) = (newValue.failingSince, newValue.openUntil, newValue.probeDelay) }
+    }
+}

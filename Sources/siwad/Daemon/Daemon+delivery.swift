@@ -1,0 +1,57 @@
+import AccountStore
+import Effects
+import NIOCore
+import Settings
+import WebClient
+
+extension Configuration {
+    /// Settings of the connections to endpoints.
+    var endpointClient: EndpointClient.Settings {
+        EndpointClient.Settings(
+            policy: AddressPolicy(allowed: deliveryAllow),
+            authorities: deliveryCA,
+            proxy: deliveryProxy,
+            version: Version.current
+        )
+    }
+}
+
+extension Dispatcher.Connections {
+    /// Connections to endpoints, with the settings that SIGHUP replaces.
+    init(_ configuration: Configuration, _ resolver: Resolver, on eventLoops: any EventLoopGroup) {
+        let settings = configuration.endpointClient
+        self.init(keys: configuration.sealingKeys) { endpoint in
+            let client = try EndpointClient(
+                EndpointURL(parsing: endpoint.configuration.url ?? ""),
+                concurrency: endpoint.configuration.concurrency,
+                settings: settings,
+                resolver: resolver,
+                eventLoopGroup: eventLoops
+            )
+            return EndpointTransport(post: { await client.answer(to: $0) }, close: { await client.close() })
+        }
+    }
+}
+
+extension EndpointClient {
+    fileprivate func answer(to request: EndpointRequest) async -> EndpointAnswer {
+        do throws(Failure) {
+            let answer = try await post(request.body, headers: request.headers, timeout: request.timeout)
+            return .answered(status: answer.status, retryAfter: answer.retryAfter, delivery: answer.delivery)
+        } catch {
+            return .unanswered(error.reason.stored, error.words)
+        }
+    }
+}
+
+extension EndpointClient.Reason {
+    fileprivate var stored: DeliveryReason {
+        switch self {
+        case .timedOut: .timedOut
+        case .unreachable: .unreachable
+        case .tls: .tls
+        case .blocked: .blocked
+        case .malformedAnswer: .malformedAnswer
+        }
+    }
+}
