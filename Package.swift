@@ -295,6 +295,7 @@ package.targets += [
             "StoreTestSupport",
             "Telemetry",
             "TestSupport",
+            "Webhooks",
             // The tests run this program, so it must be built first.
             "siwad",
             .product(name: "AsyncHTTPClient", package: "async-http-client"),

@@ -133,7 +133,8 @@ package final class Dispatcher: Sendable {
         let known = Dictionary(uniqueKeysWithValues: delivered.map { ($0.endpoint.id, $0) })
         for (id, running) in lanes {
             let isCurrent = known[id].map {
-                $0.endpoint == running.lane.endpoint && $0.secrets == running.secrets && running.generation == generation
+                $0.endpoint == running.lane.endpoint && $0.secrets == running.secrets
+                    && running.generation == generation
             }
             guard isCurrent != true else { continue }
             running.lane.finish()

@@ -311,7 +311,8 @@ final class EndpointLane: Sendable {
             let before = state.circuit.isOpen
             state.underWay -= 1
             if attempt.delivery.isRetry { state.retriesUnderWay -= 1 }
-            let settled = isInterrupted ? .postponed : apply(outcome, status: answer.status, attempt, now: now, to: &state)
+            let settled =
+                isInterrupted ? .postponed : apply(outcome, status: answer.status, attempt, now: now, to: &state)
             let change = SettledDelivery(
                 position: attempt.delivery.change.position,
                 claim: attempt.delivery.claim,

@@ -1,0 +1,469 @@
+import AccountStore
+import FoundationEssentials
+import Glibc
+import Postgres
+import Synchronization
+import Testing
+
+@Suite("Deliveries to endpoints", .timeLimit(.minutes(10)))
+struct DeliveryTests {
+    private func untilDelivered(_ fixture: DaemonFixture, _ expected: String..., within limit: Duration = .seconds(60))
+        async throws
+    {
+        var found: [String] = []
+        do {
+            try await eventually("the deliveries", within: limit) {
+                found = try await fixture.deliveries()
+                return found == expected
+            }
+        } catch {
+            Issue.record("\(found) instead of \(expected)")
+            throw error
+        }
+    }
+
+    @Test("Each change that an endpoint wants is delivered once, signed, with the id of the feed.")
+    func delivered() async throws {
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, addresses in
+            try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url + "?key=s3cret")
+                try await fixture.revoke(50)
+                try await untilDelivered(fixture, "shop delivered 50")
+                #expect(receiver.messages.count == 50)
+                #expect(Set(receiver.messages.compactMap(\.id)).count == 50)
+                #expect(receiver.messages.allSatisfy { $0.head.hasPrefix("POST /hooks?key=s3cret HTTP/1.1") })
+                #expect(receiver.messages.allSatisfy { $0.head.contains("Host: 127.0.0.1:\(receiver.port)") })
+                #expect(receiver.messages.allSatisfy { $0.head.contains("User-Agent: siwad/") })
+                #expect(receiver.connections <= 8)
+                let metrics = try await Web.get(addresses.operations + "/metrics").body
+                #expect(metrics.contains(#"siwad_delivery_attempts_total{endpoint="shop",outcome="delivered"} 50"#))
+                #expect(metrics.contains(#"siwad_endpoint_state{endpoint="shop",state="enabled"} 1"#))
+            }
+        }
+    }
+
+    @Test("A redirect is not followed: the other listener sees nothing.")
+    func redirected() async throws {
+        let secret = try DaemonFixture.secret
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in
+            try await WebhookReceiver.with(secret) { other in
+                let target = other.url
+                try await WebhookReceiver.with(secret, answering: { _, _ in .status(307, ["Location": target]) }) {
+                    receiver in
+                    try await fixture.addEndpoint("shop", receiver.url)
+                    try await fixture.revoke(1)
+                    try await untilDelivered(fixture, "shop dead 1")
+                    #expect(receiver.messages.count == 3)
+                    #expect(other.connections == 0)
+                    let failures = try await fixture.texts(
+                        "SELECT attempt || ' ' || reason || ' ' || http_status || ' ' || detail FROM siwa.delivery_attempts ORDER BY 1"
+                    )
+                    #expect(failures == (1...3).map { "\($0) redirected 307 answered 307" })
+                }
+            }
+        }
+    }
+
+    @Test("Hostile answers end within the timeout with a reason, and don't fill the memory.")
+    func hostile() async throws {
+        let secret = try DaemonFixture.secret
+        let big = String(repeating: "x", count: 100_000)
+        let cases: [(String, String, WebhookReceiver.Answer)] = [
+            ("never", "timed-out", .never), ("drip", "timed-out", .dripping), ("reset", "unreachable", .reset),
+            ("nonsense", "malformed-answer", .bytes("220 mail.example.com ESMTP\r\n")),
+            ("head", "malformed-answer", .endless("X-\(big): \(big)\r\n")),
+            ("header", "malformed-answer", .bytes("HTTP/1.1 200 OK\r\nX-Long: " + big + big)),
+            ("silent", "unreachable", .bytes("")),
+        ]
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, daemon, addresses in
+            for (name, reason, answer) in cases where name != "silent" {
+                try await WebhookReceiver.with(secret, answering: { _, _ in answer }) { receiver in
+                    try await fixture.addEndpoint(name, receiver.url) {
+                        $0.timeout = .seconds(2)
+                        $0.retries = []
+                    }
+                    try await fixture.revoke(1)
+                    try await eventually("an outcome of \(name)") {
+                        try await fixture.texts(
+                            """
+                            SELECT d.reason FROM siwa.deliveries AS d JOIN siwa.endpoints AS e USING (endpoint_id)
+                            WHERE e.name = '\(name)' AND d.status = 'dead'
+                            """
+                        ).contains(reason)
+                    }
+                    try await fixture.run("UPDATE siwa.endpoints SET status = 'paused', status_reason = 'operator'")
+                }
+            }
+            // A 2xx counts although its body has no end: the rest is not read.
+            try await WebhookReceiver.with(
+                secret,
+                answering: { _, _ in .endless("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + big) }
+            ) { receiver in
+                try await fixture.addEndpoint("endless", receiver.url)
+                try await fixture.revoke(1)
+                try await eventually("the delivery") { try await fixture.deliveries().contains("endless delivered 1") }
+            }
+            let metrics = try await Web.get(addresses.operations + "/metrics").body
+            let memory = metrics.split(separator: "\n").first { $0.hasPrefix("process_resident_memory_bytes ") }
+            let bytes = try #require(memory?.split(separator: " ").last.flatMap { Double($0) })
+            #expect(bytes < 200e6)
+            #expect(daemon.status == nil)
+        }
+    }
+
+    @Test("One poisonous person delays no other, and opens nothing.")
+    func poison() async throws {
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, daemon, _ in
+            try await WebhookReceiver.with(
+                try DaemonFixture.secret,
+                answering: { message, _ in .status(message.sub == "p3" ? 500 : 200) }
+            ) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url) { $0.retries = [.milliseconds(10)] }
+                try await fixture.revoke(200, people: 20)
+                try await untilDelivered(fixture, "shop dead 10", "shop delivered 190")
+                #expect(!daemon.log.contains { $0.contains("endpoint fails") })
+            }
+        }
+    }
+
+    @Test(
+        "While an endpoint is down, few attempts are made; then it gets everything, and each person's changes in order."
+    )
+    func down() async throws {
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, daemon, addresses in
+            let receiver = try await WebhookReceiver(try DaemonFixture.secret, port: 0)
+            let port = receiver.port
+            await receiver.close()
+            try await fixture.addEndpoint("shop", receiver.url) {
+                $0.ordering = .person
+                $0.retries = [.milliseconds(10), .milliseconds(10), .milliseconds(10)]
+            }
+            try await fixture.revoke(500, people: 50)
+            try await eventually("the open circuit") { daemon.log.contains { $0.contains("endpoint fails") } }
+            try await eventually("the metric") {
+                try await Web.get(addresses.operations + "/metrics").body
+                    .contains(#"siwad_endpoint_state{endpoint="shop",state="open"} 1"#)
+            }
+            #expect(try await fixture.texts("SELECT (sum(attempts) <= 16)::text FROM siwa.deliveries") == ["true"])
+            let again = try await WebhookReceiver(try DaemonFixture.secret, port: port)
+            try await untilDelivered(fixture, "shop delivered 500")
+            #expect(daemon.log.contains { $0.contains("endpoint works again") })
+            for (_, messages) in Dictionary(grouping: again.messages, by: \.sub) {
+                #expect(messages.map(\.position) == messages.map(\.position).sorted())
+            }
+            await again.close()
+        }
+    }
+
+    @Test("A receiver that is gone disables its endpoint, and after resuming it gets what it missed.")
+    func gone() async throws {
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, daemon, _ in
+            try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in .status(410) }) { receiver in
+                let id = try await fixture.addEndpoint("shop", receiver.url)
+                try await fixture.revoke(20)
+                try await eventually("the status") {
+                    try await fixture.texts("SELECT status || ' ' || status_reason FROM siwa.endpoints") == [
+                        "disabled gone"
+                    ]
+                }
+                try await eventually("the end of the requests") {
+                    try await fixture.texts("SELECT count(claim)::text FROM siwa.deliveries") == ["0"]
+                }
+                #expect(try await fixture.deliveries() == ["shop pending 20"])
+                #expect(
+                    daemon.log.contains {
+                        $0.contains("endpoint disabled") && $0.contains("siwad endpoints resume shop")
+                    }
+                )
+                receiver.answer { _, _ in .status(200) }
+                try await fixture.connection.transaction { session throws(PostgresError) in
+                    try Endpoints.resume(id, in: session)
+                }
+                try await untilDelivered(fixture, "shop delivered 20")
+            }
+        }
+    }
+
+    @Test("An endpoint that has failed for too long, also before a restart, is disabled.")
+    func failing() async throws {
+        try await DaemonFixture.with { fixture in
+            try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in .status(500) }) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url) { $0.disableAfter = .seconds(3_600) }
+                try await fixture.withDaemon(try DaemonFixture.delivering()) { daemon, _ in
+                    try await fixture.revoke(20)
+                    try await eventually("a failure") {
+                        try await fixture.texts("SELECT (failing_since IS NOT NULL)::text FROM siwa.endpoint_states")
+                            == ["true"]
+                    }
+                }
+                #expect(try await fixture.texts("SELECT status FROM siwa.endpoints") == ["enabled"])
+                try await fixture.run(
+                    """
+                    UPDATE siwa.endpoints SET status_at = now() - interval '3 h';
+                    UPDATE siwa.endpoint_states SET failing_since = now() - interval '2 h', open_until = now(), probe_delay = '5 s';
+                    """
+                )
+                try await fixture.withDaemon(try DaemonFixture.delivering()) { daemon, _ in
+                    try await eventually("the status") {
+                        try await fixture.texts("SELECT status || ' ' || status_reason FROM siwa.endpoints") == [
+                            "disabled failing"
+                        ]
+                    }
+                }
+            }
+        }
+    }
+
+    @Test(
+        "The first attempts of a person's changes are in order; with ordering by person, none overtakes another.",
+        arguments: [EndpointConfiguration.Ordering.attempt, .person, .none]
+    )
+    func ordering(_ ordering: EndpointConfiguration.Ordering) async throws {
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in
+            let count = 1_000
+            try await WebhookReceiver.with(
+                try DaemonFixture.secret,
+                // Every seventh request fails, never five in a row.
+                answering: { _, number in .status(number.isMultiple(of: 7) ? 500 : 200) }
+            ) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url) {
+                    $0.ordering = ordering
+                    $0.retries = Array(repeating: .milliseconds(20), count: 20)
+                    $0.concurrency = 16
+                }
+                try await fixture.revoke(count, people: 50)
+                try await untilDelivered(fixture, "shop delivered \(count)", within: .seconds(120))
+                let messages = receiver.messages
+                #expect(Set(messages.map(\.position)).count == count)
+                for (_, own) in Dictionary(grouping: messages, by: \.sub) {
+                    var seen: Set<Int64> = []
+                    let first = own.map(\.position).filter { seen.insert($0).inserted }
+                    switch ordering {
+                    case .attempt: #expect(first == first.sorted())
+                    case .person: #expect(own.map(\.position) == own.map(\.position).sorted())
+                    case .none: break
+                    }
+                }
+            }
+        }
+    }
+
+    @Test("An endpoint gets no more requests a second than its rate.")
+    func rate() async throws {
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in
+            try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url) { $0.rate = 20 }
+                let start = ContinuousClock.now
+                try await fixture.revoke(60)
+                try await untilDelivered(fixture, "shop delivered 60")
+                // At most a second's requests are saved up.
+                #expect(.now - start >= .seconds(1.9))
+            }
+        }
+    }
+
+    @Test("Neither endpoints that never answer nor failing ones delay another one, or Apple.")
+    func fairness() async throws {
+        let secret = try DaemonFixture.secret
+        let settings = try DaemonFixture.delivering(["SIWAD_DELIVERY_CONCURRENCY": "8"])
+        try await DaemonFixture.withDaemon(settings) { fixture, _, addresses in
+            try await WebhookReceiver.with(secret, answering: { _, _ in .never }) { silent in
+                try await WebhookReceiver.with(secret, answering: { _, _ in .status(503) }) { failing in
+                    try await WebhookReceiver.with(secret) { healthy in
+                        for name in ["silent-a", "silent-b", "silent-c"] {
+                            try await fixture.addEndpoint(name, silent.url)
+                        }
+                        try await fixture.addEndpoint("failing", failing.url)
+                        try await fixture.addEndpoint("healthy", healthy.url)
+                        try await fixture.revoke(300)
+                        try await eventually("the healthy one") {
+                            try await fixture.deliveries().contains("healthy delivered 300")
+                        }
+                        for number in 0..<20 {
+                            let start = ContinuousClock.now
+                            let body = try fixture.body(fixture.event("consent-revoked", sub: "p\(number)"))
+                            #expect(try await Web.post(body, to: addresses.notifications).status == 200)
+                            #expect(.now - start < .seconds(2))
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    @Test("Three daemons deliver each change once to six endpoints, also while they are restarted one after the other.")
+    func several() async throws {
+        let secret = try DaemonFixture.secret
+        try await DaemonFixture.with { fixture in
+            try await WebhookReceiver.with(secret) { receiver in
+                for number in 0..<6 { try await fixture.addEndpoint("e\(number)", receiver.url + "/\(number)") }
+                var daemons: [DaemonProcess] = []
+                for _ in 0..<3 { daemons.append(fixture.start(try DaemonFixture.delivering())) }
+                for daemon in daemons { _ = try await daemon.ready() }
+                for _ in 0..<3 {
+                    try await fixture.revoke(100)
+                    let daemon = daemons.removeFirst()
+                    daemon.send("TERM")
+                    #expect(try await daemon.end() == 0)
+                    daemons.append(fixture.start(try DaemonFixture.delivering()))
+                    _ = try await daemons[2].ready()
+                }
+                try await eventually("all deliveries") {
+                    try await fixture.deliveries() == (0..<6).map { "e\($0) delivered 300" }
+                }
+                #expect(receiver.messages.count == 1_800)
+                #expect(receiver.messages.allSatisfy { $0.id != nil })
+            }
+        }
+    }
+
+    private static let isLong = ProcessInfo.processInfo.environment["SIWAD_FAULTS"] == "long"
+
+    @Test("Daemons that are killed again and again lose nothing, and repeat at most what was under way.")
+    func killed() async throws {
+        let secret = try DaemonFixture.secret
+        let kills = Self.isLong ? 200 : 8
+        try await DaemonFixture.with { fixture in
+            try await WebhookReceiver.with(secret) { steady in
+                try await WebhookReceiver.with(
+                    secret,
+                    answering: { _, number in .status(number / 20 % 2 == 0 ? 200 : 503) }
+                ) { flapping in
+                    let short: (inout EndpointConfiguration) -> Void = {
+                        $0.timeout = .seconds(1)
+                        $0.retries = Array(repeating: .milliseconds(20), count: 50)
+                    }
+                    try await fixture.addEndpoint("steady", steady.url, short)
+                    try await fixture.addEndpoint("flapping", flapping.url, short)
+                    for _ in 0..<kills {
+                        let daemon = fixture.start(try DaemonFixture.delivering())
+                        _ = try await daemon.ready()
+                        let goal = steady.messages.count + 20
+                        try await fixture.revoke(100)
+                        try await eventually("progress", within: .seconds(60)) { steady.messages.count >= goal }
+                        await daemon.kill()
+                    }
+                    // What was claimed by a daemon that was killed waits for the end of its claim.
+                    try await fixture.run("UPDATE siwa.deliveries SET claimed_until = now() WHERE claim IS NOT NULL")
+                    try await fixture.run("UPDATE siwa.endpoint_states SET open_until = NULL, probe_delay = NULL")
+                    flapping.answer { _, _ in .status(200) }
+                    try await fixture.withDaemon(try DaemonFixture.delivering()) { _, _ in
+                        try await untilDelivered(
+                            fixture,
+                            "flapping delivered \(kills * 100)",
+                            "steady delivered \(kills * 100)",
+                            within: .seconds(120)
+                        )
+                    }
+                    #expect(Set(steady.positions).count == kills * 100)
+                    #expect(steady.messages.count <= kills * (100 + 8))
+                }
+            }
+        }
+    }
+
+    @Test("A daemon that was stopped for longer than its claims changes nothing when it continues.")
+    func stopped() async throws {
+        try await DaemonFixture.with { fixture in
+            try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in .never }) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url) { $0.timeout = .seconds(60) }
+                let first = fixture.start(try DaemonFixture.delivering())
+                _ = try await first.ready()
+                try await fixture.revoke(4, people: 1)
+                try await eventually("the first request") { receiver.messages.count == 1 }
+                first.send("STOP")
+                receiver.answer { _, _ in .status(200) }
+                try await fixture.run("UPDATE siwa.deliveries SET claimed_until = now() WHERE claim IS NOT NULL")
+                try await fixture.withDaemon(try DaemonFixture.delivering()) { _, _ in
+                    try await untilDelivered(fixture, "shop delivered 4")
+                }
+                let rows = "SELECT attempts || ' ' || resolved_at || ' ' || xmin FROM siwa.deliveries ORDER BY position"
+                let before = try await fixture.texts(rows)
+                await receiver.close()
+                first.send("CONT")
+                first.send("TERM")
+                #expect(try await first.end() == 0)
+                #expect(try await fixture.texts(rows) == before)
+                #expect(receiver.positions.dropFirst() == receiver.positions.dropFirst().sorted()[...])
+            }
+        }
+    }
+
+    @Test("While PostgreSQL is away, outcomes wait; nothing is lost when it is back.")
+    func databaseAway() async throws {
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in
+            try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url)
+                try await fixture.revoke(300)
+                try await eventually("some deliveries") { receiver.messages.count >= 20 }
+                try await fixture.closeDatabase()
+                try await fixture.openDatabase()
+                try await untilDelivered(fixture, "shop delivered 300")
+                #expect(Set(receiver.positions).count == 300)
+                #expect(receiver.messages.count <= 300 + 8)
+            }
+        }
+    }
+
+    @Test("At SIGTERM, requests under way end, the others are given back, and nothing is sent twice.")
+    func terminated() async throws {
+        try await DaemonFixture.with { fixture in
+            try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url)
+                try await fixture.revoke(2_000)
+                let daemon = fixture.start(try DaemonFixture.delivering())
+                _ = try await daemon.ready()
+                try await eventually("some deliveries") { receiver.messages.count >= 100 }
+                daemon.send("TERM")
+                #expect(try await daemon.end() == 0)
+                #expect(try await fixture.texts("SELECT count(claim)::text FROM siwa.deliveries") == ["0"])
+                let delivered = try await fixture.texts(
+                    "SELECT count(*)::text FROM siwa.deliveries WHERE status = 'delivered'"
+                )
+                #expect(delivered == ["\(receiver.messages.count)"])
+                #expect(Set(receiver.positions).count == receiver.messages.count)
+            }
+        }
+    }
+
+    @Test("At SIGTERM, a request without an answer is given back after the grace, and does not count as an attempt.")
+    func givenBack() async throws {
+        try await DaemonFixture.with { fixture in
+            try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in .never }) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url) { $0.timeout = .seconds(60) }
+                try await fixture.revoke(3)
+                let daemon = fixture.start(try DaemonFixture.delivering(["SIWAD_SHUTDOWN_GRACE": "3s"]))
+                _ = try await daemon.ready()
+                try await eventually("the requests") { receiver.messages.count == 3 }
+                daemon.send("TERM")
+                #expect(try await daemon.end() == 0)
+                let rows = "SELECT DISTINCT concat_ws(' ', status, attempts, claim, reason) FROM siwa.deliveries"
+                #expect(try await fixture.texts(rows) == ["pending 0"])
+            }
+        }
+    }
+
+    @Test("An address that is not public is refused with the setting that allows it, and a reload allows it.")
+    func blocked() async throws {
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering(["SIWAD_DELIVERY_ALLOW": ""])) {
+            fixture,
+            _,
+            _ in
+            try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url.replacing("127.0.0.1", with: "localhost"))
+                try await fixture.addEndpoint("hex", receiver.url.replacing("127.0.0.1", with: "0x7f.1"))
+                try await fixture.revoke(1)
+                try await untilDelivered(fixture, "hex dead 1", "shop dead 1")
+                #expect(receiver.connections == 0)
+                let details = try await fixture.texts(
+                    "SELECT DISTINCT detail FROM siwa.delivery_attempts WHERE reason = 'blocked'"
+                )
+                #expect(
+                    details.allSatisfy { $0.contains("is not a public address; SIWAD_DELIVERY_ALLOW=") },
+                    "\(details)"
+                )
+                #expect(details.contains { $0.contains("127.0.0.1/32") })
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+import Basics
+import Glibc
+import JOSE
+import NIOCore
+import NIOPosix
+import Synchronization
+import Webhooks
+
+/// An application's endpoint, which verifies what it gets and answers as a test decides.
+final class WebhookReceiver: Sendable {
+    struct Message: Sendable {
+        /// `webhook-id` of a verified signature; nil if the signature is wrong.
+        let id: String?
+        let position: Int64
+        let sub: String
+        let head: String
+    }
+
+    enum Answer: Sendable {
+        case status(Int, [String: String] = [:])
+        /// These bytes, and the connection stays open.
+        case bytes(String)
+        /// These bytes again and again.
+        case endless(String)
+        /// One byte a second.
+        case dripping
+        case reset
+        case never
+    }
+
+    let port: Int
+    /// The secret of every endpoint of the tests.
+    let secret: WebhookSecret
+    private let state = Mutex<(messages: [Message], connections: Int)>(([], 0))
+    private let answer = Mutex<@Sendable (Message, _ number: Int) -> Answer>({ _, _ in .status(200) })
+    private let verifier: WebhookVerifier
+    private let channel = Mutex<(any Channel)?>(nil)
+
+    /// Runs a test with a receiver on a loopback address.
+    static func with<R>(
+        _ secret: WebhookSecret,
+        answering answer: @escaping @Sendable (Message, _ number: Int) -> Answer = { _, _ in .status(200) },
+        _ body: (WebhookReceiver) async throws -> R
+    ) async throws -> R {
+        let receiver = try await WebhookReceiver(secret, port: 0)
+        receiver.answer(answer)
+        do {
+            let result = try await body(receiver)
+            await receiver.close()
+            return result
+        } catch {
+            await receiver.close()
+            throw error
+        }
+    }
+
+    init(_ secret: WebhookSecret, port: Int) async throws {
+        self.secret = secret
+        verifier = try WebhookVerifier([secret.receiverText])
+        let owner = Owner()
+        let channel = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+            .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+            .childChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    try channel.pipeline.syncOperations.addHandler(Connection(owner))
+                }
+            }
+            .bind(host: "127.0.0.1", port: port).get()
+        self.port = channel.localAddress?.port ?? 0
+        self.channel.withLock { $0 = channel }
+        owner.receiver.withLock { $0 = self }
+    }
+
+    /// Closes the listening socket: later connections are refused.
+    func close() async {
+        // Fails only if it is closed.
+        try? await channel.withLock { $0 }?.close()
+    }
+
+    func answer(_ answer: @escaping @Sendable (Message, _ number: Int) -> Answer) {
+        self.answer.withLock { $0 = answer }
+    }
+
+    var url: String { "http://127.0.0.1:\(port)/hooks" }
+    var messages: [Message] { state.withLock { $0.messages } }
+    var positions: [Int64] { messages.map(\.position) }
+    var connections: Int { state.withLock { $0.connections } }
+
+    private func received(head: String, body: [UInt8]) -> Answer {
+        var fields: [String: String] = [:]
+        for line in head.split(separator: "\r\n").dropFirst() {
+            let parts = line.split(separator: ":", maxSplits: 1)
+            if parts.count == 2 { fields[parts[0].lowercased()] = String(parts[1].drop { $0 == " " }) }
+        }
+        let json = try? JSONValue(parsing: body)
+        let data = json?["data"]
+        let message = Message(
+            // A wrong signature is a finding of the test.
+            id: try? verifier.verify(body: body, at: .now()) { fields[$0] },
+            position: data?["position"]?.integer ?? 0,
+            sub: data?["sub"]?.string ?? "",
+            head: head
+        )
+        let number = state.withLock { state in
+            state.messages.append(message)
+            return state.messages.count
+        }
+        return answer.withLock { $0 }(message, number)
+    }
+
+    private final class Owner: Sendable {
+        let receiver = Mutex<WebhookReceiver?>(nil)
+    }
+
+    private final class Connection: ChannelInboundHandler {
+        typealias InboundIn = ByteBuffer
+        typealias OutboundOut = ByteBuffer
+
+        private let owner: Owner
+        private var pending: [UInt8] = []
+
+        init(_ owner: Owner) { self.owner = owner }
+
+        func channelActive(context: ChannelHandlerContext) {
+            owner.receiver.withLock { $0 }?.state.withLock { $0.connections += 1 }
+        }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            pending += Array(buffer: Self.unwrapInboundIn(data))
+            while let end = pending.firstRange(of: Array("\r\n\r\n".utf8)) {
+                let head = String(decoding: pending[..<end.lowerBound], as: UTF8.self)
+                let length =
+                    head.split(separator: "\r\n").first { $0.lowercased().hasPrefix("content-length:") }
+                    .flatMap { Int($0.split(separator: " ").last ?? "") } ?? 0
+                guard pending.count >= end.upperBound + length else { return }
+                let body = Array(pending[end.upperBound..<end.upperBound + length])
+                pending.removeFirst(end.upperBound + length)
+                guard let receiver = owner.receiver.withLock({ $0 }) else { return }
+                perform(receiver.received(head: head, body: body), context)
+            }
+        }
+
+        func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
+
+        private func perform(_ answer: Answer, _ context: ChannelHandlerContext) {
+            switch answer {
+            case .status(let status, let fields):
+                let lines = fields.map { "\($0): \($1)\r\n" }.joined()
+                write("HTTP/1.1 \(status) X\r\nContent-Length: 0\r\n\(lines)\r\n", context)
+            case .bytes(let text): write(text, context)
+            case .endless(let text): repeatedly(text, after: .zero, context)
+            case .dripping:
+                write("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", context)
+                repeatedly("x", after: .seconds(1), context)
+            case .reset:
+                // Closing with a zero linger time sends RST.
+                let channel = context.channel
+                let options = channel as? any SocketOptionProvider
+                options?.setSoLinger(linger(l_onoff: 1, l_linger: 0)).whenComplete { _ in
+                    channel.close(promise: nil)
+                }
+            case .never: break
+            }
+        }
+
+        private func repeatedly(_ text: String, after pause: TimeAmount, _ context: ChannelHandlerContext) {
+            let channel = context.channel
+            channel.eventLoop.scheduleTask(in: pause) {
+                guard channel.isActive else { return }
+                channel.writeAndFlush(ByteBuffer(string: text)).whenSuccess {
+                    Self.again(text, pause, channel)
+                }
+            }
+        }
+
+        private static func again(_ text: String, _ pause: TimeAmount, _ channel: any Channel) {
+            channel.eventLoop.scheduleTask(in: pause) {
+                guard channel.isActive else { return }
+                channel.writeAndFlush(ByteBuffer(string: text)).whenSuccess { again(text, pause, channel) }
+            }
+        }
+
+        private func write(_ text: String, _ context: ChannelHandlerContext) {
+            context.writeAndFlush(Self.wrapOutboundOut(ByteBuffer(string: text)), promise: nil)
+        }
+    }
+}
