@@ -171,10 +171,9 @@ let package = Package(
                 "Terminal",
                 "Webhooks",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
-                .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
-            ],
+            ] + nio,
             swiftSettings: house
         ),
     ]
@@ -206,7 +205,10 @@ package.targets += [
         of: "AccountStore",
         with: ["AppleTokens", "Basics", "Postgres", "Schema", "StoreTestSupport", "TestSupport"]
     ),
-    tests(of: "WebClient", with: ["TestSupport"] + nio),
+    tests(
+        of: "WebClient",
+        with: ["Basics", "TestSupport", .product(name: "NIOSSL", package: "swift-nio-ssl")] + nio
+    ),
     tests(of: "AppleTokens", with: ["AppleSimulator", "Basics", "JOSE"]),
     tests(of: "AppleSimulator", with: ["JOSE"]),
     tests(of: "Basics"),

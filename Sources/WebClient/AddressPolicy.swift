@@ -1,7 +1,7 @@
 package import Basics
 
-/// Decides which addresses siwad connects to for the endpoints of applications: public ones by `https:`, and those that the
-/// operator of the daemon allows. So a person who may write the table of endpoints can't reach the internal network.
+/// Decides which addresses siwad connects to for the endpoints of applications: public ones by `https:`, and the ones that
+/// the operator of the daemon allows. So a person who may write the table of endpoints can't reach the internal network.
 package struct AddressPolicy: Sendable, Equatable {
     /// `SIWAD_DELIVERY_ALLOW`.
     package let allowed: [AddressRange]
@@ -20,8 +20,8 @@ package struct AddressPolicy: Sendable, Equatable {
         return isEncrypted ? nil : "http: to \(address) is not encrypted; use https:, or \(remedy)"
     }
 
-    /// The addresses that the IANA registries of special-purpose addresses list as not globally reachable, and those that
-    /// lead to other addresses (6to4, NAT64).
+    /// The addresses that the IANA registries of special-purpose addresses list as not globally reachable, and addresses
+    /// that lead to other addresses (6to4, NAT64).
     static let denied: [AddressRange] = [
         "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
         "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",

@@ -13,7 +13,7 @@ package final class EndpointClient: Sendable {
     /// Settings of the daemon, the same for all endpoints.
     package struct Settings: Sendable {
         package var policy: AddressPolicy
-        /// A PEM file of authorities in addition to those of the system.
+        /// A PEM file of authorities in addition to the system's.
         package var authorities: String?
         /// A proxy that tunnels connections (CONNECT), `http://host:port`. It then looks the hosts up.
         package var proxy: String?
@@ -43,7 +43,7 @@ package final class EndpointClient: Sendable {
         package internal(set) var encryption: String?
     }
 
-    /// Why there is no answer. The raw values are those of `siwa.deliveries.reason`.
+    /// Why there is no answer. The raw values are as in `siwa.deliveries.reason`.
     package enum Reason: String, Sendable, CaseIterable {
         /// No whole answer in time.
         case timedOut = "timed-out"
@@ -240,8 +240,13 @@ package final class EndpointClient: Sendable {
         var address: IPAddress?
         if settings.proxy == nil {
             address = try await allowedAddress()
-        } else if let literal = url.literal, let words = refusal(of: literal) {
-            throw Failure(.blocked, words)
+        } else if let literal = url.literal {
+            if let words = refusal(of: literal) { throw Failure(.blocked, words) }
+        } else if !url.isEncrypted {
+            throw Failure(
+                .blocked,
+                "http: to a name is not possible through a proxy, which looks the name up; use https:"
+            )
         }
         let (pinned, replaced) = state.withLock { state in
             let kept = state.current.flatMap { $0.address == address ? $0 : nil }

@@ -207,6 +207,8 @@ struct CircuitTests {
         #expect(!circuit.hasFailed(for: .zero, at: end))
         let persisted = circuit.persisted
         #expect(persisted == .init(failingSince: Self.now, openUntil: Self.now + .seconds(5), probeDelay: .seconds(5)))
+        _ = circuit.attemptFailed(change: 9, at: end, jitter: 0)
+        #expect(circuit.failingSince == Self.now)
         circuit = Circuit(concurrency: 8, persisted)
         #expect(circuit.isOpen)
         #expect(circuit.hasFailed(for: .seconds(3_600), at: end))

@@ -1,4 +1,3 @@
-import AccountStore
 import Effects
 import Testing
 

@@ -1,5 +1,6 @@
 import NIOCore
 import NIOPosix
+import NIOSSL
 import Synchronization
 
 /// Answers every complete request with fixed bytes and records the request.
@@ -8,10 +9,13 @@ final class StubWebServer: Sendable {
 
     private let seen: Seen
 
-    /// - Parameter closes: whether the connection ends after the answer.
+    /// - Parameters:
+    ///   - closes: whether the connection ends after the answer.
+    ///   - tls: nil: without TLS.
     static func with(
         answering answer: String,
         closes: Bool = true,
+        tls: NIOSSLContext? = nil,
         on group: any EventLoopGroup,
         _ body: (StubWebServer) async throws -> Void
     ) async throws {
@@ -19,6 +23,7 @@ final class StubWebServer: Sendable {
         let channel = try await ServerBootstrap(group: group)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
+                    if let tls { try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls)) }
                     try channel.pipeline.syncOperations.addHandler(
                         Answering(answer: answer, closes: closes, seen: seen)
                     )

@@ -119,7 +119,7 @@ package final class Dispatcher: Sendable {
         }
     }
 
-    /// Starts and ends lanes, so that they are those of the table.
+    /// Starts and ends lanes, so that they match the table.
     private func update(
         _ lanes: inout [Int32: Running],
         _ broken: inout [Int32: String],

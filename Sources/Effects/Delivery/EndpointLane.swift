@@ -54,7 +54,8 @@ final class EndpointLane: Sendable {
     private let signer: WebhookSigner
     private let transport: EndpointTransport
     private let resources: Resources
-    private let metrics: DeliveryMetrics.Endpoint
+    /// Counts the requests by outcome.
+    private let attempts: CounterFamily
     private let event = WakeupEvent()
     private let state: Mutex<State>
 
@@ -69,7 +70,7 @@ final class EndpointLane: Sendable {
         self.signer = signer
         self.transport = transport
         self.resources = resources
-        metrics = resources.metrics.endpoint(endpoint.name)
+        attempts = resources.metrics.attempts[endpoint.name]
         var circuit = Circuit(concurrency: endpoint.configuration.concurrency, stored.persisted)
         // What was before an operator resumed it does not count.
         let isResumed = stored.failingSince.map { endpoint.statusAt > $0 } ?? false
@@ -126,10 +127,12 @@ final class EndpointLane: Sendable {
                 }
                 if let finishedAt {
                     let (underWay, unsettled) = state.withLock { ($0.underWay, $0.ended.count) }
-                    let isLate = .now - finishedAt >= resources.grace || Task.isCancelled
-                    if underWay == 0, unsettled == 0 || isLate { break }
+                    if underWay == 0, unsettled == 0 { break }
+                    let time = ContinuousClock.now - finishedAt
                     // Cancelled requests give their claims back.
-                    if isLate { group.cancelAll() }
+                    if time >= resources.grace || Task.isCancelled { group.cancelAll() }
+                    // Without PostgreSQL, the claims end by themselves.
+                    if time >= resources.grace * 2 { break }
                     wait = min(wait, .milliseconds(100))
                 }
                 await event.wait(atMost: wait)
@@ -190,6 +193,8 @@ final class EndpointLane: Sendable {
                 if isGone { return try DeliveryQueue.disable(endpoint.id, .gone, in: session) }
                 return isFailing ? try DeliveryQueue.disable(endpoint.id, .failing, in: session) : false
             }
+            // An operator may resume the endpoint before this lane ends.
+            if isGone { state.withLock { $0.isGone = false } }
             if disabled { reportDisabled(isGone ? .gone : .failing) }
         } catch {
             state.withLock { state in
@@ -327,7 +332,7 @@ final class EndpointLane: Sendable {
             return (change, before, state.circuit.isOpen)
         }
         guard !isInterrupted else { return }
-        metrics.attempts.increment(outcome.reason?.rawValue ?? "delivered")
+        attempts.increment(outcome.reason?.rawValue ?? "delivered")
         resources.metrics.duration.record(duration)
         if outcome == .delivered {
             resources.metrics.delay.record(now.duration(since: attempt.delivery.change.recordedAt))

@@ -27,7 +27,7 @@ final class RequestBudget: Sendable {
 struct RequestRate: Sendable, Equatable {
     /// nil: no limit.
     let perSecond: Double?
-    /// The requests that may be made at `time`, at most those of a second.
+    /// The requests that may be made at `time`, at most as many as in a second.
     private var allowance: Double
     private var time: ContinuousClock.Instant
 

@@ -3,6 +3,7 @@ import AppleTokens
 import AppleSimulator
 import ArgumentParser
 import Ingest
+import NotificationServer
 import Postgres
 import ServiceLifecycle
 import Settings
@@ -16,8 +17,9 @@ struct DevCommand: DaemonCommand {
         usage: "siwad dev [<options>]",
         discussion: """
             Creates a PostgreSQL cluster and the key of a simulated Apple in the directory .siwad, and starts the same \
-            endpoints as siwad serve. At the first start it sends an event of each type and prints the effects. Then it \
-            serves until Ctrl-C, and prints each event that arrives. The next start continues with the same database. \
+            endpoints as siwad serve. At the first start it sends an event of each type and prints the effects, and what \
+            an application in this process gets by webhook. Then it serves until Ctrl-C, and prints each event that \
+            arrives. The next start continues with the same database. \
             --database-url and --keys-url are refused, since siwad dev has its own.
 
             Example:
@@ -83,10 +85,29 @@ struct DevCommand: DaemonCommand {
         let apps = flags[.apps] ?? invocation.configuration.entries.first { $0.key == .apps }?.text
         flags.merge(place.flags) { _, decided in decided }
         flags[.apps] = apps ?? DevelopmentPlace.apps
-        return try Configuration(from: common.sources(flags: flags, environment: invocation.environment))
+        let environment = invocation.environment.merging(place.environment) { _, ours in ours }
+        return try Configuration(from: common.sources(flags: flags, environment: environment))
     }
 
     private func serve(_ daemon: Daemon, in place: DevelopmentPlace, _ console: Console) async throws {
+        let receiver = try DemonstrationReceiver()
+        try await withCleanup(receiver.close) {
+            if let keys = daemon.configuration.sealingKeys, daemon.dispatcher != nil {
+                let url = try await receiver.start(on: daemon.loops.group)
+                let secret = receiver.secret
+                try await DemonstrationEndpoint.register(url, secret: secret, keys: keys, in: daemon.pool)
+            }
+            try await serve(daemon, telling: daemon.dispatcher == nil ? nil : receiver, in: place, console)
+        }
+    }
+
+    /// - Parameter receiver: the application; nil if SIWAD_EFFECTS is off.
+    private func serve(
+        _ daemon: Daemon,
+        telling receiver: DemonstrationReceiver?,
+        in place: DevelopmentPlace,
+        _ console: Console
+    ) async throws {
         let (ready, readiness) = AsyncStream<DaemonAddresses>.makeStream()
         // The demonstration prints its own.
         daemon.intake.events.redirect { _ in }
@@ -94,7 +115,7 @@ struct DevCommand: DaemonCommand {
         let presentation = NamedService("presentation", endsGroup: once, endedBy: { readiness.finish() }) {
             for await addresses in ready {
                 do {
-                    try await present(daemon, at: addresses, in: place, console)
+                    try await present(daemon, at: addresses, telling: receiver, in: place, console)
                 } catch is CancellationError {
                     break
                 }
@@ -113,6 +134,7 @@ struct DevCommand: DaemonCommand {
     private func present(
         _ daemon: Daemon,
         at addresses: DaemonAddresses,
+        telling receiver: DemonstrationReceiver?,
         in place: DevelopmentPlace,
         _ console: Console
     ) async throws {
@@ -126,6 +148,7 @@ struct DevCommand: DaemonCommand {
                 apple: place.apple,
                 groups: Array(groups.filter { $0.team == groups.first?.team }.prefix(2)),
                 pool: daemon.pool,
+                receiver: receiver,
                 console: console
             )
             let isAsExpected = try await demonstration.play(against: addresses.notifications, over: daemon.loops)
@@ -159,6 +182,7 @@ struct DevCommand: DaemonCommand {
             person.map { "      --sub \($0.subject) \\" },
             "      \(addresses.notifications)",
             "  siwad notifications list --config \(DevelopmentPlace.configurationFile)",
+            "  siwad endpoints list --config \(DevelopmentPlace.configurationFile)",
             "  siwad doctor --config \(DevelopmentPlace.configurationFile)",
             "To start again with an empty database: Ctrl-C, then siwad dev --reset.",
             "",

@@ -15,6 +15,8 @@ struct Demonstration: Sendable {
     /// One or two groups of one team.
     let groups: [AudienceMap.Group]
     let pool: ConnectionPool
+    /// The application that gets the changes; nil: there is none.
+    let receiver: DemonstrationReceiver?
     let console: Console
 
     /// - Returns: true if every event had the expected effect.
@@ -34,11 +36,22 @@ struct Demonstration: Sendable {
         var isAsExpected = true
         for step in DemonstrationStep.all(people: people, app: groups[0].app, now: now) {
             guard !Task.isShuttingDownGracefully else { throw CancellationError() }
+            if step.isRetried { receiver?.refuseOnce() }
+            let before = receiver?.messages.count ?? 0
+            let start = ContinuousClock.now
             let status = try await send(step, with: sender)
             let page = try await page(of: step.person)
             let isRight = status == step.expectedStatus && step.effect.shows(in: page)
             isAsExpected = isAsExpected && isRight
             report(step, status: status, isRight: isRight, page: page)
+            if let receiver {
+                let isDelivered = try await tell(step, to: receiver, after: before, since: start)
+                isAsExpected = isAsExpected && isDelivered
+            }
+        }
+        if let receiver {
+            let isDelivered = try await checkMessages(to: receiver, people)
+            isAsExpected = isAsExpected && isDelivered
         }
         try await printOutcome(people)
         return isAsExpected
@@ -108,6 +121,61 @@ struct Demonstration: Sendable {
         }
     }
 
+    /// Waits until the application gets the change of a step, and reports it.
+    ///
+    /// - Parameters:
+    ///   - count: the number of messages before the step.
+    ///   - start: when the step began.
+    /// - Returns: false if the message is missing, of another type or not signed.
+    private func tell(
+        _ step: DemonstrationStep,
+        to receiver: DemonstrationReceiver,
+        after count: Int,
+        since start: ContinuousClock.Instant
+    ) async throws -> Bool {
+        guard let type = step.change else {
+            // A message that comes later nevertheless is found at the end.
+            console.print("    told the application nothing")
+            return true
+        }
+        let deadline = start + .seconds(10)
+        var refusedAt: ContinuousClock.Instant?
+        while .now < deadline {
+            let messages = receiver.messages.dropFirst(count).filter { $0.subject == step.person.subject.rawValue }
+            if let refused = messages.first(where: { !$0.isAccepted }), refusedAt == nil {
+                refusedAt = refused.arrivedAt
+                console.print("    the application answered 500 to \(refused.type); it is sent again")
+            }
+            if let message = messages.first(where: \.isAccepted) {
+                let time = (message.arrivedAt - (refusedAt ?? start)).milliseconds
+                let when = refusedAt == nil ? "in \(time) ms" : "\(time) ms later"
+                let id = message.id ?? "a message that is not signed"
+                let signature = message.id == nil ? "" : ", signature verified"
+                console.print("    told the application \(when): \(message.type) (\(id))\(signature)")
+                return message.id != nil && message.type == type && (refusedAt != nil) == step.isRetried
+            }
+            try await Task.sleep(for: .milliseconds(2))
+        }
+        console.print("    \(console.style.painted("✗", .red)) the application did not get \(type)")
+        return false
+    }
+
+    /// False if the application got a change twice, or other changes than the steps make.
+    private func checkMessages(to receiver: DemonstrationReceiver, _ people: [DemonstrationPerson]) async throws -> Bool
+    {
+        let expected = DemonstrationStep.all(people: people, app: groups[0].app, now: .now()).compactMap(\.change)
+        let subjects = Set(people.map(\.subject.rawValue))
+        let accepted = receiver.messages.filter { $0.isAccepted && subjects.contains($0.subject) }
+        guard accepted.map(\.type).sorted() != expected.sorted() || Set(accepted.map(\.id)).count != accepted.count
+        else {
+            return true
+        }
+        console.print(
+            "\n\(console.style.painted("✗", .red)) the application got \(accepted.count) changes, not \(expected.count)"
+        )
+        return false
+    }
+
     private func printOutcome(_ people: [DemonstrationPerson]) async throws {
         var states: [AccountState] = []
         var sessions: [AccountSession] = []
@@ -122,6 +190,10 @@ struct Demonstration: Sendable {
         }
         show("Accounts afterwards (siwa.account_states)", AccountListings.states(states).table)
         show("Sessions afterwards (siwa.sessions)", AccountListings.sessions(sessions).table)
+        if receiver != nil {
+            let endpoints = try await pool.withSession(Endpoints.overviews)
+            show("Endpoints afterwards (siwad endpoints list)", EndpointListing.list(endpoints, now: .now()).table)
+        }
         console.print()
     }
 }
@@ -173,12 +245,20 @@ struct DemonstrationStep: Sendable {
     let person: DemonstrationPerson
     let event: SimulatedEvent
     var isForged = false
+    /// The event that the application gets; nil: none.
+    var change: String?
+    /// The application answers 500 once, and gets the change again.
+    var isRetried = false
     var expectation: String
     let effect: Effect
 
     var expectedStatus: Int { isForged ? 401 : 200 }
 
     static func all(people: [DemonstrationPerson], app: AppID, now: WallTime) -> [DemonstrationStep] {
+        let types = [
+            "email-disabled": "siwa.email.forwarding_disabled", "email-enabled": "siwa.email.forwarding_enabled",
+            "consent-revoked": "siwa.consent.revoked", "account-deleted": "siwa.account.deleted",
+        ]
         let (ada, ben, cleo, dan) = (people[0], people[1], people[2], people[3])
         func step(
             _ title: String,
@@ -202,6 +282,7 @@ struct DemonstrationStep: Sendable {
                 title: title,
                 person: person,
                 event: event,
+                change: types[type],
                 expectation: expectation,
                 effect: effect
             )
@@ -212,12 +293,23 @@ struct DemonstrationStep: Sendable {
         let revoked = "Her session there is ended; other apps' sessions live on"
         let revocation = step(revoke, cleo, "consent-revoked", secondsAgo: 15, revoked, .revokedOnce(app))
         var duplicate = revocation
+        duplicate.change = nil
         duplicate.title = "Apple delivers the same notification once more."
         duplicate.expectation = "Nothing changes: a duplicate is acknowledged, and has no effect"
         let forge = "A sender without Apple's key claims that Dan's account is deleted."
         let refused = "Refused, nothing changes"
         var forgery = step(forge, dan, "account-deleted", secondsAgo: 10, refused, .signedIn(mail: true))
         forgery.isForged = true
+        forgery.change = nil
+        var again = step(
+            "… and on again.",
+            ben,
+            "email-enabled",
+            secondsAgo: 20,
+            "Mail may be sent again",
+            .signedIn(mail: true)
+        )
+        again.isRetried = true
         let deleted = "He is deleted in every app of the team, for good, and all his sessions are ended"
         return [
             step(switchOff, ada, "email-disabled", secondsAgo: 30, off, .signedIn(mail: false)),
@@ -229,15 +321,7 @@ struct DemonstrationStep: Sendable {
                 off,
                 .signedIn(mail: false)
             ),
-            step(
-                "… and on again.",
-                ben,
-                "email-enabled",
-                secondsAgo: 20,
-                "Mail may be sent again",
-                .signedIn(mail: true)
-            ),
-            revocation, duplicate, forgery,
+            again, revocation, duplicate, forgery,
             step("Dan deletes his Apple Account.", dan, "account-deleted", secondsAgo: 10, deleted, .deleted),
         ]
     }

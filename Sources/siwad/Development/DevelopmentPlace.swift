@@ -19,6 +19,8 @@ struct DevelopmentPlace {
     /// Absolute.
     let directory: String
     let apple: SimulatedApple
+    /// A line `NAME:BASE64`, as `siwad sealing new-key` prints it.
+    let sealingKey: String
     private let cluster: LocalCluster
 
     /// Opens or creates `.siwad` in the working directory, which no other `siwad dev` may use, and starts its PostgreSQL.
@@ -29,8 +31,9 @@ struct DevelopmentPlace {
         let keys = KeyFiles(directory: directory + "/apple")
         _ = try keys.create()
         let apple = try KeyFiles.apple(keyFile: keys.key, issuer: issuer)
+        let sealingKey = try sealingKey(in: directory + "/sealing-keys")
         let cluster = try await LocalCluster.start(at: directory + "/postgres")
-        let place = DevelopmentPlace(directory: directory, apple: apple, cluster: cluster)
+        let place = DevelopmentPlace(directory: directory, apple: apple, sealingKey: sealingKey, cluster: cluster)
         do {
             try await place.prepareDatabase()
         } catch {
@@ -61,16 +64,24 @@ struct DevelopmentPlace {
     var conninfo: String { cluster.conninfo(database: Self.name) + " user=\(Self.name)" }
 
     var flags: [SettingKey: String] {
-        [.databaseURL: conninfo, .keysURL: "file://\(directory)/apple/keys.json"]
+        [
+            .databaseURL: conninfo, .keysURL: "file://\(directory)/apple/keys.json",
+            .deliveryAllow: "127.0.0.0/8,::1/128",
+        ]
     }
+
+    /// What no flag may contain.
+    var environment: [String: String] { [SettingKey.sealingKeys.environmentName: sealingKey] }
 
     /// Writes `siwad.yaml`, so that the operator's commands use the same database, keys and endpoints and simulate the same
     /// Apple.
     func writeConfiguration(_ configuration: Configuration, listening: [SettingKey: String]) throws {
         var ours = flags.merging(listening) { _, bound in bound }
         ours[.issuer] = apple.issuer
+        ours[.sealingKeys] = sealingKey
         let keys: [SettingKey] = [
-            .databaseURL, .apps, .listen, .notificationPath, .operationsListen, .keysURL, .issuer,
+            .databaseURL, .apps, .listen, .notificationPath, .operationsListen, .keysURL, .issuer, .sealingKeys,
+            .deliveryAllow,
         ]
         let lines = keys.compactMap { key in
             let text = ours[key] ?? configuration.entries.first { $0.key == key }?.text
@@ -78,6 +89,20 @@ struct DevelopmentPlace {
         }
         let comment = "# Written by siwad dev at every start, for siwad … --config \(Self.configurationFile)\n"
         try NewFile.replace(directory + "/siwad.yaml", mode: 0o600, Array((comment + lines.joined()).utf8))
+    }
+
+    /// The key in a file, which is made if there is none.
+    private static func sealingKey(in path: String) throws -> String {
+        _ = try NewFile.create(path, mode: 0o600, Array((try SealingKeys.newLine(name: "dev") + "\n").utf8))
+        do {
+            return String(decoding: try readFile(atPath: path), as: UTF8.self).filter { !$0.isNewline }
+        } catch {
+            throw CommandFailure(
+                .failed,
+                "\(path): \(error.cause)",
+                nextStep: "remove .siwad, or start in another directory"
+            )
+        }
     }
 
     private static func lock(_ path: String, _ step: String) throws {

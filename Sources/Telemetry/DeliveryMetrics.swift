@@ -1,32 +1,28 @@
-import AccountStore
-package import Telemetry
-
 /// The metrics of deliveries. Their label `endpoint` has the names of the configured endpoints.
 package struct DeliveryMetrics: Sendable {
-    /// The counters of one endpoint.
-    struct Endpoint: Sendable {
-        let attempts: CounterFamily
-    }
+    package static let states = ["enabled", "open", "paused", "disabled"]
+    package static let statuses = ["pending", "retry", "dead"]
 
-    private static let states = ["enabled", "open", "paused", "disabled"]
-    private static let statuses = ["pending", "retry", "dead"]
-
-    private let attempts: GrowingFamily<Counter>
-    private let lag: GrowingFamily<Gauge>
-    private let age: GrowingFamily<Gauge>
-    private let state: GrowingFamily<Gauge>
-    private let deliveries: GrowingFamily<Gauge>
+    package let attempts: GrowingFamily<Counter>
     /// Of a request.
-    let duration: Histogram
+    package let duration: Histogram
     /// From the recording of a change to its delivery.
-    let delay: Histogram
+    package let delay: Histogram
+    package let lag: GrowingFamily<Gauge>
+    package let age: GrowingFamily<Gauge>
+    package let state: GrowingFamily<Gauge>
+    package let deliveries: GrowingFamily<Gauge>
 
     package init(registry: MetricsRegistry) {
+        let outcomes = [
+            "delivered", "redirected", "refused", "failed", "timed-out", "unreachable", "tls", "blocked",
+            "malformed-answer", "aborted", "gone", "throttled",
+        ]
         attempts = registry.growingCounters(
             "siwad_delivery_attempts_total",
             "Requests to endpoints of applications by outcome.",
             by: "endpoint",
-            LabelSet("outcome", ["delivered"] + DeliveryReason.allCases.map(\.rawValue))
+            LabelSet("outcome", outcomes)
         )
         duration = registry.histogram(
             "siwad_delivery_duration_seconds",
@@ -62,30 +58,5 @@ package struct DeliveryMetrics: Sendable {
             by: "endpoint",
             LabelSet("status", Self.statuses)
         )
-    }
-
-    func endpoint(_ name: String) -> Endpoint { Endpoint(attempts: attempts[name]) }
-
-    /// All endpoints. The metrics of others are no longer exported.
-    func show(_ endpoints: [(endpoint: AccountStore.Endpoint, isOpen: Bool)]) {
-        for (endpoint, isOpen) in endpoints {
-            let current = endpoint.status == .enabled && isOpen ? "open" : endpoint.status.rawValue
-            for name in Self.states { state[endpoint.name].gauge(name).set(name == current ? 1 : 0) }
-        }
-    }
-
-    /// The names of the endpoints, in their order.
-    func keep(_ names: [String]) {
-        attempts.keep(names)
-        for family in [lag, age, state, deliveries] { family.keep(names) }
-    }
-
-    func show(_ backlog: DeliveryBacklog) {
-        lag[backlog.endpoint].gauge().set(Double(backlog.lag))
-        age[backlog.endpoint].gauge().set(backlog.age / .seconds(1))
-        let counts = [backlog.pending, backlog.retry, backlog.dead]
-        for (status, count) in zip(Self.statuses, counts) {
-            deliveries[backlog.endpoint].gauge(status).set(Double(count))
-        }
     }
 }

@@ -1,0 +1,229 @@
+import AccountStore
+import AppleTokens
+import Basics
+import Postgres
+import TestSupport
+import Testing
+
+@Suite("The queue of deliveries")
+struct DeliveryQueueTests {
+    /// Adds an endpoint and `count` changes that wait for it, of `people` in turn.
+    private func prepare(
+        _ store: Store,
+        _ count: Int,
+        people: Int = 1_000_000,
+        ordering: EndpointConfiguration.Ordering = .attempt
+    ) async throws -> Int32 {
+        var configuration = EndpointConfiguration(name: "shop", url: "https://shop.example.com/")
+        configuration.types = ["siwa.consent.revoked"]
+        configuration.ordering = ordering
+        let wanted = configuration
+        let id = try await store.connection.transaction { session throws(PostgresError) in
+            try Endpoints.insert(wanted, in: session).id
+        }
+        try await add(store, count, people: people)
+        return id
+    }
+
+    private func add(_ store: Store, _ count: Int, people: Int = 1_000_000) async throws {
+        try await store.run(
+            """
+            SELECT count(siwa.record_sign_in('com.example.one', 'p' || n)) FROM generate_series(0, \(min(count, people, 500) - 1)) AS n;
+            INSERT INTO siwa.account_changes (account_id, app_id, facet, from_state, to_state, event_time)
+            SELECT a.account_id, 'com.example.one', 'consent', 'authorized', 'revoked', now()
+            FROM generate_series(0, \(count - 1)) AS n JOIN siwa.accounts AS a ON a.sub = 'p' || n % \(min(people, 500))
+            ORDER BY n
+            """
+        )
+        _ = try await store.connection.withSession(Publication.publish)
+    }
+
+    private func claim(
+        _ store: Store,
+        _ endpoint: Int32,
+        _ capacity: Int,
+        retries: Int = 100,
+        probe: String? = nil
+    ) async throws -> [ClaimedDelivery] {
+        try await store.connection.withSession { session throws(PostgresError) in
+            try DeliveryQueue.claim(of: endpoint, capacity: capacity, retries: retries, probe: probe, in: session)
+        }
+    }
+
+    private func settle(
+        _ store: Store,
+        _ endpoint: Int32,
+        _ claimed: [ClaimedDelivery],
+        _ outcome: SettledDelivery.Outcome
+    ) async throws -> Int64 {
+        let isFailure = outcome != .delivered
+        let ended = claimed.map { delivery in
+            SettledDelivery(
+                position: delivery.change.position,
+                claim: delivery.claim,
+                outcome: outcome,
+                failure: isFailure ? .init(.failed, "answered 500") : nil,
+                httpStatus: isFailure ? 500 : 200,
+                startedAt: .now(),
+                duration: .milliseconds(7)
+            )
+        }
+        return try await store.connection.withSession { session throws(PostgresError) in
+            try DeliveryQueue.settle(ended, of: endpoint, in: session)
+        }
+    }
+
+    private func people(_ claimed: [ClaimedDelivery]) -> [String] { claimed.map(\.change.subject.rawValue) }
+
+    @Test("Each delivery is claimed once, in the order of the positions, with its change.")
+    func claims() async throws {
+        try await Store.with { store in
+            let endpoint = try await prepare(store, 10)
+            let first = try await claim(store, endpoint, 4)
+            let second = try await claim(store, endpoint, 100)
+            #expect(people(first + second) == (0..<10).map { "p\($0)" })
+            #expect(first.allSatisfy { $0.attempts == 1 && !$0.isRetry && $0.change.type == "siwa.consent.revoked" })
+            #expect(try await claim(store, endpoint, 100).isEmpty)
+            #expect(try await settle(store, endpoint, first, .delivered) == 4)
+            #expect(try await settle(store, endpoint, first, .dead) == 0, "settled already")
+        }
+    }
+
+    @Test("After its claim has expired, a delivery belongs to the next claim, and the late outcome changes nothing.")
+    func expired() async throws {
+        try await Store.with { store in
+            let endpoint = try await prepare(store, 1)
+            let first = try await claim(store, endpoint, 1)
+            try await store.run("UPDATE siwa.deliveries SET claimed_until = now() - interval '1 s'")
+            let second = try await claim(store, endpoint, 1)
+            #expect(second.map(\.attempts) == [2])
+            #expect(try await settle(store, endpoint, first, .delivered) == 0)
+            #expect(try await settle(store, endpoint, second, .retry(after: .seconds(60))) == 1)
+            let row = "SELECT concat_ws(' ', status, attempts, claim, reason, http_status) FROM siwa.deliveries"
+            #expect(try await store.texts(row) == ["retry 2 failed 500"])
+            #expect(
+                try await store.texts("SELECT concat_ws(' ', attempt, reason, detail) FROM siwa.delivery_attempts")
+                    == ["2 failed answered 500"]
+            )
+        }
+    }
+
+    @Test(
+        "A person's later changes wait for the first attempt, for the end, or for nothing.",
+        arguments: [EndpointConfiguration.Ordering.attempt, .person, .none]
+    )
+    func ordering(_ ordering: EndpointConfiguration.Ordering) async throws {
+        try await Store.with { store in
+            let endpoint = try await prepare(store, 6, people: 2, ordering: ordering)
+            let first = try await claim(store, endpoint, 100)
+            #expect(people(first) == (ordering == .none ? ["p0", "p1", "p0", "p1", "p0", "p1"] : ["p0", "p1"]))
+            #expect(try await claim(store, endpoint, 100).isEmpty)
+            #expect(try await settle(store, endpoint, [first[0]], .retry(after: .seconds(60))) == 1)
+            #expect(try await settle(store, endpoint, [first[1]], .delivered) == 1)
+            let expected =
+                switch ordering {
+                case .attempt: ["p0", "p1"]
+                case .person: ["p1"]
+                case .none: [String]()
+                }
+            #expect(try await people(claim(store, endpoint, 100)) == expected)
+        }
+    }
+
+    @Test("Of the retries that are due, no more than allowed are claimed, and fresh changes fill the rest.")
+    func retries() async throws {
+        try await Store.with { store in
+            let endpoint = try await prepare(store, 20)
+            let failed = try await claim(store, endpoint, 10)
+            #expect(try await settle(store, endpoint, failed, .retry(after: .zero)) == 10)
+            let mixed = try await claim(store, endpoint, 8, retries: 2)
+            #expect(mixed.count == 8)
+            #expect(mixed.count(where: \.isRetry) == 2)
+            #expect(try await claim(store, endpoint, 1, retries: 2).map(\.isRetry) == [true])
+        }
+    }
+
+    @Test(
+        "A postponed attempt does not count, and a probe is the oldest delivery, or the newest with nothing before it."
+    )
+    func probes() async throws {
+        try await Store.with { store in
+            let endpoint = try await prepare(store, 6, people: 3)
+            let newest = try await claim(store, endpoint, 1, probe: "newest")
+            #expect(people(newest) == ["p2"])
+            #expect(try await settle(store, endpoint, newest, .postponed) == 1)
+            let oldest = try await claim(store, endpoint, 1, probe: "oldest")
+            #expect(people(oldest) == ["p0"])
+            #expect(try await settle(store, endpoint, oldest, .retry(after: .seconds(60))) == 1)
+            #expect(try await claim(store, endpoint, 1, probe: "oldest").map(\.isRetry) == [true], "before it is due")
+            #expect(try await store.texts("SELECT max(attempts)::text FROM siwa.deliveries") == ["2"])
+        }
+    }
+
+    @Test("Nothing is claimed for an endpoint that is paused.")
+    func paused() async throws {
+        try await Store.with { store in
+            let endpoint = try await prepare(store, 3)
+            try await store.run("UPDATE siwa.endpoints SET status = 'paused', status_reason = 'operator'")
+            #expect(try await claim(store, endpoint, 10).isEmpty)
+        }
+    }
+
+    @Test("Claims and outcomes read the tables by their indexes only, on empty, unanalysed and large ones.")
+    func plans() async throws {
+        try await Store.with { store in
+            let endpoint = try await prepare(store, 1)
+            for preparation in ["none", "20000", "analyze", "delivered"] {
+                switch preparation {
+                case "20000": try await add(store, 20_000)
+                case "analyze": try await store.run("ANALYZE")
+                case "delivered":
+                    try await store.run(
+                        """
+                        UPDATE siwa.deliveries SET status = 'delivered', next_attempt_at = NULL, resolved_at = now(), claim = NULL,
+                            claimed_until = NULL
+                        WHERE position % 100 <> 0
+                        """
+                    )
+                default: break
+                }
+                let (scans, rows) = try await store.connection.transaction { session throws(PostgresError) in
+                    let before = try Self.reads(session)
+                    let claimed = try DeliveryQueue.claim(of: endpoint, capacity: 8, retries: 2, in: session)
+                    let ended = claimed.map {
+                        SettledDelivery(
+                            position: $0.change.position,
+                            claim: $0.claim,
+                            outcome: .delivered,
+                            failure: nil,
+                            httpStatus: 200,
+                            startedAt: .now(),
+                            duration: .zero
+                        )
+                    }
+                    try DeliveryQueue.settle(ended, of: endpoint, in: session)
+                    let after = try Self.reads(session)
+                    return (after.0 - before.0, after.1 - before.1)
+                }
+                #expect(scans == 0, "\(preparation)")
+                #expect(rows < 500, "\(preparation)")
+            }
+        }
+    }
+
+    /// The sequential scans, and the index entries that were read.
+    private static func reads(_ session: borrowing Session) throws(PostgresError) -> (Int64, Int64) {
+        let tables = "('deliveries', 'delivery_attempts', 'change_log', 'account_changes', 'accounts')"
+        let rows = try session.execute(
+            once: """
+                SELECT
+                    (SELECT sum(seq_scan)::bigint FROM pg_stat_xact_user_tables WHERE relname IN \(tables)),
+                    (
+                        SELECT sum(pg_stat_get_xact_tuples_returned(i.indexrelid))::bigint
+                        FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid WHERE c.relname IN \(tables)
+                    )
+                """
+        )
+        return (try rows.int64(0, 0), try rows.int64(0, 1))
+    }
+}

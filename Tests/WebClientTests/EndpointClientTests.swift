@@ -1,0 +1,201 @@
+import Basics
+import FoundationEssentials
+import NIOPosix
+import NIOSSL
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import WebClient
+
+/// NIO has one too.
+private typealias Resolver = WebClient.Resolver
+
+@Suite("Requests to endpoints", .timeLimit(.minutes(2)))
+struct EndpointClientTests {
+    /// Answers look-ups one after the other, and counts them.
+    private final class NameServer: Sendable {
+        let lookUps = Mutex(0)
+        let answers: [[String]]
+
+        init(_ answers: [String]...) { self.answers = answers }
+
+        var resolver: Resolver {
+            Resolver { _ in
+                let number = self.lookUps.withLock { count in
+                    count += 1
+                    return count - 1
+                }
+                return self.answers[min(number, self.answers.count - 1)].compactMap { IPAddress($0) }
+            }
+        }
+
+        var count: Int { lookUps.withLock { $0 } }
+    }
+
+    private static let empty = "HTTP/1.1 204 No Content\r\n\r\n"
+    private let group = MultiThreadedEventLoopGroup.singleton
+
+    private func client(
+        _ url: String,
+        _ resolver: Resolver,
+        allowing ranges: String = "127.0.0.1",
+        authorities: String? = nil,
+        proxy: String? = nil
+    ) throws -> EndpointClient {
+        let policy = AddressPolicy(allowed: try ranges.split(separator: ",").map { try #require(AddressRange($0)) })
+        let settings = EndpointClient.Settings(
+            policy: policy,
+            authorities: authorities,
+            proxy: proxy,
+            version: "1.2.3"
+        )
+        return try EndpointClient(
+            EndpointURL(parsing: url),
+            concurrency: 4,
+            settings: settings,
+            resolver: resolver,
+            eventLoopGroup: group
+        )
+    }
+
+    /// The status, or the reason and words of a failure.
+    private func post(_ client: EndpointClient, timeout: Duration = .seconds(10)) async -> String {
+        do {
+            let answer = try await client.post(Array("{}".utf8), headers: [("webhook-id", "msg_1")], timeout: timeout)
+            return
+                "\(answer.status) \(answer.connection.address?.description ?? "-") \(answer.connection.encryption ?? "-")"
+        } catch {
+            return "\(error.reason.rawValue): \(error.words)"
+        }
+    }
+
+    @Test("The request has siwad's headers and the name of the host, and goes to the address of the only look-up.")
+    func pinned() async throws {
+        try await StubWebServer.with(answering: Self.empty, closes: false, on: group) { server in
+            // The second answer would lead to another address.
+            let names = NameServer(["127.0.0.1"], ["127.0.0.2"])
+            let client = try client("http://shop.example.com:\(server.port)/hooks?a=b", names.resolver)
+            #expect(await post(client) == "204 127.0.0.1 -")
+            #expect(await post(client) == "204 127.0.0.1 -")
+            await client.close()
+            #expect(names.count == 1)
+            let request = try #require(server.received.first)
+            #expect(request.hasPrefix("POST /hooks?a=b HTTP/1.1\r\n"))
+            #expect(request.lowercased().contains("host: shop.example.com:\(server.port)\r\n"))
+            #expect(request.contains("User-Agent: siwad/1.2.3\r\n") && request.contains("webhook-id: msg_1\r\n"))
+        }
+    }
+
+    @Test("After a failed connection the host is looked up again, and the addresses are judged again.")
+    func rebound() async throws {
+        let names = NameServer(["127.0.0.1"], ["127.0.0.2"])
+        let client = try client("http://shop.example.com:1/", names.resolver)
+        #expect(await post(client) == "unreachable: connection refused")
+        #expect(await post(client).hasPrefix("blocked: 127.0.0.2 is not a public address"))
+        #expect(names.count == 2)
+        await client.close()
+    }
+
+    @Test("Of several addresses, an allowed one is used; if none is, the connection is refused.")
+    func several() async throws {
+        try await StubWebServer.with(answering: Self.empty, closes: false, on: group) { server in
+            let mixed = try client(
+                "http://shop.example.com:\(server.port)/",
+                NameServer(["10.0.0.1", "::1", "127.0.0.1"]).resolver
+            )
+            #expect(await post(mixed) == "204 127.0.0.1 -")
+            await mixed.close()
+            let denied = try client("https://shop.example.com/", NameServer(["10.0.0.1", "::1"]).resolver)
+            #expect(
+                await post(denied)
+                    == "blocked: 10.0.0.1 is not a public address; SIWAD_DELIVERY_ALLOW=10.0.0.1/32 allows it"
+            )
+            let unknown = try client("https://shop.example.com/", NameServer([]).resolver)
+            #expect(await post(unknown) == "unreachable: the host name shop.example.com is not known")
+        }
+    }
+
+    @Test(
+        "Every notation of a loopback address is one.",
+        arguments: ["127.0.0.1", "0x7f.1", "127.1", "2130706433", "localhost", "[::1]", "[::ffff:127.0.0.1]"]
+    )
+    func notations(host: String) async throws {
+        let client = try client("http://\(host):1/", Resolver(), allowing: "10.0.0.0/8")
+        #expect(await post(client).contains("is not a public address"))
+        await client.close()
+    }
+
+    @Test("A certificate must be of a known authority, and for the host's name.")
+    func certificates() async throws {
+        let directory = try TemporaryDirectory()
+        let file = directory.file("authorities.pem")
+        try LocalhostCertificate.pem.write(toFile: file, atomically: true, encoding: .utf8)
+        let context = try NIOSSLContext(
+            configuration: .makeServerConfiguration(
+                certificateChain: NIOSSLCertificate.fromPEMBytes(Array(LocalhostCertificate.pem.utf8)).map {
+                    .certificate($0)
+                },
+                privateKey: .privateKey(.init(bytes: Array(LocalhostCertificate.key.utf8), format: .pem))
+            )
+        )
+        try await StubWebServer.with(answering: Self.empty, closes: false, tls: context, on: group) { server in
+            func client(_ host: String, _ authorities: String?) throws -> EndpointClient {
+                let url = "https://\(host):\(server.port)/"
+                return try self.client(url, NameServer(["127.0.0.1"]).resolver, authorities: authorities)
+            }
+            let trusted = try client("localhost", file)
+            #expect(await post(trusted) == "204 127.0.0.1 TLS 1.3")
+            await trusted.close()
+            for (host, authorities) in [("localhost", nil), ("shop.example.com", file)] {
+                let refused = try client(host, authorities)
+                #expect(await post(refused).hasPrefix("tls: "))
+                await refused.close()
+            }
+            #expect(server.received.count == 1)
+        }
+        #expect(throws: WebClientError.self) {
+            try self.client("https://localhost/", Resolver(), authorities: directory.file("none.pem"))
+        }
+    }
+
+    @Test("Through a proxy, siwad looks no name up, checks literal addresses, and sends nothing unencrypted to a name.")
+    func proxy() async throws {
+        try await StubWebServer.with(answering: "HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", on: group) {
+            server in
+            let names = NameServer(["127.0.0.1"])
+            func client(_ url: String) throws -> EndpointClient {
+                try self.client(url, names.resolver, allowing: "10.9.0.0/16", proxy: "http://127.0.0.1:\(server.port)")
+            }
+            let named = try client("https://shop.example.com/hooks")
+            #expect(await post(named).hasPrefix("unreachable: "))
+            await named.close()
+            #expect(server.received.map { $0.prefix { $0 != "\r\n" } } == ["CONNECT shop.example.com:443 HTTP/1.1"])
+            #expect(await post(try client("https://10.1.2.3/")).hasPrefix("blocked: 10.1.2.3"))
+            #expect(await post(try client("http://shop.example.com/")).hasPrefix("blocked: http: to a name"))
+            #expect(server.received.count == 1)
+            #expect(names.count == 0)
+        }
+        #expect(throws: WebClientError.self) {
+            try self.client("https://a.example/", Resolver(), proxy: "https://proxy.example")
+        }
+        #expect(throws: WebClientError.self) {
+            try self.client("https://a.example/", Resolver(), proxy: "http://proxy.example/x")
+        }
+    }
+
+    @Test("A request that takes too long fails in time.")
+    func timeout() async throws {
+        try await StubWebServer.with(
+            answering: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx",
+            closes: false,
+            on: group
+        ) {
+            let client = try client("http://127.0.0.1:\($0.port)/", Resolver())
+            let start = ContinuousClock.now
+            #expect(await post(client, timeout: .milliseconds(300)) == "timed-out: no answer in time")
+            #expect(.now - start < .seconds(5))
+            await client.close()
+        }
+    }
+}
