@@ -7,6 +7,7 @@ struct DocumentationTests {
     private static let pages = [
         "application", "architecture", "backup", "benchmarks", "changes", "configuration", "contributing", "durability",
         "install", "json", "metrics", "operations", "promises", "proxy", "simulation", "sizing", "threats", "upgrade",
+        "webhooks",
     ].map { "deploy/doc/\($0).md" }
 
     private func text(_ document: String) throws -> String {
