@@ -197,7 +197,7 @@ by endpoint and position: shop/4711.';
 COMMENT ON COLUMN siwa.deliveries.status IS
     'pending: not attempted yet, or in its first attempt. retry: attempted, and attempted again at next_attempt_at. dead: given up;
 an operator retries or discards it.';
-COMMENT ON COLUMN siwa.deliveries.attempts IS 'Counted at the start of an attempt; begins anew when an operator retries.';
+COMMENT ON COLUMN siwa.deliveries.attempts IS 'Counted at the start of an attempt, again from 1 after an operator retried.';
 COMMENT ON COLUMN siwa.deliveries.claim IS
     'Identifies the attempt that is under way. The outcome of an attempt whose claim was replaced is ignored.';
 COMMENT ON COLUMN siwa.deliveries.claimed_until IS 'After this time, another daemon may claim it.';
