@@ -53,7 +53,8 @@ struct SettingType: Sendable {
             // A text that is no ring may have a key where a name is expected.
             guard let keys = try? SealingKeys(parsing: text) else { return Redaction.mask }
             return keys.names.map { "\($0):\(Redaction.mask)" }.joined(separator: ",")
-        }
+        },
+        takesList: true
     )
 
     static let addressRanges = SettingType(
