@@ -84,7 +84,7 @@ package struct DeliveryRun: Sendable {
     }
 }
 
-/// Makes an endpoint get changes that were published before, in batches like those of ``DeliveryRun``.
+/// Makes an endpoint get changes that were published before, in batches as ``DeliveryRun`` has.
 package struct EndpointSeek: Sendable {
     /// Positions in one transaction.
     private static let batch = 1_000

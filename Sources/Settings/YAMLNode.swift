@@ -200,7 +200,7 @@ private struct YAMLParser {
         case "\"", "'":
             return YAMLNode(.scalar(try line.quotation(&rest)), line: number)
         default:
-            // The rules for the first character, for comments and for null are those of a value on a line.
+            // The first character, comments and null have the same rules as in a value on a line.
             let end = rest.indices.first { index in
                 ",[]{}".contains(rest[index]) || rest[index...].hasPrefix(" #")
                     || rest[index] == ":" && ",[]{}".contains(rest[index...].dropFirst().first ?? ",")

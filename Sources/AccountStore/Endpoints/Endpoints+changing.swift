@@ -102,7 +102,7 @@ extension Endpoints {
         _ = try transaction.execute(once: "DELETE FROM siwa.endpoints WHERE endpoint_id = $1", endpoint)
     }
 
-    /// Makes the deliveries of the next positions that the endpoint wants due again, and inserts those that are missing.
+    /// Makes the deliveries of the next positions that the endpoint wants due again, and inserts missing ones.
     /// Deliveries that wait already are left as they are.
     ///
     /// - Returns: the number of deliveries, and the last position that was examined; nil if there is none after `position`.

@@ -364,8 +364,8 @@ struct EndpointsSeekCommand: EndpointChangeCommand {
         abstract: "Deliver earlier changes to an endpoint again, or skip what waits.",
         usage: "siwad endpoints seek <name> (--position <n> | --since <time> | --end) --note <text> [<options>]",
         discussion: """
-            With --position or --since, the endpoint gets every change that it wants from there on, also those that it \
-            got before: receivers recognise them by their ids. Changes that wait already are left as they are. With \
+            With --position or --since, the endpoint gets every change that it wants from there on, even if it got \
+            it before: receivers recognise an event by its id. Changes that wait already are left as they are. With \
             --end, the changes that wait are discarded.
 
             Example:

@@ -6,7 +6,6 @@ import Effects
 import JOSE
 import NotificationServer
 import Postgres
-import Settings
 import Terminal
 import WebClient
 import Webhooks
@@ -18,8 +17,8 @@ struct EndpointsTestCommand: DatabaseCommand {
         usage: "siwad endpoints test <name> [<options>]",
         discussion: """
             The event has the type siwa.endpoint.test, which receivers ignore. With --type, it is an example of that \
-            type about the person 000000.test, who does not exist. The settings SIWAD_DELIVERY_… are those of this \
-            command, so use the daemon's.
+            type about the person 000000.test, who does not exist. The command uses its own \
+            settings SIWAD_DELIVERY_…, so give it the daemon's.
 
             Exits with 0 if the receiver accepts the event, 1 if it refuses it, 69 if there is no answer.
 
@@ -74,13 +73,7 @@ struct EndpointsTestCommand: DatabaseCommand {
         within timeout: Duration,
         _ invocation: Invocation
     ) async throws(EndpointClient.Failure) -> EndpointClient.Answer {
-        let configuration = invocation.configuration
-        let settings = EndpointClient.Settings(
-            policy: AddressPolicy(allowed: configuration.deliveryAllow),
-            authorities: configuration.deliveryCA,
-            proxy: configuration.deliveryProxy,
-            version: Version.current
-        )
+        let settings = invocation.configuration.endpointClient
         return try await EventLoops.withOne { loops async throws(EndpointClient.Failure) in
             let client: EndpointClient
             do throws(WebClientError) {

@@ -105,7 +105,7 @@ enum EndpointField: String, CaseIterable, Sendable {
         case .ordering: [configuration.ordering.rawValue]
         case .concurrency: ["\(configuration.concurrency)"]
         case .timeout: [configuration.timeout.short]
-        case .rate: configuration.rate.map { ["\($0)"] } ?? []
+        case .rate: configuration.rate.map { [Int(exactly: $0).map { "\($0)" } ?? "\($0)"] } ?? []
         case .retries: configuration.retries.map(\.short)
         case .disableAfter: [configuration.disableAfter.short]
         case .signature: [configuration.signature.rawValue]

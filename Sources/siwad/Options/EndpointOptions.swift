@@ -29,7 +29,8 @@ extension Endpoints {
         if let endpoint = all.first(where: { $0.name == name }) { return endpoint }
         let names = all.map(\.name)
         let add = nextCommand("endpoints add --help", accepting: [])
-        let step = names.isEmpty ? "\(add) explains how to add one" : "there are \(names.joined(separator: ", "))"
+        let inUse = "the names in use are \(names.joined(separator: ", "))"
+        let step = names.isEmpty ? "\(add) explains how to add one" : inUse
         throw CommandFailure(.nothingMatched, "no endpoint has the name \(VisibleText.visible(name)): \(step)")
     }
 }
