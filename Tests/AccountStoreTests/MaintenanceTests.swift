@@ -292,6 +292,45 @@ struct MaintenanceTests {
     }
 
     @Test(
+        "Delivered and discarded deliveries go after the retention with their attempts; waiting and dead ones stay."
+    )
+    func deliveries() async throws {
+        try await Store.with { store in
+            try await store.run(
+                """
+                INSERT INTO siwa.endpoints (name, url) VALUES ('shop', 'https://a.example');
+                INSERT INTO siwa.deliveries (
+                    endpoint_id, position, account_id, status, next_attempt_at, reason, first_failed_at, resolved_at, resolved_by,
+                    created_at
+                )
+                SELECT
+                    endpoint_id, number, 1, status, CASE WHEN status IN ('pending', 'retry') THEN now() END, 'failed', now(),
+                    CASE WHEN status IN ('delivered', 'discarded') THEN ended_at END,
+                    CASE WHEN status = 'discarded' THEN 'kim' END, '2020-01-01'
+                FROM (SELECT endpoint_id FROM siwa.endpoints) AS e, (
+                    SELECT row_number() OVER () AS number, status, ended_at
+                    FROM unnest('{pending,retry,dead,discarded,delivered}'::text[]) AS status,
+                        unnest(ARRAY[
+                            '\(Store.now.iso8601)'::timestamptz - interval '31 d',
+                            '\(Store.now.iso8601)'::timestamptz - interval '29 d'
+                        ]) AS ended_at
+                ) AS s;
+                INSERT INTO siwa.deliveries (endpoint_id, position, account_id, status, next_attempt_at, resolved_at)
+                SELECT endpoint_id, 100 + i, 1, 'delivered', NULL, '2020-01-01'
+                FROM siwa.endpoints, generate_series(1, 1200) AS i;
+                INSERT INTO siwa.delivery_attempts
+                    (endpoint_id, position, attempt, attempted_at, duration, reason, detail)
+                SELECT endpoint_id, position, 1, now(), '1 s', 'failed', 'words' FROM siwa.deliveries WHERE position <= 10
+                """
+            )
+            #expect(try await store.maintain(.deliveries).deliveriesDeleted == 1_202)
+            let left = "SELECT status || ' ' || count(*) FROM siwa.deliveries GROUP BY status ORDER BY 1"
+            #expect(try await store.texts(left) == ["dead 2", "delivered 1", "discarded 1", "pending 2", "retry 2"])
+            #expect(try await store.texts("SELECT count(*)::text FROM siwa.delivery_attempts") == ["8"])
+        }
+    }
+
+    @Test(
         "SET ROLE to a role without rights prevents creating and dropping months, whatever the login role may do."
     )
     func rightsOfTheRoleInForce() async throws {

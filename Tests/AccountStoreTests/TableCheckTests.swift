@@ -46,4 +46,112 @@ struct TableCheckTests {
             #expect(error?.constraintName == constraint)
         }
     }
+
+    /// Adds an endpoint with a state, a secret, and a delivery.
+    private static let endpoint = """
+        INSERT INTO siwa.endpoints (name, url) VALUES ('shop', 'https://a.example');
+        INSERT INTO siwa.endpoint_states (endpoint_id) SELECT endpoint_id FROM siwa.endpoints;
+        INSERT INTO siwa.endpoint_secrets (endpoint_id, purpose, generation, sealed, key_id, fingerprint)
+        SELECT endpoint_id, 'hmac', 1, '', 'key', '0123abcd' FROM siwa.endpoints;
+        INSERT INTO siwa.deliveries (endpoint_id, position, account_id) SELECT endpoint_id, 1, 1 FROM siwa.endpoints;
+        INSERT INTO siwa.delivery_attempts (endpoint_id, position, attempt, attempted_at, duration, reason, detail)
+        SELECT endpoint_id, 1, 1, now(), '1 s', 'failed', 'words' FROM siwa.endpoints
+        """
+
+    @Test(
+        "An invalid row about endpoints is refused with the name of the violated constraint.",
+        arguments: [
+            ("endpoints", "name = 'Shop'", "endpoints_name_is_a_label"),
+            ("endpoints", "name = '-shop'", "endpoints_name_is_a_label"),
+            ("endpoints", "kind = 'email'", "endpoints_kind_is_known"),
+            ("endpoints", "url = NULL", "endpoints_polled_have_no_url"),
+            ("endpoints", "url = repeat('a', 2049)", "endpoints_url_is_short"),
+            ("endpoints", "audience = 'a'", "endpoints_webhooks_have_no_audience"),
+            ("endpoints", "types = '{}'", "endpoints_types_are_known"),
+            ("endpoints", "types = '{siwa.other}'", "endpoints_types_are_known"),
+            ("endpoints", "apps = '{}'", "endpoints_apps_are_named"),
+            ("endpoints", "apps = '{NULL}'", "endpoints_apps_are_named"),
+            ("endpoints", "ordering = 'odd'", "endpoints_ordering_is_known"),
+            ("endpoints", "concurrency = 65", "endpoints_concurrency_is_bounded"),
+            ("endpoints", "timeout = '61 s'", "endpoints_timeout_is_bounded"),
+            ("endpoints", "rate = 0", "endpoints_rate_is_positive"),
+            ("endpoints", "retries = '{0 s}'", "endpoints_retries_are_delays"),
+            ("endpoints", "retries = '{NULL}'", "endpoints_retries_are_delays"),
+            ("endpoints", "disable_after = '-1 s'", "endpoints_disable_after_is_a_time"),
+            ("endpoints", "signature = 'rsa'", "endpoints_signature_is_known"),
+            ("endpoints", "include = '{names}'", "endpoints_include_is_known"),
+            ("endpoints", "subject = 'simple'", "endpoints_subject_is_known"),
+            ("endpoints", "revoked_as = 'account-disabled'", "endpoints_revoked_as_is_known"),
+            ("endpoints", "version = 2", "endpoints_version_is_known"),
+            ("endpoints", "status = 'gone', status_reason = 'gone'", "endpoints_status_is_known"),
+            ("endpoints", "status = 'paused'", "endpoints_status_has_a_reason"),
+            ("endpoints", "status_reason = 'gone'", "endpoints_status_has_a_reason"),
+            ("endpoints", "status = 'paused', status_reason = 'odd'", "endpoints_status_reason_is_known"),
+            ("endpoint_states", "open_until = now()", "endpoint_states_open_with_a_delay"),
+            ("endpoint_secrets", "purpose = 'odd'", "endpoint_secrets_purpose_is_known"),
+            ("endpoint_secrets", "generation = 0", "endpoint_secrets_generation_is_counted_from_one"),
+            ("endpoint_secrets", "key_id = NULL", "endpoint_secrets_poll_tokens_are_digests"),
+            ("endpoint_secrets", "fingerprint = 'ABC'", "endpoint_secrets_fingerprint_is_short"),
+            ("deliveries", "status = 'odd'", "deliveries_status_is_known"),
+            ("deliveries", "next_attempt_at = NULL", "deliveries_waiting_have_a_time"),
+            ("deliveries", "status = 'delivered', next_attempt_at = NULL", "deliveries_resolved_at_a_time"),
+            (
+                "deliveries", "status = 'discarded', next_attempt_at = NULL, resolved_at = now()",
+                "deliveries_discarded_by_someone"
+            ),
+            ("deliveries", "claim = gen_random_uuid()", "deliveries_claimed_for_a_time"),
+            (
+                "deliveries",
+                """
+                status = 'delivered', next_attempt_at = NULL, resolved_at = now(), claim = gen_random_uuid(),
+                claimed_until = now()
+                """,
+                "deliveries_only_waiting_are_claimed"
+            ),
+            ("deliveries", "reason = 'failed'", "deliveries_failed_for_a_reason"),
+            ("deliveries", "status = 'retry'", "deliveries_retried_after_a_failure"),
+            ("deliveries", "reason = 'odd', first_failed_at = now()", "deliveries_reason_is_known"),
+            ("deliveries", "attempts = -1", "deliveries_attempts_are_counted"),
+            ("delivery_attempts", "duration = '-1 s'", "delivery_attempts_duration_is_positive"),
+        ]
+    )
+    func endpoint(table: String, assignment: String, constraint: String) async throws {
+        try await Store.with { store in
+            try await store.run(Self.endpoint)
+            let error = await #expect(throws: PostgresError.self) {
+                try await store.run("UPDATE siwa.\(table) SET \(assignment)")
+            }
+            #expect(error?.sqlState == .checkViolation)
+            #expect(error?.constraintName == constraint)
+        }
+    }
+
+    @Test("A second endpoint of a name, and rows about an endpoint that is missing, are refused.")
+    func endpointKeys() async throws {
+        try await Store.with { store in
+            try await store.run(Self.endpoint)
+            for (statement, constraint) in [
+                ("INSERT INTO siwa.endpoints (name, url) VALUES ('shop', 'u')", "endpoints_name_is_unique"),
+                ("INSERT INTO siwa.endpoint_states VALUES (0)", "endpoint_states_endpoint_exists"),
+                (
+                    "INSERT INTO siwa.endpoint_secrets VALUES (0, 'hmac', 1, '', 'key', '0123abcd')",
+                    "endpoint_secrets_endpoint_exists"
+                ),
+                ("INSERT INTO siwa.deliveries VALUES (0, 1, 1)", "deliveries_endpoint_exists"),
+                (
+                    """
+                    INSERT INTO siwa.delivery_attempts
+                        (endpoint_id, position, attempt, attempted_at, duration, reason, detail)
+                    VALUES (0, 1, 1, now(), '1 s', 'failed', 'words')
+                    """,
+                    "delivery_attempts_delivery_exists"
+                ),
+            ] {
+                let error = await #expect(throws: PostgresError.self) { try await store.run(statement) }
+                #expect(error?.constraintName == constraint)
+            }
+            try await store.run("DELETE FROM siwa.endpoints")
+            #expect(try await store.texts("SELECT 'left' FROM siwa.delivery_attempts") == [])
+        }
+    }
 }

@@ -250,7 +250,7 @@ struct DeliveryCommandTests {
             #expect(
                 try await fates() == [
                     "crm: pending", "idp: filtered out", "late: none, as the endpoint was added later",
-                    "shop: dead: refused",
+                    "shop: dead: timed-out",
                 ]
             )
             try await fixture.run(

@@ -40,6 +40,7 @@ struct JSONOutputTests {
                 for (name, arguments) in try await runs(fixture, addresses, directory) {
                     // tail ends when its reader does.
                     if name == "changes-list" { try await publication(of: "ended", fixture) }
+                    if name == "endpoints-list" { try await prepareDeliveries(fixture) }
                     let reader = arguments.first == "tail" ? "| head -n 1" : ""
                     let run = try await siwad(arguments, redirectedBy: reader, environment: fixture.environment())
                     #expect(!run.lines.isEmpty, "\(arguments): \(run.errors)")
@@ -84,6 +85,48 @@ struct JSONOutputTests {
         )
     }
 
+    /// Two endpoints, the second of which has a delivery in each status. They are paused, so that the daemon leaves them alone.
+    private func prepareDeliveries(_ fixture: DaemonFixture) async throws {
+        try await fixture.run(
+            """
+            INSERT INTO siwa.endpoints (name, url, types, apps, rate, include, status, status_reason)
+            VALUES
+                (
+                    'ok', 'https://a.example', '{siwa.consent.revoked}', '{com.example.one}', 5, '{email}', 'paused',
+                    'operator'
+                ),
+                ('failing', 'https://a.example', NULL, NULL, NULL, '{}', 'paused', 'operator');
+            INSERT INTO siwa.endpoint_states
+                (endpoint_id, failing_since, open_until, probe_delay, last_success_at, last_reason, last_http_status)
+            SELECT endpoint_id, now(), now(), '5 s', now(), 'failed', 503 FROM siwa.endpoints;
+            INSERT INTO siwa.endpoint_secrets (endpoint_id, purpose, generation, sealed, key_id, fingerprint)
+            SELECT endpoint_id, 'hmac', 1, '', 'test', '0123abcd' FROM siwa.endpoints;
+            INSERT INTO siwa.deliveries (
+                endpoint_id, position, account_id, status, next_attempt_at, reason, first_failed_at, http_status, resolved_at,
+                resolved_by, note
+            )
+            SELECT
+                endpoint_id, position, account_id, status, CASE WHEN status IN ('pending', 'retry') THEN now() END,
+                CASE WHEN status IN ('retry', 'dead') THEN 'failed' END,
+                CASE WHEN status IN ('retry', 'dead') THEN now() END,
+                CASE WHEN status IN ('retry', 'dead') THEN 503 END,
+                CASE WHEN status IN ('delivered', 'discarded') THEN now() END,
+                CASE WHEN status = 'discarded' THEN 'kim' END, CASE WHEN status = 'discarded' THEN 'why' END
+            FROM (SELECT endpoint_id FROM siwa.endpoints WHERE name = 'failing') AS e, siwa.changes,
+                unnest('{pending,retry,dead,discarded,delivered}'::text[]) WITH ORDINALITY AS s (status, number)
+            WHERE position = number
+            ON CONFLICT (endpoint_id, position) DO UPDATE
+            SET status = excluded.status, next_attempt_at = excluded.next_attempt_at, reason = excluded.reason,
+                first_failed_at = excluded.first_failed_at, http_status = excluded.http_status,
+                resolved_at = excluded.resolved_at, resolved_by = excluded.resolved_by, note = excluded.note;
+            INSERT INTO siwa.delivery_attempts
+                (endpoint_id, position, attempt, attempted_at, duration, reason, http_status, detail)
+            SELECT endpoint_id, position, 1, now(), '12 ms', reason, http_status, 'the receiver answered 503'
+            FROM siwa.deliveries WHERE status = 'dead'
+            """
+        )
+    }
+
     /// Waits until the change that ended a session is published.
     private func publication(of session: String, _ fixture: DaemonFixture) async throws {
         try await eventually("the end of the session to be published") {
@@ -100,6 +143,7 @@ struct JSONOutputTests {
         let out = directory.file("apple")
         let token = try directory.write("token", fixture.apple.token(for: fixture.event()))
         let keys = try directory.write("keys.json", fixture.apple.keySetJSON)
+        let endpoints = try directory.write("endpoints.yaml", "endpoints: {ok: {url: https://b.example}}")
         let letters = try await fixture.texts("SELECT id::text FROM siwa.dead_letters ORDER BY event_type DESC, sub")
         let apps = "\(DaemonFixture.apps),CCCCCCCCCC/com.example.added"
         let event = ["--key", out + "/key.pem", "--type", "email-disabled", "--app", "com.example.one"]
@@ -127,6 +171,14 @@ struct JSONOutputTests {
             ("migrate-status", ""), ("config", ""), ("config", "--apps none"), ("doctor", ""),
             ("verify", "\(token) --keys \(keys)"),
             ("changes-list", ""), ("changes-show", "1"), ("changes-follow", "--from-start --until-current"),
+            ("endpoints-list", ""), ("endpoints-show", "ok"), ("endpoints-show", "failing"),
+            ("endpoints-apply", "\(endpoints) --dry-run"), ("deliveries-list", "--status any"),
+            ("deliveries-show", "failing/1"), ("deliveries-show", "failing/3"), ("deliveries-show", "failing/4"),
+            ("deliveries-stats", "--by endpoint"),
+            ("deliveries-stats", "--by reason"), ("deliveries-stats", "--by type"), ("deliveries-stats", "--by app"),
+            ("deliveries-retry", "--all --status any --dry-run"),
+            ("deliveries-discard", "--all --status any --dry-run"),
+            ("deliveries-retry", "failing/3 --note why"), ("deliveries-discard", "failing/2 --status retry --note why"),
         ]
         return try lines.map { name, arguments in
             let command = try #require(titles[name]).split(separator: " ").dropFirst()

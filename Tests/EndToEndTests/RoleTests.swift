@@ -118,8 +118,9 @@ struct RoleTests {
     /// What siwad_daemon holds.
     private static var daemonRights: Set<String> {
         let helpers = [
-            "app_group", "check_identifier", "check_session_end_reason", "check_time", "endpoint_wants",
-            "publication_age", "publish_changes", "rebase_publication", "session_expiry",
+            "app_group", "check_identifier", "check_session_end_reason", "check_time", "claim_deliveries",
+            "endpoint_wants", "publication_age", "publish_changes", "rebase_publication", "session_expiry",
+            "settle_deliveries",
         ]
         var rights = (views + tables + secretTables).map { "SELECT \($0)" }
         rights += (applicationFunctions + helpers).map { "EXECUTE \($0)" }
