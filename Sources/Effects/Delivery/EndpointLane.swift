@@ -248,7 +248,7 @@ final class EndpointLane: Sendable {
     /// What to claim now.
     private func wanted() -> (capacity: Int, retries: Int, probe: Circuit.Probe?) {
         state.withLock { state in
-            state.retryDue = nil
+            if let due = state.retryDue, due <= .now { state.retryDue = nil }
             switch state.circuit.probeDue(at: .now()).last ?? state.circuit.standing {
             case .send(let limit):
                 let free = min(limit - state.underWay, state.rate.available(at: .now))
@@ -366,7 +366,9 @@ final class EndpointLane: Sendable {
             switch schedule.decision(after: attempt.delivery.attempts, jitter: Double.random(in: -1...1)) {
             case .retry(let delay) where counts:
                 settled = .retry(after: delay)
-                state.retryDue = min(state.retryDue ?? .now + delay, .now + delay)
+                // Counted in the database from when the outcome is stored.
+                let due = ContinuousClock.now + delay + .milliseconds(20)
+                state.retryDue = min(state.retryDue ?? due, due)
             case .dead where counts: settled = .dead
             case .retry, .dead: settled = .postponed
             }
