@@ -304,6 +304,7 @@ package.targets += [
             .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             .product(name: "Subprocess", package: "swift-subprocess"),
         ] + nio,
+        exclude: ["receiver.py", "requirements.txt", "validate.py"].map { "Receivers/\($0)" },
         swiftSettings: house
     ),
     // Swift's module Glibc lacks epoll.

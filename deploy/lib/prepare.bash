@@ -35,6 +35,21 @@ prepare() {
     fi
 }
 
+# Installs the Python packages that receivers in the tests need, in a directory of the build. Without a network that is not
+# possible, and the tests that need them skip themselves.
+prepare_python() {
+    local directory=.build/python requirements=Tests/EndToEndTests/Receivers/requirements.txt
+    cmp --silent "$requirements" "$directory/requirements.txt" && return 0
+    say "Installing the Python packages of the tests"
+    if python3 -m venv --clear "$directory" >&2 \
+        && "$directory/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements" >&2; then
+        cp "$requirements" "$directory/requirements.txt"
+    else
+        rm -rf -- "$directory"
+        say "They could not be installed, so the tests that need them are skipped"
+    fi
+}
+
 # swiftly adds the toolchain to the PATH of login shells only.
 find_swift() {
     local swiftly="${SWIFTLY_HOME_DIR:-${HOME:-}/.local/share/swiftly}/env.sh"
@@ -61,7 +76,10 @@ missing_packages() {
     fi
     has_postgres || echo postgresql
     # The tests check that siwad detects a pooler.
-    if [[ ${1-} == tests ]]; then PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null || echo pgbouncer; fi
+    if [[ ${1-} == tests ]]; then
+        PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null || echo pgbouncer
+        python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
+    fi
 }
 
 # Prints the commit of the sources for SIWAD_COMMIT, which the build puts into siwad: with + if there are changes, and
