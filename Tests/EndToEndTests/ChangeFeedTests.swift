@@ -36,6 +36,12 @@ struct ChangeFeedTests {
         )
     }
 
+    /// All published events, one JSON object a line.
+    private func events(_ fixture: DaemonFixture) async throws -> [String] {
+        let arguments = ["changes", "follow", "--json", "--from-start", "--until-current"]
+        return try await siwad(arguments, environment: fixture.environment()).lines.map(String.init)
+    }
+
     @Test("What a daemon stores is published immediately, and what an application or operator does within seconds.")
     func delays() async throws {
         try await DaemonFixture.withDaemon { fixture, _, addresses in
@@ -182,6 +188,7 @@ struct ChangeFeedTests {
             for sub in ["a", "b"] { try await post("consent-revoked", sub, fixture, addresses.notifications) }
             daemon.send("TERM")
             #expect(try await daemon.end() == 0)
+            let events = try await events(fixture)
             try await fixture.run("SELECT siwa.record_sign_in('com.example.one', 'unpublished')")
             try await PrivateCluster.with { cluster in
                 let script = """
@@ -203,8 +210,88 @@ struct ChangeFeedTests {
                             try await published(restored) == ["a", "b", "unpublished", "after"]
                         }
                         #expect(try await faults(restored).isEmpty)
+                        #expect(try await self.events(restored).starts(with: events))
                         #expect(daemon.log.contains { $0.contains("restored from a dump") })
                     }
+                }
+            }
+        }
+    }
+
+    @Test("A reader of a standby sees a prefix of the feed at any time.")
+    func standby() async throws {
+        try await PrivateCluster.withMigrated { cluster, fixture in
+            try await cluster.withStandby { standby in
+                let daemons = [fixture.start(), fixture.start()]
+                var urls: [String] = []
+                for daemon in daemons { urls.append(try await daemon.ready().notifications) }
+                let load = LoadRun(to: urls) {
+                    let event = fixture.event("consent-revoked", sub: "person \(Int.random(in: 0..<100_000))")
+                    return LoadRun.Item(id: event.id, body: try fixture.body(event))
+                }
+                let reader = try await DaemonFixture.connect(standby.conninfo(database: "siwa"))
+                var seen: [Int64] = []
+                func read() async throws {
+                    let last = Int64(seen.count)
+                    seen += try await reader.withSession { session throws(PostgresError) in
+                        try session.execute(
+                            Statement("SELECT position FROM siwa.changes WHERE position > $1 ORDER BY position"),
+                            last
+                        ).decode { (position: Int64) in position }
+                    }
+                    #expect(seen.dropFirst(Int(last)).elementsEqual((last + 1)..<(Int64(seen.count) + 1)))
+                }
+                async let running: Void = load.run(connections: 8)
+                while load.acknowledged < 500 { try await read() }
+                load.stop()
+                try await running
+                for daemon in daemons {
+                    daemon.send("TERM")
+                    #expect(try await daemon.end() == 0)
+                }
+                let end = try await published(fixture).count
+                #expect(end >= 400 && !seen.isEmpty)
+                try await eventually("the standby to have all") {
+                    try await read()
+                    return seen.count == end
+                }
+                await reader.close()
+            }
+        }
+    }
+
+    @Test("After a failover that lost the last changes, their positions are given to others, which have other ids.")
+    func failover() async throws {
+        try await PrivateCluster.withMigrated { cluster, fixture in
+            try await cluster.withStandby { standby in
+                let daemon = fixture.start()
+                let url = try await daemon.ready().notifications
+                try await post("consent-revoked", "kept", fixture, url)
+                let conninfo = standby.conninfo(database: "siwa")
+                try await DaemonFixture.with(conninfo) { copy in
+                    try await eventually("the change on the standby") { try await published(copy) == ["kept"] }
+                }
+                await standby.stop()
+                for sub in ["lost", "lost too"] { try await post("consent-revoked", sub, fixture, url) }
+                try await eventually("all changes") { try await published(fixture).count == 3 }
+                let before = try await events(fixture)
+                await daemon.kill()
+                try await cluster.kill()
+                try await standby.start()
+                try await DaemonFixture.with(conninfo) { promoted in
+                    try await promoted.run("SELECT pg_promote()")
+                    try await promoted.withDaemon { _, addresses async throws in
+                        try await post("consent-revoked", "lost", promoted, addresses.notifications)
+                        try await eventually("the next change") { try await published(promoted) == ["kept", "lost"] }
+                    }
+                    let after = try await events(promoted)
+                    #expect(after[0] == before[0])
+                    #expect(after[1].contains(#""position":2,"#) && after[1].prefix(40) != before[1].prefix(40))
+                    let ahead = try await siwad(
+                        ["changes", "follow", "--after", "3"],
+                        environment: promoted.environment()
+                    )
+                    #expect(ahead.status == 1 && ahead.errors.contains("position 3 is ahead of the log"))
                 }
             }
         }

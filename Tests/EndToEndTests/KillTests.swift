@@ -70,22 +70,6 @@ struct KillTests {
 
     /// Runs `body` with a private durable server that has the schema.
     static func withMigratedCluster(_ body: (PrivateCluster, DaemonFixture) async throws -> Void) async throws {
-        try await MachineLock.withLock {
-            try await PrivateCluster.with { cluster in
-                let connection = try await DaemonFixture.connect(cluster.conninfo())
-                try await connection.withSession { session throws(PostgresError) in
-                    try session.execute(script: "CREATE DATABASE siwa")
-                }
-                await connection.close()
-                let conninfo = cluster.conninfo(database: "siwa")
-                let settings = ["SIWAD_DATABASE_URL": conninfo, "SIWAD_APPS": DaemonFixture.apps]
-                #expect(try await siwad(["migrate"], environment: settings).status == 0)
-                // The application's sign-ins need the clients of the apps, which the first start creates.
-                try await DaemonFixture.with(conninfo) { fixture in
-                    try await fixture.withDaemon { _, _ in }
-                    try await body(cluster, fixture)
-                }
-            }
-        }
+        try await MachineLock.withLock { try await PrivateCluster.withMigrated(body) }
     }
 }

@@ -3,6 +3,8 @@ import Glibc
 import LocalPostgres
 import Postgres
 import Synchronization
+import TestSupport
+import Testing
 
 /// A durable PostgreSQL server for one test, which can be killed and started again.
 final class PrivateCluster: Sendable {
@@ -11,7 +13,49 @@ final class PrivateCluster: Sendable {
 
     /// Runs `body` with a cluster, and removes it afterwards.
     static func with<R>(_ body: (PrivateCluster) async throws -> R) async throws -> R {
-        let directory = "/tmp/siwad-cluster-\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
+        try await with(directory: randomDirectory(), body)
+    }
+
+    /// Runs `body` with a cluster and its database `siwa`, which has the schema and the clients of the fixture's apps.
+    static func withMigrated(_ body: (PrivateCluster, DaemonFixture) async throws -> Void) async throws {
+        try await with { cluster in
+            let connection = try await DaemonFixture.connect(cluster.conninfo())
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(script: "CREATE DATABASE siwa")
+            }
+            await connection.close()
+            let conninfo = cluster.conninfo(database: "siwa")
+            let settings = ["SIWAD_DATABASE_URL": conninfo, "SIWAD_APPS": DaemonFixture.apps]
+            #expect(try await siwad(["migrate"], environment: settings).status == 0)
+            // The application's sign-ins need the clients of the apps, which the first start creates.
+            try await DaemonFixture.with(conninfo) { fixture in
+                try await fixture.withDaemon { _, _ in }
+                try await body(cluster, fixture)
+            }
+        }
+    }
+
+    /// Runs `body` with a standby that follows this server by streaming replication, and removes it afterwards.
+    func withStandby<R>(_ body: (PrivateCluster) async throws -> R) async throws -> R {
+        let copy = Self.randomDirectory()
+        // The user of the tests makes the copy, which then belongs to the user that the server runs as.
+        let script = """
+            mkdir -m 700 "$1"
+            pg_basebackup --dbname "$2" --pgdata "$1/data" --write-recovery-conf --checkpoint fast
+            chown -R --reference "$3" "$1"
+            """
+        let source = server.withLock { $0 }
+        let run = try await ChildProcess.run(
+            ["/bin/sh", "-ec", script, "sh", copy, source.conninfo(), source.directory]
+        )
+        guard run.isSuccess else { throw TooLate("a copy of the server: \(run.output)") }
+        return try await Self.with(directory: copy, body)
+    }
+
+    private static func with<R>(
+        directory: String,
+        _ body: (PrivateCluster) async throws -> R
+    ) async throws -> R {
         let cluster = PrivateCluster(directory, try await LocalCluster.start(at: directory, options))
         do {
             let result = try await body(cluster)
@@ -21,6 +65,10 @@ final class PrivateCluster: Sendable {
             await cluster.remove()
             throw error
         }
+    }
+
+    private static func randomDirectory() -> String {
+        "/tmp/siwad-cluster-\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
     }
 
     private static var options: LocalCluster.Options {
