@@ -1,5 +1,6 @@
 import AccountStore
 import JOSE
+import TestSupport
 import Testing
 
 @Suite("siwad changes", .timeLimit(.minutes(10)))
@@ -51,6 +52,30 @@ struct ChangesCommandTests {
             #expect(try await follow.end() == 0)
             #expect(subs(follow.output) == ["earlier", "one", "after"])
             #expect(follow.log.last == "siwad: connected again; no change was missed")
+        }
+    }
+
+    @Test("follow goes on without a gap after PostgreSQL was restarted or killed, and events keep their ids.")
+    func restart() async throws {
+        try await PrivateCluster.withMigrated { cluster, fixture in
+            let url = try await fixture.start().ready().notifications
+            let follow = fixture.start(arguments: ["changes", "follow", "--json", "--from-start"])
+            try await post("before", fixture, url)
+            try await eventually("the first change") { follow.output.count == 1 }
+            for sub in ["restarted", "killed"] {
+                if sub == "killed" { try await cluster.kill() } else { await cluster.stop() }
+                try await cluster.start()
+                let body = try fixture.body(fixture.event("consent-revoked", sub: sub))
+                try await eventually("the daemon to store again") {
+                    try await Web.post(body, to: url).status == 200
+                }
+                try await eventually("the change after the loss") { subs(follow.output).last == sub }
+            }
+            follow.send("INT")
+            #expect(try await follow.end() == 0)
+            #expect(subs(follow.output) == ["before", "restarted", "killed"])
+            let again = try await run(["follow", "--json", "--from-start", "--until-current"], fixture)
+            #expect(again.lines.map(String.init) == follow.output)
         }
     }
 
@@ -145,6 +170,50 @@ struct ChangesCommandTests {
                 try JSONValue(parsing: Array(schema.output.utf8))["$schema"]?.string?.hasSuffix("2020-12/schema")
                     == true
             )
+        }
+    }
+
+    @Test(
+        "--forward-to posts each event as the daemon would, and prints the response; the reference library accepts it.",
+        .enabled(if: PythonProgram.isAvailable, PythonProgram.missing)
+    )
+    func forwarding() async throws {
+        try await TemporaryDirectory.with { directory in
+            let secret = try directory.write("secret", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\n")
+            try await DaemonFixture.with { fixture in
+                try await signIn("a", "b", in: fixture)
+                let receiver = try await PythonReceiver(fixture, secrets: secret, refusals: 1)
+                let arguments = ["follow", "--from-start", "--until-current", "--secret-file", secret, "--forward-to"]
+                let forward = try await run(arguments + [receiver.url], fixture)
+                #expect(forward.status == 0, "\(forward.errors)")
+                #expect(forward.lines.count == 2)
+                #expect(
+                    forward.output.contains(
+                        /1 +consent.authorized +500  [0-9]+ ms\n2 +consent.authorized +200  [0-9]+ ms/
+                    )
+                )
+                let messages = try receiver.messages
+                #expect(messages.map(\.status) == [500, 200])
+                #expect(messages.allSatisfy { $0.accepted == [0] && $0.signatures == ["v1"] })
+                let events = try await run(["follow", "--json", "--from-start", "--until-current"], fixture).lines
+                for (message, event) in zip(messages, events) {
+                    #expect(event.hasPrefix(#"{"id":"\#(message.id)","published_at":""#))
+                    #expect(event.hasSuffix(message.body.dropFirst()))
+                }
+                let refused = try await run(arguments + ["http://127.0.0.1:1/"], fixture)
+                #expect(refused.status == 0 && refused.lines.count == 2)
+                #expect(refused.lines[0].hasSuffix("connection refused"), "\(refused.output)")
+            }
+            for url in ["http://192.0.2.1/", "https://example.com/", "nothing"] {
+                let run = try await siwad(["changes", "follow", "--secret-file", secret, "--forward-to", url])
+                #expect(run.status == 64 && run.errors.contains("--forward-to"), "\(run.errors)")
+            }
+            #expect(try await siwad(["changes", "follow", "--secret-file", secret]).status == 64)
+            let missing = ["changes", "follow", "--secret-file", "/nothing", "--forward-to", "http://127.0.0.1:1/"]
+            try await DaemonFixture.with { fixture in
+                let run = try await siwad(missing, environment: fixture.environment())
+                #expect(run.status == 1 && run.errors.contains("/nothing"), "\(run.errors)")
+            }
         }
     }
 

@@ -16,11 +16,14 @@ struct ChangesFollowCommand: DatabaseCommand, Sendable {
             is unreachable, tries again, and then continues where it was: it prints each change once, in the order of \
             the positions.
 
+            --forward-to sends each event to the receiver that you are working on. What it refuses is not repeated.
+
             A consumer that must handle each change exactly once reads siwa.changes in its own transaction instead.
 
             Example:
               siwad changes follow --json --after 4711
               siwad changes follow --type account.deleted --from-start --until-current
+              siwad changes follow --forward-to http://127.0.0.1:3000/webhooks --secret-file secret
             """
     )
 
@@ -35,6 +38,7 @@ struct ChangesFollowCommand: DatabaseCommand, Sendable {
     var limit: Int?
     @Flag(help: "One JSON object per line: the event of each change.")
     var json = false
+    @OptionGroup var forwarding: ForwardOptions
     @OptionGroup var database: DatabaseOptions
 
     func validate() throws {
@@ -42,6 +46,9 @@ struct ChangesFollowCommand: DatabaseCommand, Sendable {
             throw ValidationError("--after, --since and --from-start exclude each other")
         }
         guard after ?? 0 >= 0 else { throw ValidationError("--after must be a position, or 0") }
+        guard !json || forwarding.forwardTo == nil else {
+            throw ValidationError("--json and --forward-to exclude each other")
+        }
         guard limit ?? 1 > 0 else { throw ValidationError("--limit must be at least 1") }
     }
 
@@ -56,16 +63,19 @@ struct ChangesFollowCommand: DatabaseCommand, Sendable {
                     try command.start(end: end, in: session), end, try command.filter.filter(limit: 1_000, in: session)
                 )
             }
-            var feed = ChangeFeed(
-                settings: try invocation.configuration.connectionSettings(),
-                filter: wanted,
-                position: position,
-                end: command.untilCurrent ? end : nil,
-                limit: command.limit,
-                json: command.json,
-                console: invocation.console
-            )
-            try await feed.run()
+            let settings = try invocation.configuration.connectionSettings()
+            try await command.forwarding.withForwarder { forwarder in
+                var feed = ChangeFeed(
+                    settings: settings,
+                    filter: wanted,
+                    position: position,
+                    end: command.untilCurrent ? end : nil,
+                    limit: command.limit,
+                    output: command.json ? .json : forwarder.map { .forwarder($0) } ?? .table,
+                    console: invocation.console
+                )
+                try await feed.run()
+            }
         }
     }
 
@@ -79,13 +89,19 @@ struct ChangesFollowCommand: DatabaseCommand, Sendable {
 
 /// Prints changes as they are published, until SIGINT, SIGTERM, the end of the reader, or a limit.
 private struct ChangeFeed {
+    enum Output {
+        case table
+        case json
+        case forwarder(ChangeForwarder)
+    }
+
     let settings: ConnectionSettings
     var filter: ChangeFilter
     var position: Int64
     /// Ends with this position; nil: never.
     let end: Int64?
     let limit: Int?
-    let json: Bool
+    let output: Output
     let console: Console
     private var printed = 0
 
@@ -95,7 +111,7 @@ private struct ChangeFeed {
         position: Int64,
         end: Int64?,
         limit: Int?,
-        json: Bool,
+        output: Output,
         console: Console
     ) {
         self.settings = settings
@@ -103,12 +119,12 @@ private struct ChangeFeed {
         self.position = position
         self.end = end
         self.limit = limit
-        self.json = json
+        self.output = output
         self.console = console
     }
 
     mutating func run() async throws {
-        if !json { console.print(ChangeListing.stream([], style: console.style)[0]) }
+        if case .table = output { console.print(ChangeListing.stream([], style: console.style)[0]) }
         var pauses = Backoff()
         var isReported = false
         while !isDone {
@@ -158,8 +174,16 @@ private struct ChangeFeed {
                 )
             }
             let changes = page.changes.filter { end == nil || $0.position <= end ?? 0 }
-            let lines = ChangeListing.stream(changes, style: console.style).dropFirst()
-            console.print(lines: json ? changes.map { ChangeEvent($0).envelope.line } : Array(lines))
+            switch output {
+            case .table:
+                console.print(lines: Array(ChangeListing.stream(changes, style: console.style).dropFirst()))
+            case .json:
+                console.print(lines: changes.map { ChangeEvent($0).envelope.line })
+            case .forwarder(let forwarder):
+                for change in changes where !Console.isOutputClosed {
+                    console.print(try await forwarder.forward(change))
+                }
+            }
             printed += changes.count
             position = page.position
             if position == page.end { return }
