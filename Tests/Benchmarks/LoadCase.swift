@@ -14,8 +14,8 @@ struct LoadCase: Sendable {
 
     let name: String
     let service: Service
-    /// The database to copy for each run.
-    let base: String
+    /// The database to copy for each run; nil if the caller prepares the database.
+    let base: String?
     /// The file of request bodies, one per line.
     let bodies: String
     let connections: Int
@@ -47,7 +47,7 @@ extension Workbench {
     ///
     /// - Throws: ``BenchmarkError`` if a request got no response or an unexpected one.
     func measure(_ load: LoadCase, seconds: Int) async throws -> Measurement {
-        try await copy(load.base, to: load.service.database)
+        if let base = load.base { try await copy(base, to: load.service.database) }
         let bodies = Array(try Data(contentsOf: URL(filePath: load.bodies)))
         return try await load.service.running { figures in
             let (_, next) = try await run(load, bodies, 0..<bodies.count, seconds: Self.warmUpSeconds)

@@ -98,7 +98,7 @@ struct Tokens {
     }
 
     /// The key for all tokens in a directory.
-    private static func signer(in directory: String, keySet: String) async throws -> SimulatedApple {
+    static func signer(in directory: String, keySet: String) async throws -> SimulatedApple {
         let path = "\(directory)/key.pem"
         // The file does not exist before the first run.
         if let pem = try? String(contentsOfFile: path, encoding: .utf8) {
