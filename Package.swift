@@ -300,6 +300,7 @@ package.targets += [
             "Webhooks",
             // The tests run this program, so it must be built first.
             "siwad",
+            "Webhooks",
             .product(name: "AsyncHTTPClient", package: "async-http-client"),
             .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             .product(name: "Subprocess", package: "swift-subprocess"),

@@ -49,13 +49,15 @@ struct Invocation: Sendable {
         warnOfPassword()
     }
 
-    /// The file with the database URL: a secret file, or the configuration file if the URL holds a secret.
-    var databaseURLFile: String? {
-        switch configuration.origin(of: .databaseURL) {
-        case .secretFile(let variable): environment[variable]
-        case .file(let path, _): hidesPartOfDatabaseURL ? path : nil
-        case .flag, .environment, .credential, .unset: nil
-        }
+    /// The files with secrets: those that `…_FILE` names, and the configuration file if a value in it is one.
+    var secretFiles: [String] {
+        SettingKey.allCases.filter(\.isSecret).compactMap { key in
+            switch configuration.origin(of: key) {
+            case .secretFile(let variable): environment[variable]
+            case .file(let path, _): key == .databaseURL && !hidesPartOfDatabaseURL ? nil : path
+            case .flag, .environment, .credential, .unset: nil
+            }
+        }.uniqued()
     }
 
     /// Warns of a password in the arguments: all users of the machine can see it.

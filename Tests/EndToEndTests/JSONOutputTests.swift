@@ -33,7 +33,8 @@ struct JSONOutputTests {
     @Test("All output with --json has the members that its schema declares, with their types.")
     func output() async throws {
         try await TemporaryDirectory.with { directory in
-            try await DaemonFixture.withDaemon { fixture, _, addresses in
+            let settings = ["SIWAD_SEALING_KEYS": "test:" + String(repeating: "A", count: 43) + "="]
+            try await DaemonFixture.withDaemon(settings) { fixture, _, addresses in
                 try await prepare(fixture, addresses)
                 var schemas = try JSONSchemas()
                 var done: Set<String> = []
@@ -42,7 +43,8 @@ struct JSONOutputTests {
                     if name == "changes-list" { try await publication(of: "ended", fixture) }
                     if name == "endpoints-list" { try await prepareDeliveries(fixture) }
                     let reader = arguments.first == "tail" ? "| head -n 1" : ""
-                    let run = try await siwad(arguments, redirectedBy: reader, environment: fixture.environment())
+                    let environment = fixture.environment(settings)
+                    let run = try await siwad(arguments, redirectedBy: reader, environment: environment)
                     #expect(!run.lines.isEmpty, "\(arguments): \(run.errors)")
                     for line in run.lines { #expect(schemas.problems(line, name) == [], "\(arguments)") }
                     done.insert(name)
@@ -168,6 +170,7 @@ struct JSONOutputTests {
             ("accounts-show", "deleted"),
             ("audit-list", ""), ("audit-show", "1"),
             ("clients-list", ""), ("clients-remove", "com.example.web --note why"),
+            ("sealing-status", ""), ("sealing-rotate", "--note why"),
             ("migrate-status", ""), ("config", ""), ("config", "--apps none"), ("doctor", ""),
             ("verify", "\(token) --keys \(keys)"),
             ("changes-list", ""), ("changes-show", "1"), ("changes-follow", "--from-start --until-current"),

@@ -19,8 +19,8 @@ struct AuditListCommand: ListingCommand {
         abstract: "List the actions of operators, the latest first.",
         usage: "siwad audit list [<options>]",
         discussion: """
-            The actions are: sessions end, clients remove, dead-letters replay, dead-letters discard and dead-letters \
-            reopen. The operator siwad is the daemon.
+            The actions are: sessions end, clients remove, sealing rotate, dead-letters replay, dead-letters discard and \
+            dead-letters reopen. The operator siwad is the daemon.
 
             Example:
               siwad audit list --action 'sessions end' --operator kim --since 2026-01-01
@@ -34,7 +34,10 @@ struct AuditListCommand: ListingCommand {
         help: ArgumentHelp("What was done, such as 'sessions end'.", valueName: "action"),
         // Not a list: the script for fish splits its elements at blanks.
         completion: .custom { _, _, _ in
-            ["sessions end", "clients remove", "dead-letters replay", "dead-letters discard", "dead-letters reopen"]
+            [
+                "sessions end", "clients remove", "sealing rotate", "dead-letters replay", "dead-letters discard",
+                "dead-letters reopen",
+            ]
         }
     )
     var action: String?

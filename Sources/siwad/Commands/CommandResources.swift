@@ -1,6 +1,7 @@
 import AccountStore
 import WebClient
 import AppleTokens
+import JOSE
 import NotificationServer
 import Postgres
 import Settings
@@ -79,6 +80,17 @@ extension Configuration {
     func audiences() throws(SettingsError) -> AudienceMap {
         guard let apps else { throw SettingsError(Self.missingApps) }
         return apps
+    }
+
+    /// - Throws: `SettingsError` if there are none.
+    func requiredSealingKeys() throws(SettingsError) -> SealingKeys {
+        guard let sealingKeys else {
+            let key = SettingKey.sealingKeys.environmentName
+            throw SettingsError(
+                "\(key) is not set, and secrets are stored sealed: siwad sealing new-key prints a line for it"
+            )
+        }
+        return sealingKeys
     }
 
     func keySetURL() throws(SettingsError) -> KeySetURL {

@@ -41,7 +41,7 @@ struct DoctorCommand: DaemonCommand {
                 configuration: invocation.configuration,
                 loops: loops,
                 now: { WallTime.now() },
-                databaseURLFile: invocation.databaseURLFile
+                secretFiles: invocation.secretFiles
             ).run()
         }
         invocation.console.print(report, asJSON: json)

@@ -15,7 +15,7 @@ struct Checkup: Sendable {
     let configuration: Configuration
     let loops: EventLoops
     let now: @Sendable () -> WallTime
-    let databaseURLFile: String?
+    let secretFiles: [String]
 
     func run() async -> Report {
         async let database = databaseFindings()
@@ -33,7 +33,7 @@ struct Checkup: Sendable {
             Finding.readiness
         )
         async let instance = instanceFinding()
-        let files = [configuration.tls?.key, databaseURLFile].compactMap(\.self)
+        let files = [configuration.tls?.key].compactMap(\.self) + secretFiles
         let exposure = Finding.files(files) + [.operations(operations)]
         let settings = await attempt(.configuration) { [try configurationFinding()] }
         let spool = await attempt(.spool, spoolFindings)
@@ -211,6 +211,9 @@ extension Checkup {
         }
         findings += await ask(pool, .publication) { session throws(PostgresError) in
             [.publication(try Publication.state(in: session))]
+        }
+        findings += await ask(pool, .sealingKeys) { session throws(PostgresError) in
+            [.sealingKeys(try SealedSecrets(readWith: configuration.sealingKeys, in: session))]
         }
         // The check of the key set reports a malformed URL.
         if let trust = try? configuration.keyTrust() {

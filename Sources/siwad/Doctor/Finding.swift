@@ -1,6 +1,8 @@
 import AccountStore
 import AppleTokens
 import Basics
+import JOSE
+import Settings
 import Terminal
 
 /// The result of one check of `siwad doctor`.
@@ -25,6 +27,7 @@ struct Finding: Sendable, Equatable {
         case partitions
         case maintenance
         case publication
+        case sealingKeys = "sealing-keys"
         case keys
         case keptKeys = "kept-keys"
         case appleClock = "apple-clock"
@@ -151,6 +154,29 @@ extension Finding {
         let holder = state.publisher.map { "; server process \($0) has locked siwa.publication" } ?? ""
         let waiting = "\(text); a committed change has waited \(age.rounded) for its publication\(holder)"
         return .warn(.publication, waiting, remedy)
+    }
+
+    static func sealingKeys(_ secrets: SealedSecrets) -> Finding {
+        let (total, name) = (counted(secrets.count, "secret"), SettingKey.sealingKeys.environmentName)
+        let putBack = "put the missing key back into \(name)"
+        guard secrets.isReadable else {
+            return .pass(.sealingKeys, "not checked: this role may not read secrets, only siwad_daemon may")
+        }
+        guard let keys = secrets.keys else {
+            guard secrets.count == 0 else { return .fail(.sealingKeys, "\(total) sealed, and no key", "set \(name)") }
+            return .pass(.sealingKeys, "no key, and no secret that needs one")
+        }
+        if let problem = secrets.firstProblem {
+            return .fail(.sealingKeys, "\(secrets.unopened) of \(total) can't be opened: \(problem)", putBack)
+        }
+        let old = keys.names.dropFirst()
+        let waiting = old.filter { secrets.counts[$0] != nil }.map { "\($0): \(secrets.counts[$0] ?? 0)" }
+        guard waiting.isEmpty else {
+            let text = "all \(total) open, some with old keys (\(waiting.joined(separator: ", ")))"
+            return .warn(.sealingKeys, text, "\(nextCommand("sealing rotate")) seals them with \(keys.first)")
+        }
+        let spare = old.isEmpty ? "" : "; nothing needs \(old.joined(separator: ", ")) any more"
+        return .pass(.sealingKeys, "\(total), all sealed with \(keys.first)\(spare)")
     }
 
     /// The key set that the daemon last stored from the URL in force.

@@ -1,0 +1,58 @@
+import AccountStore
+import JOSE
+import Postgres
+import Webhooks
+
+/// Every sealed secret of the database, opened with the keys of the configuration.
+struct SealedSecrets: Sendable, Equatable {
+    let keys: SealingKeys?
+    /// False if the role of the session may not read secrets.
+    private(set) var isReadable = true
+    /// By the name of the key.
+    private(set) var counts: [String: Int] = [:]
+    private(set) var unopened = 0
+    /// Where and why the first one can't be opened.
+    private(set) var firstProblem: String?
+
+    var count: Int { counts.values.reduce(0, +) }
+
+    init(readWith keys: SealingKeys?, in session: borrowing Session) throws(PostgresError) {
+        self.keys = keys
+        for column in SealedColumn.allCases {
+            guard try column.isReadable(in: session) else {
+                isReadable = false
+                return
+            }
+            counts.merge(try column.counts(in: session)) { $0 + $1 }
+            guard let keys else { continue }
+            var last: [String]?
+            repeat {
+                let rows = try column.rows(after: last, limit: 500, in: session)
+                for row in rows { check(row, of: column, keys) }
+                last = rows.last?.identity
+            } while last != nil
+        }
+    }
+
+    private mutating func check(_ row: SealedRow, of column: SealedColumn, _ keys: SealingKeys) {
+        do throws(WebhookError) {
+            switch column {
+            case .endpointSecrets: _ = try SealedSecret(row.identity).open(row.sealed, with: keys)
+            }
+        } catch {
+            unopened += 1
+            firstProblem = firstProblem ?? "\(row.identity.joined(separator: "/")) of \(column.rawValue): \(error)"
+        }
+    }
+}
+
+extension SealedSecret {
+    /// - Parameter identity: the primary key of its row in `siwa.endpoint_secrets`.
+    fileprivate init(_ identity: [String]) throws(WebhookError) {
+        guard identity.count == 3, let endpoint = Int32(identity[0]),
+            let purpose = SecretPurpose(rawValue: identity[1]),
+            let generation = Int32(identity[2])
+        else { throw WebhookError(.foreignSecret, "this siwad doesn't know its purpose") }
+        self.init(endpoint: endpoint, purpose: purpose, generation: generation)
+    }
+}
