@@ -9,4 +9,11 @@ package enum HMACSHA256 {
         }
         return code
     }
+
+    /// Derives a key of 32 bytes for a purpose from another key: HKDF (RFC 5869) without salt.
+    package static func derivedKey(from key: [UInt8], for purpose: String) throws(JOSEError) -> [UInt8] {
+        let salt = [UInt8](repeating: 0, count: SHA256.digestLength)
+        let pseudorandom = try code(of: key, key: salt)
+        return try code(of: Array(purpose.utf8) + [1], key: pseudorandom)
+    }
 }

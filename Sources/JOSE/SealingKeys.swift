@@ -64,6 +64,11 @@ package struct SealingKeys: Sendable, Hashable, CustomStringConvertible {
         return "\(name):\(Base64.encode(try SecureRandom.bytes(AES256GCM.keyLength)))"
     }
 
+    /// A key for another purpose from each key, in their order, so that no key is used for two purposes.
+    package func derivedKeys(for purpose: String) throws(JOSEError) -> [[UInt8]] {
+        try keys.map { key throws(JOSEError) in try HMACSHA256.derivedKey(from: key.secret, for: purpose) }
+    }
+
     private static func malformed(_ message: String) -> JOSEError { JOSEError(.malformedSealingKeys, message) }
 }
 

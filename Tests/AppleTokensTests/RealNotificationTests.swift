@@ -4,8 +4,8 @@ import FoundationEssentials
 import JOSE
 import Testing
 
-/// Two notifications that Apple signed and its key set of the time. They are not part of the project.
-private enum Vectors {
+/// Tokens that Apple signed, and its key sets of the time. They are not part of the project.
+enum Vectors {
     static let folder = URL(filePath: #filePath)
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
         .appending(path: "shared/vectors")

@@ -28,6 +28,16 @@ import Testing
         }
     }
 
+    @Test("HKDF agrees with RFC 5869, test case 3, as far as its first 32 bytes.")
+    func hkdf() throws {
+        let key = [UInt8](repeating: 0x0B, count: 22)
+        let derived = try HMACSHA256.derivedKey(from: key, for: "").map { byte in
+            (byte < 16 ? "0" : "") + String(byte, radix: 16)
+        }
+        #expect(derived.joined() == "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d")
+        #expect(try HMACSHA256.derivedKey(from: key, for: "a") != HMACSHA256.derivedKey(from: key, for: "b"))
+    }
+
     @Test("The comparison in constant time is a comparison.")
     func comparison() {
         #expect([UInt8]().isEqualInConstantTime(to: []))

@@ -100,7 +100,7 @@ struct EventClaims: Sendable {
             } else if reader.nameIs("email") {
                 email = try Self.email(&reader)
             } else if reader.nameIs("is_private_email") {
-                emailIsPrivate = try Self.flag(&reader)
+                emailIsPrivate = try reader.flagOrSkip()
             } else {
                 try reader.skipValue()
             }
@@ -112,23 +112,6 @@ struct EventClaims: Sendable {
         guard try reader.kind() == .null else { return Claim(try reader.stringOrSkip()) }
         try reader.skipValue()
         return .absent
-    }
-
-    /// Apple sends the string "true" and documents a boolean. Another value is ignored, so that the event is not lost.
-    private static func flag(_ reader: inout JSONReader) throws(JOSEError) -> Bool? {
-        switch try reader.kind() {
-        case .boolean:
-            return try reader.boolean()
-        case .string:
-            switch try reader.string() {
-            case "true": return true
-            case "false": return false
-            default: return nil
-            }
-        case .object, .array, .number, .null:
-            try reader.skipValue()
-            return nil
-        }
     }
 }
 
@@ -188,6 +171,26 @@ enum EventsClaim: Sendable {
         case .string, .number, .boolean, .null:
             try reader.skipValue()
             return .unreadableText
+        }
+    }
+}
+
+extension JSONReader {
+    /// Reads a boolean. Apple sends the string "true" and documents a boolean; later tokens have one. Another value is ignored,
+    /// so that the token is not lost.
+    mutating func flagOrSkip() throws(JOSEError) -> Bool? {
+        switch try kind() {
+        case .boolean:
+            return try boolean()
+        case .string:
+            switch try string() {
+            case "true": return true
+            case "false": return false
+            default: return nil
+            }
+        case .object, .array, .number, .null:
+            try skipValue()
+            return nil
         }
     }
 }

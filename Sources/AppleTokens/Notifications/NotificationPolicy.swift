@@ -184,8 +184,8 @@ extension VerificationFailure {
 
 /// Converts numbers in claims to times. Sign in with Apple began in 2019, so a time before 2008 or after 2200 has a wrong unit
 /// and must not be stored.
-private enum ClaimTime {
-    /// `exp` − `iat` in every token that Apple sent.
+enum ClaimTime {
+    /// `exp` − `iat` in every notification that Apple sent.
     static let validity = Duration.seconds(86_400)
 
     private static let year2008: Int64 = 1_199_145_600

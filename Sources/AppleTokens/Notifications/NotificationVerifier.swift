@@ -42,8 +42,7 @@ package enum Authority: Sendable {
 /// Keeps the prepared keys of the current set, so it belongs to one thread: create one for each.
 package final class NotificationVerifier {
     package let policy: NotificationPolicy
-    private var preparedVersion: Int?
-    private var prepared: [(kid: String, verifier: RSAVerifier)] = []
+    private let prepared = PreparedKeys()
 
     /// What was read before the decision, for the explanation and for dead letters.
     struct Evidence {
@@ -94,7 +93,7 @@ package final class NotificationVerifier {
         switch authority {
         case .signature(let keys):
             evidence.keyID = kid
-            guard let verifier = verifier(kid, of: keys) else { throw .needsKey(kid) }
+            guard let verifier = prepared.verifier(kid, of: keys) else { throw .needsKey(kid) }
             guard verifier.isValid(jws) else { throw .refused(.badSignature, at: .signature) }
         case .record(let keyID):
             evidence.keyID = keyID
@@ -132,18 +131,6 @@ package final class NotificationVerifier {
             return .deadLetter(letter)
         }
     }
-
-    private func verifier(_ kid: String, of keys: KeySet) -> RSAVerifier? {
-        if preparedVersion != keys.version {
-            // Preparing a checked key fails only without memory. Its notifications are then answered 503 keys-unavailable, and
-            // the next token prepares the keys again.
-            prepared = keys.keys.compactMap { key in
-                (try? RSAVerifier(key.publicKey)).map { (key.keyID, $0) }
-            }
-            preparedVersion = prepared.count == keys.keys.count ? keys.version : nil
-        }
-        return prepared.first { $0.kid == kid }?.verifier
-    }
 }
 
 // MARK: - Signatures of recorded tokens
@@ -162,7 +149,7 @@ extension NotificationVerifier {
             // The cause of a parse error does not matter here.
             return .invalid
         }
-        guard let verifier = verifier(keyID, of: keys) else { return .unknownKey }
+        guard let verifier = prepared.verifier(keyID, of: keys) else { return .unknownKey }
         return verifier.isValid(jws) ? .valid : .invalid
     }
 }
