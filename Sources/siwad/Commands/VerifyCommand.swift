@@ -9,15 +9,20 @@ import Terminal
 struct VerifyCommand: Command {
     static let configuration = CommandConfiguration(
         commandName: "verify",
-        abstract: "Explain a notification, check by check.",
+        abstract: "Explain a notification or an identity token, check by check.",
         usage: "siwad verify [<file>] [<options>]",
         discussion: """
             Reads a JWS, or the whole body of a request, and runs the checks of the notification endpoint. The exit \
             code is 1 if a check fails; the checks after it are not run. Without --keys, the key set comes from \
             SIWAD_KEYS_URL. Without SIWAD_APPS, any audience passes.
 
+            With --client-id, it runs the checks of an identity token instead, of which the answer of Apple's token \
+            endpoint may contain one. A nonce, code or access token is compared if it is given; @FILE reads it from a \
+            file, so that other users can't see it.
+
             Example:
               siwad verify notification.jws --keys apple-keys.json --at 2022-07-22T12:00:00Z
+              siwad verify identity.jws --client-id com.example.app --nonce @nonce --code @code
             """
     )
 
@@ -29,6 +34,7 @@ struct VerifyCommand: Command {
     var at: WallTime?
     @Option(help: ArgumentHelp("Apps accepted, as in SIWAD_APPS.", valueName: "apps"))
     var apps: String?
+    @OptionGroup var identity: IdentityOptions
     @Flag(help: "Print one JSON object per check.")
     var json = false
     @OptionGroup var common: CommonOptions
@@ -43,22 +49,45 @@ struct VerifyCommand: Command {
     }
 
     func run(_ invocation: Invocation) async throws {
-        let token = try token()
-        let keySet = try await keySet(invocation.configuration)
-        let explanation = try Explanation(of: token, invocation.configuration) {
-            $0.explain(token: token, keys: keySet, now: at ?? .now())
-        }
+        let explanation = try await explanation(invocation.configuration)
         invocation.console.print(explanation, asJSON: json)
+        if explanation.isIdentityToken {
+            invocation.console.note("--client-id explains it as an identity token")
+        }
         if !explanation.isPassed { throw CommandFailure(.failed, "") }
     }
 
-    private func token() throws -> [UInt8] {
-        let body: [UInt8]
+    private func explanation(_ configuration: Configuration) async throws -> Explanation {
+        let body = try body()
+        if let client = identity.clientID {
+            let (token, expectation) = try identity.attempt(ClientID(client), body: body)
+            let policy = IdentityPolicy(
+                issuer: configuration.issuer,
+                leeway: configuration.clockLeeway,
+                nonce: identity.nonce == nil ? nil : .required
+            )
+            let keySet = try await keySet(configuration)
+            let verifier = IdentityVerifier(policy: policy)
+            return Explanation(
+                verifier.explain(token: token, expecting: expectation, keys: keySet, now: at ?? .now())
+            )
+        }
+        let token = try token(in: body)
+        let keySet = try await keySet(configuration)
+        return try Explanation(of: token, configuration) {
+            $0.explain(token: token, keys: keySet, now: at ?? .now())
+        }
+    }
+
+    private func body() throws -> [UInt8] {
         do throws(FileReadingError) {
-            body = try readFile(atPath: file)
+            return try readFile(atPath: file)
         } catch {
             throw CommandFailure(.failed, "\(file == "-" ? "standard input" : Redaction.redacted(file)): \(error)")
         }
+    }
+
+    private func token(in body: [UInt8]) throws -> [UInt8] {
         do throws(Rejection) {
             return try NotificationBody.token(in: body)
         } catch {
@@ -88,6 +117,60 @@ struct VerifyCommand: Command {
             return KeySet(try JSONWebKeySet(parsing: bytes), fetchedAt: nil)
         } catch {
             throw CommandFailure(.failed, "\(keys ?? configuration.keysURL) is no key set: \(error)")
+        }
+    }
+}
+
+/// What the application knows about the attempt to sign in that an identity token must belong to.
+struct IdentityOptions: ParsableArguments {
+    @Option(
+        help: ArgumentHelp("Explain an identity token for this client id.", valueName: "client-id"),
+        completion: .clientID
+    )
+    var clientID: String?
+    @Option(help: ArgumentHelp("Nonce of the attempt, not hashed.", valueName: "text"))
+    var nonce: String?
+    @Option(help: ArgumentHelp("Authorization code that came with the token.", valueName: "text"))
+    var code: String?
+    @Option(help: ArgumentHelp("Access token of the same answer.", valueName: "text"))
+    var accessToken: String?
+
+    func validate() throws {
+        let others = [("--nonce", nonce), ("--code", code), ("--access-token", accessToken)].filter { $1 != nil }
+        guard clientID != nil || others.isEmpty else {
+            throw ValidationError("\(others[0].0) belongs to an identity token: add --client-id")
+        }
+    }
+
+    /// The token in a file with only it, or in a JSON object, and what it must belong to.
+    func attempt(_ client: ClientID, body: [UInt8]) throws -> (token: [UInt8], IdentityExpectation) {
+        var token = Array(body.trimmed { $0 <= UInt8(ascii: " ") })
+        var accessToken = try accessToken.map(value)
+        // What is not JSON is taken for a token: the checks explain what is wrong with it.
+        if let answer = try? JSONValue(parsing: body), answer.kind == .object {
+            guard let text = answer["id_token"]?.string ?? answer["identity_token"]?.string else {
+                throw CommandFailure(.failed, "the JSON object has no member id_token or identity_token")
+            }
+            token = Array(text.utf8)
+            accessToken = accessToken ?? answer["access_token"]?.string
+        }
+        let expectation = IdentityExpectation(
+            client: client,
+            nonce: try nonce.map(value),
+            code: try code.map(value),
+            accessToken: accessToken
+        )
+        return (token, expectation)
+    }
+
+    /// The value of an option, or the content of the file that it names.
+    private func value(_ text: String) throws -> String {
+        guard text.hasPrefix("@") else { return text }
+        let path = String(text.dropFirst())
+        do throws(FileReadingError) {
+            return String(decoding: try readFile(atPath: path).trimmed { $0 <= UInt8(ascii: " ") }, as: UTF8.self)
+        } catch {
+            throw CommandFailure(.failed, "\(path): \(error)")
         }
     }
 }

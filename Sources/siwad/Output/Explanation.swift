@@ -4,7 +4,7 @@ import JOSE
 import Settings
 import Terminal
 
-/// The endpoint's checks of one token, for a reader.
+/// The checks of one token, for a reader.
 struct Explanation: CommandOutput {
     struct CheckResult {
         let name: String
@@ -39,10 +39,19 @@ struct Explanation: CommandOutput {
         }
     }
 
+    init(_ checks: [IdentityCheck]) {
+        self.checks = checks.map { CheckResult(name: $0.name.rawValue, passed: $0.passed, detail: $0.detail) }
+    }
+
+    /// True if the checks of notifications end because the token is none.
+    var isIdentityToken: Bool {
+        checks.last.map { $0.passed == false && $0.detail.hasPrefix(Rejection.notANotification.rawValue) } ?? false
+    }
+
     var isPassed: Bool { checks.allSatisfy { $0.passed != false } }
 
     func lines(style: OutputStyle) -> [String] {
-        let width = Check.Name.allCases.map(\.rawValue.count).max() ?? 0
+        let width = checks.map(\.name.count).max() ?? 0
         return checks.flatMap { check in
             let mark =
                 switch check.passed {
