@@ -28,7 +28,29 @@ extension JOSEError {
         try unsafe self.init(owning: made)
     }
 
+    /// Parses a private key as PEM, not encrypted.
+    ///
+    /// - Throws: `malformed` for other text.
+    init(pem: String, orThrow malformed: JOSEError) throws(JOSEError) {
+        let text = Array(pem.utf8)
+        guard let length = CInt(exactly: text.count) else { throw malformed }
+        let made = unsafe text.withUnsafeBytes { text -> OpaquePointer? in
+            guard let source = unsafe BIO_new_mem_buf(text.baseAddress, length) else { return nil }
+            defer { unsafe BIO_free(source) }
+            // Without a callback libcrypto would ask for a passphrase on the terminal.
+            return unsafe PEM_read_bio_PrivateKey(source, nil, { _, _, _, _ in -1 }, nil)
+        }
+        guard unsafe made != nil else {
+            ERR_clear_error()
+            throw malformed
+        }
+        try unsafe self.init(owning: made)
+    }
+
     deinit { unsafe EVP_PKEY_free(pointer) }
+
+    /// True for a type of libcrypto, such as `RSA`.
+    func isA(_ type: String) -> Bool { unsafe EVP_PKEY_is_a(pointer, type) == 1 }
 
     /// A positive integer in DER, from a big-endian number without leading zeros.
     private static func der(integer number: [UInt8]) -> [UInt8] {

@@ -34,20 +34,8 @@ package struct RSAPrivateKey: Sendable {
     ///
     /// - Throws: `malformedPEM`, `unusableKey`.
     package init(pem: String) throws(JOSEError) {
-        let text = Array(pem.utf8)
-        guard let length = CInt(exactly: text.count) else { throw Self.malformedPEM }
-        let made = unsafe text.withUnsafeBytes { text -> OpaquePointer? in
-            guard let source = unsafe BIO_new_mem_buf(text.baseAddress, length) else { return nil }
-            defer { unsafe BIO_free(source) }
-            // Without a callback libcrypto would ask for a passphrase on the terminal.
-            return unsafe PEM_read_bio_PrivateKey(source, nil, { _, _, _, _ in -1 }, nil)
-        }
-        guard unsafe made != nil else {
-            ERR_clear_error()
-            throw Self.malformedPEM
-        }
-        let key = try unsafe KeyHandle(owning: made)
-        guard unsafe EVP_PKEY_is_a(key.pointer, "RSA") == 1 else { throw Self.malformedPEM }
+        let key = try KeyHandle(pem: pem, orThrow: Self.malformedPEM)
+        guard key.isA("RSA") else { throw Self.malformedPEM }
         try self.init(key)
     }
 

@@ -73,6 +73,8 @@ package struct Configuration: Sendable {
     package var deliveryCA: String? { optional(.deliveryCA) }
     package var deliveryProxy: String? { optional(.deliveryProxy) }
     package var deliveryConcurrency: Int { value(.deliveryConcurrency) }
+    package var appleKeys: AppleKeys? { optional(.appleKeys) }
+    package var clientSecretLifetime: Duration { value(.clientSecretLifetime) }
     package var logLevel: LogLevel { value(.logLevel) }
     /// nil: text on a terminal, else JSON.
     package var logFormat: LogFormat? { optional(.logFormat) }

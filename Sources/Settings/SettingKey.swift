@@ -1,3 +1,4 @@
+import AppleTokens
 import Telemetry
 
 /// A setting of siwad. The raw value is its key in a configuration file; the names of its flag and its environment variable
@@ -38,6 +39,8 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case deliveryCA = "delivery_ca"
     case deliveryProxy = "delivery_proxy"
     case deliveryConcurrency = "delivery_concurrency"
+    case appleKeys = "apple_keys"
+    case clientSecretLifetime = "client_secret_lifetime"
     case logLevel = "log_level"
     case logFormat = "log_format"
     case shutdownGrace = "shutdown_grace"
@@ -162,6 +165,19 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
                 nil,
                 "a line `NAME:BASE64` for each key that seals secrets in the database: the first seals, all open; "
                     + "`siwad sealing new-key` prints one. The same on all daemons"
+            )
+        case .appleKeys:
+            (
+                .appleKeys,
+                nil,
+                "keys of your developer teams for `siwad client-secret`: `TEAMID/KEYID=FILE`, or "
+                    + "`TEAMID/primary.app.id/KEYID=FILE` for one app, separated by commas; the files are read again at each use"
+            )
+        case .clientSecretLifetime:
+            (
+                .duration(.seconds(60)...ClientSecret.longestLifetime),
+                "5m",
+                "how long a client secret is valid"
             )
         case .logLevel:
             (.word(LogLevel.self), "info", "`trace`, `debug`, `info`, `notice`, `warning`, `error` or `critical`")

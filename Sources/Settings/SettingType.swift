@@ -39,6 +39,18 @@ struct SettingType: Sendable {
         takesList: true
     )
 
+    static let appleKeys = SettingType(
+        values: "list",
+        parse: { text throws(MalformedValue) in
+            do throws(AppleKeysError) {
+                return try AppleKeys(parsing: text)
+            } catch {
+                throw MalformedValue(advice: error.description)
+            }
+        },
+        takesList: true
+    )
+
     /// Printed with the names of the keys only.
     static let sealingKeys = SettingType(
         values: "lines",

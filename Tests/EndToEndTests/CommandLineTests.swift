@@ -51,7 +51,9 @@ struct CommandLineTests {
         let promised = [
             "serve", "dev", "migrate up", "migrate status", "migrate sql", "notifications list", "notifications show",
             "accounts list", "accounts show", "accounts history", "sessions list", "sessions show", "sessions end",
-            "audit list", "audit show", "simulate keys", "simulate serve", "simulate token", "simulate send", "verify",
+            "audit list", "audit show", "sealing new-key", "sealing status", "sealing rotate", "client-secret",
+            "simulate keys",
+            "simulate serve", "simulate token", "simulate send", "verify",
             "config",
         ]
         for command in promised { #expect(seen.contains(command), "\(command) is missing") }

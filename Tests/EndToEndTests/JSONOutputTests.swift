@@ -149,6 +149,10 @@ struct JSONOutputTests {
         let letters = try await fixture.texts("SELECT id::text FROM siwa.dead_letters ORDER BY event_type DESC, sub")
         let apps = "\(DaemonFixture.apps),CCCCCCCCCC/com.example.added"
         let event = ["--key", out + "/key.pem", "--type", "email-disabled", "--app", "com.example.one"]
+        let key = directory.file("key.p8")
+        _ = try await OpenSSL.run(
+            ["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", key]
+        )
         let titles = try JSONSchemas().titles
         let lines: [(String, String)] = [
             ("simulate-keys", "--out \(out)"),
@@ -171,6 +175,7 @@ struct JSONOutputTests {
             ("audit-list", ""), ("audit-show", "1"),
             ("clients-list", ""), ("clients-remove", "com.example.web --note why"),
             ("sealing-status", ""), ("sealing-rotate", "--note why"),
+            ("client-secret", "--client-id com.example.one --apple-keys AAAAAAAAAA/KEY1234567=\(key)"),
             ("migrate-status", ""), ("config", ""), ("config", "--apps none"), ("doctor", ""),
             ("verify", "\(token) --keys \(keys)"),
             ("changes-list", ""), ("changes-show", "1"), ("changes-follow", "--from-start --until-current"),

@@ -94,6 +94,26 @@ struct WycheproofTests {
         #expect(tallies == expected)
     }
 
+    // MARK: - ECDSA
+
+    @Test("Each valid ES256 signature is accepted, and no invalid one.")
+    func ecdsa() throws {
+        var tallies: [String: Int] = [:]
+        for (group, vectors) in try groups("ecdsa_secp256r1_sha256_p1363_test") {
+            let point = try bytes(hexadecimal: text(#require(group["publicKey"]), "uncompressed"))
+            let key = try P256PublicKey(point: point)
+            for vector in vectors {
+                let signature = try bytes(hexadecimal: text(vector, "sig"))
+                let message = try bytes(hexadecimal: text(vector, "msg"))
+                let result = try text(vector, "result")
+                let isValid = try key.isValid(signature: signature, over: message)
+                #expect(isValid == (result == "valid"), "\(vector["tcId"]?.compactText ?? "-")")
+                tallies[result, default: 0] += 1
+            }
+        }
+        #expect(tallies == ["valid": 173, "invalid": 89])
+    }
+
     // MARK: - AES-GCM
 
     @Test("Each valid text of AES-256-GCM opens and is sealed alike; no invalid one opens.")

@@ -37,7 +37,8 @@ struct Checkup: Sendable {
         let exposure = Finding.files(files) + [.operations(operations)]
         let settings = await attempt(.configuration) { [try configurationFinding()] }
         let spool = await attempt(.spool, spoolFindings)
-        let local = settings + [certificateFinding()] + exposure + spool
+        let appleKeys = configuration.appleKeys.map { [Finding.appleKeys($0, configuration.apps)] } ?? []
+        let local = settings + [certificateFinding()] + exposure + spool + appleKeys
         let daemon = [await endpoint, await readiness, await instance].compactMap(\.self)
         return Report(local + (await keys) + daemon + (await database))
     }

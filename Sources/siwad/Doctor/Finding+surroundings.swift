@@ -21,6 +21,21 @@ extension Finding {
         }
     }
 
+    /// Reads the key of each entry, and looks for a key for each app.
+    static func appleKeys(_ keys: AppleKeys, _ audiences: AudienceMap?) -> Finding {
+        do throws(AppleKeyFileError) {
+            for entry in keys.entries { _ = try AppleKeyFile.read(entry) }
+        } catch {
+            return .fail(.appleKeys, CommandFailure(.configuration, error.description))
+        }
+        let text = "\(counted(keys.entries.count, "key")) for client secrets"
+        let without = audiences?.groups.filter { keys.entries(for: $0).isEmpty }.map(\.app.rawValue) ?? []
+        guard without.isEmpty else {
+            return .warn(.appleKeys, "\(text), none for \(without.joined(separator: ", "))", "name one of their team")
+        }
+        return .pass(.appleKeys, text)
+    }
+
     /// The response of the notification endpoint to GET, which it must refuse.
     static func endpoint(_ answer: LocalProbe.Response, at url: String) -> Finding {
         let remedy =

@@ -28,6 +28,7 @@ struct Finding: Sendable, Equatable {
         case maintenance
         case publication
         case sealingKeys = "sealing-keys"
+        case appleKeys = "apple-keys"
         case keys
         case keptKeys = "kept-keys"
         case appleClock = "apple-clock"

@@ -1,0 +1,156 @@
+internal import COpenSSL
+
+/// A private key on the curve P-256 that signs ES256 (RFC 7518 §3.4).
+package struct P256PrivateKey: Sendable {
+    private let key: SharedKey
+    package let publicKey: P256PublicKey
+
+    private init(_ handle: consuming KeyHandle) throws(JOSEError) {
+        var point = [UInt8](repeating: 0, count: P256PublicKey.pointLength)
+        var length = 0
+        guard
+            unsafe EVP_PKEY_get_octet_string_param(handle.pointer, "pub", &point, point.count, &length) == 1,
+            length == point.count
+        else { throw JOSEError.libcrypto(cannot: "read an EC key") }
+        publicKey = try P256PublicKey(point: point)
+        key = SharedKey(handle)
+    }
+
+    package static func generate() throws(JOSEError) -> P256PrivateKey {
+        guard let context = unsafe EVP_PKEY_CTX_new_from_name(nil, "EC", nil) else {
+            throw JOSEError.libcrypto(cannot: "generate an EC key")
+        }
+        defer { unsafe EVP_PKEY_CTX_free(context) }
+        var made: OpaquePointer?
+        guard unsafe EVP_PKEY_keygen_init(context) == 1,
+            unsafe EVP_PKEY_CTX_set_group_name(context, P256PublicKey.curve) == 1,
+            unsafe EVP_PKEY_generate(context, &made) == 1
+        else { throw JOSEError.libcrypto(cannot: "generate an EC key") }
+        return try unsafe P256PrivateKey(KeyHandle(owning: made))
+    }
+
+    /// Parses PEM as in Apple's `AuthKey_KEYID.p8`: PKCS #8, not encrypted.
+    ///
+    /// - Throws: `malformedPEM` with the reason.
+    package init(pem: String) throws(JOSEError) {
+        guard !pem.contains("ENCRYPTED") else {
+            throw JOSEError(
+                .malformedPEM,
+                "the key is encrypted: remove the passphrase with openssl pkcs8 -topk8 -nocrypt"
+            )
+        }
+        let malformed = JOSEError(
+            .malformedPEM,
+            "this is not a private key as PEM: name the file AuthKey_….p8 that Apple let you download"
+        )
+        let handle = try KeyHandle(pem: pem, orThrow: malformed)
+        guard handle.isA("EC") else {
+            throw JOSEError(
+                .malformedPEM,
+                "the key is not one of elliptic curves, but Sign in with Apple signs with ES256"
+            )
+        }
+        var name = [CChar](repeating: 0, count: 64)
+        guard unsafe EVP_PKEY_get_group_name(handle.pointer, &name, name.count, nil) == 1,
+            name.prefix(while: { $0 != 0 }).elementsEqual(P256PublicKey.curve.utf8.map(CChar.init(bitPattern:)))
+        else { throw JOSEError(.malformedPEM, "the key is on another curve than P-256, which ES256 needs") }
+        try self.init(handle)
+    }
+
+    /// Returns the ES256 signature of `message`: r and s, 32 bytes each. It differs for each call.
+    package func sign(_ message: [UInt8]) throws(JOSEError) -> [UInt8] {
+        guard let context = unsafe EVP_PKEY_CTX_new_from_pkey(nil, key.handle.pointer, nil) else {
+            throw JOSEError.libcrypto(cannot: "sign")
+        }
+        defer { unsafe EVP_PKEY_CTX_free(context) }
+        let digest = SHA256.digest(message.span)
+        // DER of two numbers of at most 33 bytes.
+        var encoded = [UInt8](repeating: 0, count: 72)
+        var length = encoded.count
+        guard unsafe EVP_PKEY_sign_init(context) == 1,
+            unsafe EVP_PKEY_sign(context, &encoded, &length, digest, digest.count) == 1, length <= encoded.count
+        else { throw JOSEError.libcrypto(cannot: "sign") }
+        return try ECDSASignature.raw(Array(encoded.prefix(length)))
+    }
+}
+
+/// A public key on the curve P-256.
+package struct P256PublicKey: Sendable {
+    static let curve = "prime256v1"
+    static let pointLength = 65
+
+    /// Uncompressed: 4, then both coordinates (SEC 1 §2.3.3).
+    package let point: [UInt8]
+    private let key: SharedKey
+
+    /// - Throws: `unusableKey` unless it is a point of the curve.
+    package init(point: [UInt8]) throws(JOSEError) {
+        let unusable = JOSEError(.unusableKey, "it is not an uncompressed point of the curve P-256")
+        guard point.count == Self.pointLength, point[0] == 4 else { throw unusable }
+        // SubjectPublicKeyInfo (RFC 5480 §2) of a point on this curve.
+        let prefix: [UInt8] = [
+            0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2A, 0x86, 0x48, 0xCE, 0x3D, 0x02, 0x01, 0x06, 0x08, 0x2A, 0x86, 0x48,
+            0xCE, 0x3D, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+        ]
+        let made = unsafe (prefix + point).withUnsafeBufferPointer { text in
+            var start = text.baseAddress
+            return unsafe d2i_PUBKEY(nil, &start, text.count)
+        }
+        guard unsafe made != nil else {
+            ERR_clear_error()
+            throw unusable
+        }
+        self.point = point
+        key = SharedKey(try unsafe KeyHandle(owning: made))
+    }
+
+    /// - Parameter signature: r and s, 32 bytes each. No other form is accepted.
+    package func isValid(signature: [UInt8], over message: [UInt8]) throws(JOSEError) -> Bool {
+        guard let encoded = ECDSASignature.encoded(signature) else { return false }
+        guard let context = unsafe EVP_PKEY_CTX_new_from_pkey(nil, key.handle.pointer, nil) else {
+            throw JOSEError.libcrypto(cannot: "verify a signature")
+        }
+        defer { unsafe EVP_PKEY_CTX_free(context) }
+        let digest = SHA256.digest(message.span)
+        guard unsafe EVP_PKEY_verify_init(context) == 1 else {
+            throw JOSEError.libcrypto(cannot: "verify a signature")
+        }
+        let result = unsafe EVP_PKEY_verify(context, encoded, encoded.count, digest, digest.count)
+        if result != 1 { ERR_clear_error() }
+        return result == 1
+    }
+}
+
+/// The two forms of an ECDSA signature: DER in libcrypto, and r and s with a fixed length in JOSE (RFC 7518 §3.4).
+private enum ECDSASignature {
+    static let half = 32
+
+    static func raw(_ encoded: [UInt8]) throws(JOSEError) -> [UInt8] {
+        let made = unsafe encoded.withUnsafeBufferPointer { text in
+            var start = text.baseAddress
+            return unsafe d2i_ECDSA_SIG(nil, &start, text.count)
+        }
+        guard let signature = unsafe made else { throw JOSEError.libcrypto(cannot: "read a signature") }
+        defer { unsafe ECDSA_SIG_free(signature) }
+        var numbers = (r: [UInt8](repeating: 0, count: half), s: [UInt8](repeating: 0, count: half))
+        // The padded form keeps leading zeros, which DER has not.
+        guard unsafe BN_bn2binpad(ECDSA_SIG_get0_r(signature), &numbers.r, CInt(half)) == CInt(half),
+            unsafe BN_bn2binpad(ECDSA_SIG_get0_s(signature), &numbers.s, CInt(half)) == CInt(half)
+        else { throw JOSEError.libcrypto(cannot: "read a signature") }
+        return numbers.r + numbers.s
+    }
+
+    /// nil unless it has 64 bytes.
+    static func encoded(_ raw: [UInt8]) -> [UInt8]? {
+        guard raw.count == half * 2 else { return nil }
+        let content = integer(raw.prefix(half)) + integer(raw.suffix(half))
+        return [0x30, UInt8(content.count)] + content
+    }
+
+    /// A number in DER: without leading zeros, but positive.
+    private static func integer(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
+        let digits = bytes.drop { $0 == 0 }
+        let content = (digits.first ?? 0x80) < 0x80 ? Array(digits) : [0] + digits
+        return [0x02, UInt8(content.count)] + content
+    }
+}

@@ -1,0 +1,72 @@
+import JOSE
+import Testing
+
+@Suite struct P256Tests {
+    private static let made = Result { () throws(JOSEError) in try P256PrivateKey.generate() }
+
+    @Test("A signature has 64 bytes, also where r or s is short, and is accepted by the public half only as it is.")
+    func signatures() throws {
+        let key = try Self.made.get()
+        let other = try P256PrivateKey.generate()
+        let message = Array("message".utf8)
+        var short = 0
+        for _ in 0..<10_000 {
+            let signature = try key.sign(message)
+            guard signature.count == 64 else {
+                Issue.record("\(signature.count) bytes")
+                continue
+            }
+            if signature[0] == 0 || signature[32] == 0 {
+                short += 1
+                #expect(try key.publicKey.isValid(signature: signature, over: message))
+            }
+        }
+        // Each of the two has a chance of 1 to 256.
+        #expect(20...200 ~= short)
+        let signature = try key.sign(message)
+        #expect(try key.publicKey.isValid(signature: signature, over: message))
+        #expect(try !key.publicKey.isValid(signature: signature, over: message + [0]))
+        #expect(try !other.publicKey.isValid(signature: signature, over: message))
+        #expect(try !key.publicKey.isValid(signature: [], over: message))
+        #expect(try !key.publicKey.isValid(signature: signature + [0], over: message))
+        #expect(try !key.publicKey.isValid(signature: [UInt8](repeating: 0, count: 64), over: message))
+        for place in signature.indices {
+            var changed = signature
+            changed[place] ^= 1
+            if try key.publicKey.isValid(signature: changed, over: message) { Issue.record("byte \(place)") }
+        }
+    }
+
+    @Test("A public key is an uncompressed point of the curve.")
+    func points() throws {
+        let point = try Self.made.get().publicKey.point
+        #expect(try P256PublicKey(point: point).point == point)
+        var off = point
+        off[64] ^= 1
+        for bad in [[], Array(point.dropLast()), [2] + point.dropFirst(), off, [UInt8](repeating: 4, count: 65)] {
+            #expect(throws: JOSEError.self) { try P256PublicKey(point: bad) }
+        }
+    }
+
+    @Test(
+        "What is no private key on P-256 is refused with the reason, and no passphrase is asked for.",
+        arguments: [
+            ("", "AuthKey_"), ("x", "AuthKey_"),
+            ("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "AuthKey_"),
+            ("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n", "encrypted"),
+            (
+                """
+                -----BEGIN PRIVATE KEY-----
+                MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC
+                -----END PRIVATE KEY-----
+                """, "elliptic"
+            ),
+        ]
+    )
+    func malformed(pem: String, reason: String) throws {
+        let error = #expect(throws: JOSEError.self) { try P256PrivateKey(pem: pem) }
+        #expect(error?.code == .malformedPEM && error?.message.contains(reason) == true)
+        let rsa = try Fixtures.key().pem()
+        #expect(throws: JOSEError.self) { try P256PrivateKey(pem: rsa) }
+    }
+}
