@@ -52,7 +52,7 @@ extension SealedColumn {
     /// - Parameters:
     ///   - after: the identity of the last row that was read; nil for the first rows.
     ///   - excluded: the name of a key whose texts are left out.
-    ///   - locking: true to lock the rows, and to pass over those that another session has locked.
+    ///   - locking: true to lock the rows, and to leave out rows that another session has locked.
     package func rows(
         after: [String]?,
         except excluded: String? = nil,
@@ -63,7 +63,7 @@ extension SealedColumn {
         var conditions = Conditions()
         conditions.add("\(keyName) IS NOT NULL")
         conditions.add("\(keyName) <> ?", excluded)
-        // Without the table, ORDER BY would take the names for those of the output, and sort texts.
+        // Without the table, ORDER BY would mean the columns of the output, and sort texts.
         let columns = identity.map { "t.\($0.name)" }.joined(separator: ", ")
         if let after {
             let values = zip(after, identity).map { "\(conditions.bind($0))::\($1.type)" }.joined(separator: ", ")

@@ -3,7 +3,7 @@ import Basics
 /// The keys that seal secrets in the database: the first seals, all of them open.
 ///
 /// A sealed text is a compact JWE (RFC 7516) with `dir` and `A256GCM`, so any JOSE library opens it with the key. Its header is
-/// exactly `{"alg":"dir","enc":"A256GCM","kid":NAME}`; no member of it is a choice of whoever wrote the text.
+/// exactly `{"alg":"dir","enc":"A256GCM","kid":NAME}`; the writer of a text chooses no member of it.
 package struct SealingKeys: Sendable, Hashable, CustomStringConvertible {
     private struct Key: Sendable, Hashable {
         let name: String

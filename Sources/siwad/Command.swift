@@ -49,7 +49,7 @@ struct Invocation: Sendable {
         warnOfPassword()
     }
 
-    /// The files with secrets: those that `…_FILE` names, and the configuration file if a value in it is one.
+    /// The files that `…_FILE` variables name, and the configuration file if it contains a secret.
     var secretFiles: [String] {
         SettingKey.allCases.filter(\.isSecret).compactMap { key in
             switch configuration.origin(of: key) {

@@ -13,7 +13,7 @@ struct ClientSecretCommand: Command {
         usage: "siwad client-secret --client-id <client-id> [<options>]",
         discussion: """
             For tools that want a secret to be entered. The key is one of SIWAD_APPLE_KEYS: the first for the app of the \
-            client id, else the first for its team. Whoever has the secret can act as the application until it expires.
+            client id, else the first for its team. With the secret, a program can act as the application until it expires.
 
             Example:
               siwad client-secret --client-id com.example.app --lifetime 180d
