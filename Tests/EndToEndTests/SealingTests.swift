@@ -228,4 +228,24 @@ struct SealingTests {
             #expect(!refused.errors.contains(key.prefix(8)))
         }
     }
+
+    @Test("A member of siwad_reader can't read sealed secrets, and the doctor says so.")
+    func reader() async throws {
+        try await DaemonFixture.with { fixture in
+            try await seal(1, with: new, in: fixture)
+            let name = "reader_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
+            try await fixture.run("CREATE ROLE \(name) LOGIN IN ROLE siwad_reader")
+            var environment = environment(fixture, new)
+            environment["SIWAD_DATABASE_URL"] = "\(fixture.conninfo) user=\(name)"
+            let finding = try await doctor(environment)
+            let status = try await siwad(["sealing", "status"], environment: environment)
+            let rotation = try await siwad(["sealing", "rotate", "--note", "x"], environment: environment)
+            try await fixture.run("DROP ROLE \(name)")
+            #expect(finding.hasPrefix("✓ sealing-keys") && finding.contains("not checked"), "\(finding)")
+            for run in [status, rotation] {
+                #expect(run.status == 1 && run.errors.contains("siwad_daemon"), "\(run.errors)")
+            }
+            #expect(try await opened(with: new, in: fixture) == (1, 1))
+        }
+    }
 }
