@@ -60,7 +60,7 @@ let package = Package(
         .target(name: "Postgres", dependencies: ["CLibPQ"], swiftSettings: facingC),
         .target(name: "JOSE", dependencies: ["Basics", "COpenSSL"], swiftSettings: facingC),
         .target(name: "AppleTokens", dependencies: ["Basics", "JOSE"], swiftSettings: house),
-        .target(name: "AppleSimulator", dependencies: ["JOSE"], swiftSettings: house),
+        .target(name: "AppleSimulator", dependencies: ["Basics", "JOSE"], swiftSettings: house),
         .target(
             name: "WebClient",
             dependencies: [
