@@ -65,6 +65,7 @@ let package = Package(
             name: "WebClient",
             dependencies: [
                 "Basics",
+                "JOSE",
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
@@ -207,7 +208,7 @@ package.targets += [
     ),
     tests(
         of: "WebClient",
-        with: ["Basics", "TestSupport", .product(name: "NIOSSL", package: "swift-nio-ssl")] + nio
+        with: ["Basics", "JOSE", "TestSupport", .product(name: "NIOSSL", package: "swift-nio-ssl")] + nio
     ),
     tests(of: "AppleTokens", with: ["AppleSimulator", "Basics", "JOSE"]),
     tests(of: "AppleSimulator", with: ["JOSE"]),
@@ -297,10 +298,10 @@ package.targets += [
             "StoreTestSupport",
             "Telemetry",
             "TestSupport",
+            "WebClient",
             "Webhooks",
             // The tests run this program, so it must be built first.
             "siwad",
-            "Webhooks",
             .product(name: "AsyncHTTPClient", package: "async-http-client"),
             .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             .product(name: "Subprocess", package: "swift-subprocess"),

@@ -83,6 +83,19 @@ enum PlainCause {
         return "the TLS handshake with \(host) failed (perhaps it speaks http: only)"
     }
 
+    /// True if an open connection ended before the answer was complete.
+    static func isBrokenConnection(_ error: any Error) -> Bool {
+        switch error {
+        case let error as IOError: [ECONNRESET, EPIPE].contains(error.errnoCode)
+        case let error as HTTPClientError: [.remoteConnectionClosed, .uncleanShutdown].contains(error)
+        case NIOSSLError.uncleanShutdown, HTTPParserError.invalidEOFState, HTTPParserError.closedConnection,
+            ChannelError.eof, ChannelError.inputClosed, ChannelError.outputClosed, ChannelError.ioOnClosedChannel,
+            ChannelError.alreadyClosed:
+            true
+        default: false
+        }
+    }
+
     static let timeouts: [HTTPClientError] = [
         .deadlineExceeded, .readTimeout, .connectTimeout, .getConnectionFromPoolTimeout, .tlsHandshakeTimeout,
     ]

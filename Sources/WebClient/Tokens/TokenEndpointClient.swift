@@ -1,0 +1,110 @@
+import AsyncHTTPClient
+package import NIOCore
+import NIOHTTP1
+import NIOPosix
+import NIOSSL
+
+/// The client of Apple's token endpoint. It keeps connections open between requests, follows no redirect and uses no proxy.
+package struct TokenEndpointClient: Sendable {
+    /// An answer with its header `Date` as Apple sent it, to compare clocks.
+    package struct Dated: Sendable, Equatable {
+        package let answer: TokenAnswer
+        package let date: String?
+    }
+
+    /// Apple's answers have about two kilobytes.
+    static let largestAnswer = 65_536
+
+    private let url: String
+    private let userAgent: String
+    private let client: HTTPClient
+
+    /// Runs `work` with a client.
+    ///
+    /// - Parameter version: of siwad, for the User-Agent that Apple sees.
+    package static func with<Value: Sendable>(
+        url: AppleURL,
+        version: String,
+        eventLoopGroup: any EventLoopGroup,
+        _ work: @escaping @Sendable (TokenEndpointClient) async throws -> Value
+    ) async throws -> Value {
+        var configuration = HTTPClient.Configuration.singleAttempt
+        configuration.tlsConfiguration?.minimumTLSVersion = .tlsv12
+        configuration.timeout = .init(connect: .seconds(3))
+        return try await withHTTPClient(configuration, on: eventLoopGroup, deadline: nil) { client in
+            try await work(
+                TokenEndpointClient(
+                    url: "\(url)/auth/token",
+                    userAgent: "siwad/\(version) (Sign in with Apple)",
+                    client: client
+                )
+            )
+        }
+    }
+
+    /// Sends a grant. After a connection that broke, it is sent a second time, because Apple closes idle connections; after
+    /// any other failure it is not, because a code works once.
+    ///
+    /// - Parameter budget: for all of it.
+    package func send(_ grant: TokenGrant, budget: Duration) async -> Dated {
+        let deadline = ContinuousClock.now + budget
+        do throws(Unavailability) {
+            do throws(Unavailability) {
+                return try await attempt(grant, until: deadline)
+            } catch  where error.cause == .broken {
+                return try await attempt(grant, until: deadline)
+            }
+        } catch {
+            return Dated(answer: .unavailable(error), date: nil)
+        }
+    }
+
+    private func attempt(
+        _ grant: TokenGrant,
+        until deadline: ContinuousClock.Instant
+    ) async throws(Unavailability) -> Dated {
+        var request = HTTPClientRequest(url: url)
+        request.method = .POST
+        request.headers.add(name: "User-Agent", value: userAgent)
+        request.headers.add(name: "Accept", value: "application/json")
+        request.headers.add(name: "Content-Type", value: "application/x-www-form-urlencoded")
+        request.body = .bytes(ByteBuffer(string: grant.form))
+        do {
+            return try await withThrowingTaskGroup(of: Dated.self) { [request] group in
+                group.addTask { try await receive(request) }
+                group.addTask {
+                    try await Task.sleep(until: deadline)
+                    throw HTTPClientError.deadlineExceeded
+                }
+                defer { group.cancelAll() }
+                guard let answer = try await group.next() else { throw CancellationError() }
+                return answer
+            }
+        } catch {
+            throw Self.unavailability(error)
+        }
+    }
+
+    private func receive(_ request: HTTPClientRequest) async throws -> Dated {
+        // The task of the deadline ends it.
+        let response = try await client.execute(request, deadline: .distantFuture)
+        let body = try await response.body.collect(upTo: Self.largestAnswer)
+        let answer = TokenAnswer(
+            status: Int(response.status.code),
+            retryAfter: response.headers.first(name: "Retry-After"),
+            body: Array(buffer: body)
+        )
+        return Dated(answer: answer, date: response.headers.first(name: "Date"))
+    }
+
+    private static func unavailability(_ error: any Error) -> Unavailability {
+        switch error {
+        case is NIOTooManyBytesError: Unavailability(.notUnderstood)
+        case let error as HTTPClientError where PlainCause.timeouts.contains(error): Unavailability(.timedOut)
+        case ChannelError.connectTimeout: Unavailability(.timedOut)
+        case _ where PlainCause.isBrokenConnection(error): Unavailability(.broken)
+        case is HTTPParserError: Unavailability(.notUnderstood)
+        default: Unavailability(.unreachable)
+        }
+    }
+}
