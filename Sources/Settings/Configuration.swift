@@ -54,6 +54,8 @@ package struct Configuration: Sendable {
     package var keysRefreshBurst: Int { value(.keysRefreshBurst) }
     package var keysMaximumAge: Duration { value(.keysMaximumAge) }
     package var issuer: String { value(.issuer) }
+    /// Not checked here: `AppleURL` decides which URLs are allowed.
+    package var appleURL: String { value(.appleURL) }
     package var clockLeeway: Duration { value(.clockLeeway) }
     package var spoolDirectory: String? { optional(.spoolDirectory) }
     package var spoolLimit: Int64 { value(.spoolLimit) }

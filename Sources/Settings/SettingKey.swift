@@ -22,6 +22,7 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case keysRefreshBurst = "keys_refresh_burst"
     case keysMaximumAge = "keys_maximum_age"
     case issuer
+    case appleURL = "apple_url"
     case clockLeeway = "clock_leeway"
     case spoolDirectory = "spool_directory"
     case spoolLimit = "spool_limit"
@@ -91,6 +92,12 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
                 "keys that no fetch confirmed for this long are no longer trusted"
             )
         case .issuer: (.url, "https://appleid.apple.com", "required value of a notification's `iss`")
+        case .appleURL:
+            (
+                .url,
+                "https://appleid.apple.com",
+                "base of Apple's endpoints for sign-in: `https:`, or `http:` to a loopback address, without a path"
+            )
         case .clockLeeway: (.duration(.zero...day), "5m", "allowed difference between Apple's clock and yours")
         case .spoolDirectory:
             (

@@ -8,7 +8,7 @@ package enum LocalProbe {
     package struct Response: Sendable, Equatable {
         package let status: Int
         package let allow: String?
-        /// The first kilobytes of the body.
+        /// At most 64 KiB.
         package let body: String
         /// From the start of the request to the last byte of the response.
         package let latency: Duration
@@ -28,20 +28,47 @@ package enum LocalProbe {
         eventLoopGroup: any EventLoopGroup,
         deadline: Duration = .seconds(5)
     ) async throws(WebClientError) -> Response {
+        var request = HTTPClientRequest(url: url)
+        request.headers.add(name: "User-Agent", value: KeySetFetcher.userAgent(version))
+        return try await send(request, eventLoopGroup, deadline)
+    }
+
+    /// Sends POST with a JSON text.
+    ///
+    /// - Throws: as ``get(_:version:eventLoopGroup:deadline:)``.
+    package static func post(
+        _ url: String,
+        json: String,
+        version: String,
+        eventLoopGroup: any EventLoopGroup,
+        deadline: Duration = .seconds(30)
+    ) async throws(WebClientError) -> Response {
+        var request = HTTPClientRequest(url: url)
+        request.method = .POST
+        request.headers.add(name: "User-Agent", value: KeySetFetcher.userAgent(version))
+        request.headers.add(name: "Content-Type", value: "application/json")
+        request.body = .bytes(ByteBuffer(string: json))
+        return try await send(request, eventLoopGroup, deadline)
+    }
+
+    private static func send(
+        _ request: HTTPClientRequest,
+        _ eventLoopGroup: any EventLoopGroup,
+        _ deadline: Duration
+    ) async throws(WebClientError) -> Response {
+        let url = request.url
         var configuration = HTTPClient.Configuration.singleAttempt
         configuration.tlsConfiguration?.certificateVerification = .none
         configuration.timeout = .init(connect: TimeAmount(deadline))
         do {
             return try await withHTTPClient(configuration, on: eventLoopGroup, deadline: deadline) { client in
-                var request = HTTPClientRequest(url: url)
-                request.headers.add(name: "User-Agent", value: KeySetFetcher.userAgent(version))
                 let start = ContinuousClock.now
                 let response = try await client.execute(request, timeout: TimeAmount(deadline))
                 let body = try await response.body.collect(upTo: largestResponse)
                 return Response(
                     status: Int(response.status.code),
                     allow: response.headers.first(name: "Allow"),
-                    body: String(String(buffer: body).prefix(4_096)),
+                    body: String(buffer: body),
                     latency: .now - start
                 )
             }

@@ -43,6 +43,7 @@ struct Invocation: Sendable {
             from: command.common.sources(flags: command.flags, environment: environment)
         )
         _ = try configuration.keySetURL()
+        _ = try configuration.appleBase()
         let format = configuration.logFormat ?? .usual(on: console)
         let usualLevel = configuration.origin(of: .logLevel) == .unset ? command.defaultLogLevel : nil
         startLog(usualLevel ?? configuration.logLevel, format)

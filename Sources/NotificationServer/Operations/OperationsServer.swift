@@ -127,7 +127,7 @@ package enum KeySetServer {
 }
 
 /// Serves few requests with Hummingbird's router.
-private func serve(
+func serve(
     _ router: Router<BasicRequestContext>,
     on address: ListenAddress,
     _ eventLoops: EventLoops,

@@ -53,6 +53,11 @@ package struct TokenRefusal: Sendable, Equatable {
 
     package let code: Code
     package let detail: Detail
+
+    package init(code: Code, detail: Detail) {
+        self.code = code
+        self.detail = detail
+    }
 }
 
 /// Why an answer says nothing about the grant.

@@ -101,6 +101,14 @@ extension Configuration {
         }
     }
 
+    func appleBase() throws(SettingsError) -> AppleURL {
+        do throws(WebClientError) {
+            return try AppleURL(parsing: appleURL)
+        } catch {
+            throw problem(.appleURL, error.description)
+        }
+    }
+
     func keyTrust() throws(SettingsError) -> SigningKeys.Trust {
         SigningKeys.Trust(url: try keySetURL().description, maximumAge: keysMaximumAge)
     }

@@ -24,6 +24,8 @@ struct SimulateCommand: ParsableCommand {
             """,
         subcommands: [
             SimulateKeysCommand.self, SimulateServeCommand.self, SimulateTokenCommand.self, SimulateSendCommand.self,
+            SimulateAppleCommand.self, SimulateSignInCommand.self, SimulatePersonCommand.self,
+            SimulateBehaveCommand.self,
         ]
     )
 }

@@ -1,0 +1,85 @@
+import Hummingbird
+import HummingbirdCore
+import HTTPTypes
+import NIOCore
+package import Telemetry
+
+/// Serves the endpoints of a simulated Apple over HTTP: for development and tests without Apple.
+package enum SimulatedAppleServer {
+    package struct Exchange: Sendable {
+        /// The path, such as `/auth/token`.
+        package let path: String
+        /// False if the `Content-Type` is not that of a form.
+        package let isForm: Bool
+        package let body: [UInt8]
+    }
+
+    package struct Answer: Sendable {
+        package var status: Int
+        package var contentType: String?
+        package var retryAfter: Int?
+        package var body: String
+        /// True if the connection is closed in the middle of the answer.
+        package var isCut = false
+
+        package init(status: Int, contentType: String?, retryAfter: Int? = nil, body: String, isCut: Bool = false) {
+            self.status = status
+            self.contentType = contentType
+            self.retryAfter = retryAfter
+            self.body = body
+            self.isCut = isCut
+        }
+    }
+
+    /// Ends a response whose connection is cut.
+    private struct Cut: Error {}
+
+    /// More than any request to Apple or to the control.
+    private static let largestBody = 65_536
+
+    /// Serves until a graceful shutdown or until it is cancelled.
+    ///
+    /// - Parameters:
+    ///   - onRunning: called with the port once connections are accepted.
+    ///   - answer: called for `GET /auth/keys`, `POST /auth/token`, `POST /auth/revoke` and `POST /simulator/…`; nil: 404.
+    /// - Throws: `ServerError` if it cannot listen.
+    package static func run(
+        address: ListenAddress,
+        eventLoops: EventLoops,
+        log: Log,
+        onRunning: @escaping @Sendable (_ port: Int) async -> Void,
+        answer: @escaping @Sendable (Exchange) async -> Answer?
+    ) async throws {
+        let router = Router()
+        let route: @Sendable (Request, BasicRequestContext) async throws -> Response = { request, _ in
+            let type = request.headers[.contentType] ?? ""
+            let body = try await request.body.collect(upTo: largestBody)
+            let exchange = Exchange(
+                path: request.uri.path,
+                isForm: type.lowercased().hasPrefix("application/x-www-form-urlencoded"),
+                body: Array(buffer: body)
+            )
+            guard let answer = await answer(exchange) else { throw HTTPError(.notFound) }
+            return response(answer)
+        }
+        router.get("/auth/keys", use: route)
+        router.post("/auth/token", use: route)
+        router.post("/auth/revoke", use: route)
+        router.post("/simulator/{control}", use: route)
+        try await serve(router, on: address, eventLoops, log, onRunning: onRunning)
+    }
+
+    private static func response(_ answer: Answer) -> Response {
+        var headers: HTTPFields = [.server: "Apple", .cacheControl: "no-store"]
+        if let type = answer.contentType { headers[.contentType] = type }
+        if let seconds = answer.retryAfter { headers[.retryAfter] = String(seconds) }
+        let bytes = ByteBuffer(string: answer.body)
+        let body =
+            answer.isCut
+            ? ResponseBody(contentLength: bytes.readableBytes + 1) { writer in
+                try await writer.write(bytes)
+                throw Cut()
+            } : ResponseBody(byteBuffer: bytes)
+        return Response(status: .init(code: answer.status), headers: headers, body: body)
+    }
+}

@@ -1,0 +1,299 @@
+import AppleSimulator
+import AppleTokens
+import ArgumentParser
+import Basics
+import JOSE
+import NotificationServer
+import Settings
+import Telemetry
+import Terminal
+import WebClient
+
+struct SimulateAppleCommand: Command {
+    static let configuration = CommandConfiguration(
+        commandName: "apple",
+        abstract: "Serve a local Apple for sign-in: keys, tokens and revocation.",
+        usage: "siwad simulate apple --key <file> [<options>]",
+        discussion: """
+            Codes, tokens and people are kept in memory. With SIWAD_APPS, only its client ids are registered, and their \
+            team must sign the client secrets.
+
+            Example:
+              siwad simulate apple --key apple/key.pem --notify http://127.0.0.1:8080/apple/notifications
+              siwad simulate sign-in --client-id com.example.app
+            """
+    )
+
+    @Option(help: ArgumentHelp("Private key, as simulate keys writes it.", valueName: "file"), completion: .file())
+    var key: String
+    @Option(help: ArgumentHelp("Loopback address to listen on.", valueName: "host:port"))
+    var listen = "127.0.0.1:8090"
+    @Option(help: ArgumentHelp("Endpoint that gets the notifications.", valueName: "url"))
+    var notify: String?
+    @Option(help: ArgumentHelp("Registered apps, as in SIWAD_APPS.", valueName: "apps"))
+    var apps: String?
+    @Flag(help: "Refuse redirect URIs that Apple does not register: http:, IP addresses and localhost.")
+    var strict = false
+    @OptionGroup var common: CommonOptions
+
+    var flags: [SettingKey: String] { apps.map { [.apps: $0] } ?? [:] }
+
+    func run(_ invocation: Invocation) async throws {
+        let apple = try KeyFiles.apple(keyFile: key, issuer: invocation.configuration.issuer)
+        let address = try ListenAddress(parsing: listen, setting: "--listen")
+        guard (try? AppleURL(parsing: "http://\(address)")) != nil else {
+            throw CommandFailure(
+                .usage,
+                "--listen \(address) is no loopback address: clients trust the tokens of this server, so use 127.0.0.1 or ::1"
+            )
+        }
+        let clients = invocation.configuration.apps?.groups.flatMap { group in
+            group.clients.map {
+                TokenServer.Client(id: $0.rawValue, team: group.team.rawValue, app: group.app.rawValue)
+            }
+        }
+        let server = TokenServer(apple: apple, clients: clients, isStrict: strict)
+        let log = Log(label: "siwad")
+        let (console, notify) = (invocation.console, notify)
+        try await EventLoops.withOne { loops in
+            let sender: NotificationSender?
+            do {
+                sender = try notify.map {
+                    try NotificationSender(url: $0, version: Version.current, eventLoopGroup: loops.group)
+                }
+            } catch {
+                throw CommandFailure(.usage, "--notify: \(error)")
+            }
+            let local = LocalApple(server, notifying: sender)
+            let service = NamedService("simulated Apple") {
+                try await SimulatedAppleServer.run(
+                    address: address,
+                    eventLoops: loops,
+                    log: log,
+                    onRunning: { port in
+                        let bound = ListenAddress(host: address.host, port: port)
+                        console.print("http://\(bound)  kid \(apple.keyID), until Ctrl-C")
+                    },
+                    answer: local.answer
+                )
+            }
+            do {
+                try await Services.run(Services.group([service], grace: .seconds(1), log: log), log: log)
+            } catch {
+                throw ListenAddress.failure(error, of: [address])
+            }
+        }
+    }
+}
+
+// MARK: - Control
+
+/// The options of the commands that control a simulated Apple.
+struct LocalAppleOptions: ParsableArguments {
+    @Option(
+        name: .customLong("apple-url"),
+        help: ArgumentHelp(
+            "The simulated Apple (default: SIWAD_APPLE_URL, or http://127.0.0.1:8090).",
+            valueName: "url"
+        )
+    )
+    var appleURL: String?
+    @OptionGroup var common: CommonOptions
+
+    var flags: [SettingKey: String] { appleURL.map { [.appleURL: $0] } ?? [:] }
+
+    /// Sends a control request and prints the response: one JSON object.
+    func perform(
+        _ control: TokenServer.Control,
+        _ members: [(String, JSONText?)],
+        _ invocation: Invocation
+    ) async throws {
+        let configuration = invocation.configuration
+        let isUnset = configuration.origin(of: .appleURL) == .unset
+        let url = isUnset ? try AppleURL(parsing: "http://127.0.0.1:8090") : try configuration.appleBase()
+        guard url.isUnencrypted else {
+            throw CommandFailure(
+                .usage,
+                "\(url) is not simulated: name the address of siwad simulate apple with --apple-url or SIWAD_APPLE_URL"
+            )
+        }
+        let object = JSONText.object(members.compactMap { name, value in value.map { .init(name, $0) } })
+        let answer = try await EventLoops.withOne { loops async throws(WebClientError) in
+            try await LocalProbe.post(
+                "\(url)/simulator/\(control.rawValue)",
+                json: object.line,
+                version: Version.current,
+                eventLoopGroup: loops.group
+            )
+        }
+        guard answer.status == 200 else {
+            let cause = (try? JSONValue(parsing: Array(answer.body.utf8)))?["error"]?.string
+            throw CommandFailure(.failed, cause ?? "\(url) answered \(answer.status): it is no siwad simulate apple")
+        }
+        invocation.console.print(answer.body)
+    }
+}
+
+protocol LocalAppleCommand: Command {
+    var local: LocalAppleOptions { get }
+}
+
+extension LocalAppleCommand {
+    var common: CommonOptions { local.common }
+    var flags: [SettingKey: String] { local.flags }
+}
+
+struct SimulateSignInCommand: LocalAppleCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "sign-in",
+        abstract: "Sign a person in at the simulated Apple, and print what a device gets.",
+        usage: "siwad simulate sign-in [<options>]",
+        discussion: """
+            Prints one JSON object with identityToken, authorizationCode, and user at the first sign-in.
+
+            Example:
+              siwad simulate sign-in --client-id com.example.app --nonce 8sIbo1Vd
+            """
+    )
+
+    @Option(help: "The person; who is not known is made.")
+    var person: String?
+    @Option(help: ArgumentHelp("The app (default: the only registered one).", valueName: "client-id"))
+    var clientID: String?
+    @Option(help: "The claim nonce.")
+    var nonce: String?
+    @Option(help: ArgumentHelp("Bind the code to this URI, as on the web.", valueName: "url"))
+    var redirectURI: String?
+    @Option(help: ArgumentHelp("How long ago, in seconds.", valueName: "seconds"))
+    var age: Int64?
+    @Option(help: ArgumentHelp("0 unsupported, 1 unknown, 2 likely real.", valueName: "number"))
+    var realUserStatus: Int64?
+    @Flag(help: "Hide the address at the first sign-in.")
+    var hideEmail = false
+    @OptionGroup var local: LocalAppleOptions
+
+    func run(_ invocation: Invocation) async throws {
+        try await local.perform(
+            .signIn,
+            [
+                ("person", person.map(JSONText.string)), ("client_id", clientID.map(JSONText.string)),
+                ("nonce", nonce.map(JSONText.string)), ("redirect_uri", redirectURI.map(JSONText.string)),
+                ("age", age.map(JSONText.integer)), ("real_user_status", realUserStatus.map(JSONText.integer)),
+                ("hide_email", hideEmail ? .bool(true) : nil),
+            ],
+            invocation
+        )
+    }
+}
+
+struct SimulatePersonCommand: LocalAppleCommand {
+    enum Action: String, CaseIterable, ExpressibleByArgument {
+        case stopUsing = "stop-using"
+        case deleteAccount = "delete-account"
+        case forwardingOn = "forwarding-on"
+        case forwardingOff = "forwarding-off"
+        case changePassword = "change-password"
+
+        var control: TokenServer.Control {
+            switch self {
+            case .stopUsing: .stopUsing
+            case .deleteAccount: .deleteAccount
+            case .forwardingOn, .forwardingOff: .forwarding
+            case .changePassword: .changePassword
+            }
+        }
+
+        /// The member `on` of the request.
+        var isOn: Bool? {
+            switch self {
+            case .forwardingOn: true
+            case .forwardingOff: false
+            case .stopUsing, .deleteAccount, .changePassword: nil
+            }
+        }
+    }
+
+    static let configuration = CommandConfiguration(
+        commandName: "person",
+        abstract: "Let a person of the simulated Apple change something.",
+        usage: "siwad simulate person <action> [<options>]",
+        discussion: """
+            Prints one JSON object. Its member notifications has the status with which each notification was answered; null \
+            if it was lost.
+
+            Example:
+              siwad simulate person stop-using --client-id com.example.app
+            """
+    )
+
+    @Argument(help: "stop-using, delete-account, forwarding-on, forwarding-off or change-password.")
+    var action: Action
+    @Option(help: "The person (default: ada).")
+    var person: String?
+    @Option(help: ArgumentHelp("The app of stop-using (default: the only registered one).", valueName: "client-id"))
+    var clientID: String?
+    @OptionGroup var local: LocalAppleOptions
+
+    func run(_ invocation: Invocation) async throws {
+        try await local.perform(
+            action.control,
+            [
+                ("person", person.map(JSONText.string)), ("client_id", clientID.map(JSONText.string)),
+                ("on", action.isOn.map(JSONText.bool)),
+            ],
+            invocation
+        )
+    }
+}
+
+struct SimulateBehaveCommand: LocalAppleCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "behave",
+        abstract: "Let the next requests to the simulated Apple fail.",
+        usage: "siwad simulate behave [<options>]",
+        discussion: """
+            Example:
+              siwad simulate behave --status 503 --times 2
+              siwad simulate behave --cut
+            """
+    )
+
+    @Option(help: ArgumentHelp("keys, token or revoke (default: token).", valueName: "name"))
+    var endpoint: String?
+    @Option(help: ArgumentHelp("The number of requests (default: 1).", valueName: "count"))
+    var times: Int64?
+    @Option(help: ArgumentHelp("Wait before the response.", valueName: "milliseconds"))
+    var delay: Int64?
+    @Option(help: ArgumentHelp("Respond with this status.", valueName: "number"))
+    var status: Int64?
+    @Option(help: ArgumentHelp("Respond with this body.", valueName: "text"))
+    var body: String?
+    @Option(help: ArgumentHelp("Throttle: 429 with this Retry-After.", valueName: "seconds"))
+    var throttle: Int64?
+    @Flag(help: "Process the request, and cut the connection in the response.")
+    var cut = false
+    @Option(help: ArgumentHelp("sub or at_hash: a token that does not fit.", valueName: "claim"))
+    var tamper: String?
+    @Flag(help: "Sign with another key from now on.")
+    var rotateKeys = false
+    @Flag(inversion: .prefixedNo, help: "Give the last code again at each sign-in.")
+    var repeatCode: Bool?
+    @Option(help: ArgumentHelp("text or boolean: how flags are written.", valueName: "form"))
+    var flagForm: String?
+    @OptionGroup var local: LocalAppleOptions
+
+    func run(_ invocation: Invocation) async throws {
+        try await local.perform(
+            .behave,
+            [
+                ("endpoint", endpoint.map(JSONText.string)), ("times", times.map(JSONText.integer)),
+                ("delay_ms", delay.map(JSONText.integer)), ("status", status.map(JSONText.integer)),
+                ("body", body.map(JSONText.string)), ("retry_after", throttle.map(JSONText.integer)),
+                ("cut", cut ? .bool(true) : nil), ("tamper", tamper.map(JSONText.string)),
+                ("rotate_keys", rotateKeys ? .bool(true) : nil), ("repeat_code", repeatCode.map(JSONText.bool)),
+                ("flags", flagForm.map(JSONText.string)),
+            ],
+            invocation
+        )
+    }
+}

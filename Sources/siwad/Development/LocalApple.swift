@@ -1,0 +1,98 @@
+import AppleSimulator
+import Basics
+import JOSE
+import NIOCore
+import NotificationServer
+import Synchronization
+import Telemetry
+import WebClient
+
+/// A simulated Apple that answers over HTTP and sends notifications.
+final class LocalApple: Sendable {
+    private static let json = "application/json;charset=ISO-8859-1"
+
+    private let server: Mutex<TokenServer>
+    /// nil: no endpoint was named, so nothing is sent.
+    private let sender: NotificationSender?
+
+    init(_ server: TokenServer, notifying sender: NotificationSender?) {
+        self.server = Mutex(server)
+        self.sender = sender
+    }
+
+    func answer(_ exchange: SimulatedAppleServer.Exchange) async -> SimulatedAppleServer.Answer? {
+        let place = exchange.path.split(separator: "/").map(String.init)
+        guard place.count == 2 else { return nil }
+        if place[0] == "simulator" {
+            guard let control = TokenServer.Control(rawValue: place[1]) else { return nil }
+            return await perform(control, exchange.body)
+        }
+        guard let endpoint = Behaviour.Endpoint(rawValue: place[1]) else { return nil }
+        return await respond(to: endpoint, exchange)
+    }
+
+    private func respond(
+        to endpoint: Behaviour.Endpoint,
+        _ exchange: SimulatedAppleServer.Exchange
+    ) async -> SimulatedAppleServer.Answer {
+        let form = exchange.isForm ? FormFields(parsing: exchange.body) : nil
+        let response: SimulatedResponse
+        do throws(JOSEError) {
+            response = try server.withLock { server throws(JOSEError) in
+                try server.respond(to: endpoint, form, at: WallTime.now().wholeMilliseconds)
+            }
+        } catch {
+            return SimulatedAppleServer.Answer(status: 500, contentType: nil, body: "\(error)")
+        }
+        // Cancelled only at the end of the process, when no response is needed.
+        if response.delay > 0 { try? await Task.sleep(for: .milliseconds(response.delay)) }
+        return SimulatedAppleServer.Answer(
+            status: response.status,
+            contentType: response.body.isEmpty ? nil : Self.json,
+            retryAfter: response.retryAfter,
+            body: response.body,
+            isCut: response.isCut
+        )
+    }
+
+    private func perform(_ control: TokenServer.Control, _ body: [UInt8]) async -> SimulatedAppleServer.Answer {
+        do throws(ControlError) {
+            let done = try server.withLock { server throws(ControlError) in
+                (
+                    answer: try server.perform(control, body, at: WallTime.now().wholeMilliseconds),
+                    signer: server.signers.last
+                )
+            }
+            guard case .object(var members) = done.answer.response else { return Self.control(200, "{}") }
+            if !done.answer.events.isEmpty {
+                var sent: [JSONValue] = []
+                for event in done.answer.events {
+                    let status = done.answer.sendsEvents ? await notify(event, signedBy: done.signer) : nil
+                    sent.append(
+                        .object([
+                            .init("type", .string(event.type)), .init("app", .string(event.app)),
+                            .init("status", status.map { .number(JSONNumber(Int64($0))) } ?? .null),
+                        ])
+                    )
+                }
+                members.append(.init("notifications", .array(sent)))
+            }
+            return Self.control(200, JSONValue.object(members).compactText)
+        } catch {
+            return Self.control(400, JSONValue.object([.init("error", .string(error.description))]).compactText)
+        }
+    }
+
+    private static func control(_ status: Int, _ body: String) -> SimulatedAppleServer.Answer {
+        SimulatedAppleServer.Answer(status: status, contentType: "application/json", body: body)
+    }
+
+    /// - Returns: the status of the response; nil if there was none, or no endpoint was named.
+    private func notify(_ event: SimulatedEvent, signedBy apple: SimulatedApple?) async -> Int? {
+        guard let sender, let apple, let token = try? apple.token(for: event) else { return nil }
+        let body = Array(SimulatedApple.body(token: token).utf8)
+        // The caller reports a failure as no status.
+        let summary = try? await sender.send(count: 1, body: { _ in body })
+        return summary?.statuses.keys.first
+    }
+}
