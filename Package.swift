@@ -204,7 +204,7 @@ package.targets += [
     ),
     tests(
         of: "AccountStore",
-        with: ["AppleTokens", "Basics", "Postgres", "Schema", "StoreTestSupport", "TestSupport"]
+        with: ["AppleTokens", "Basics", "LocalPostgres", "Postgres", "Schema", "StoreTestSupport", "TestSupport"]
     ),
     tests(
         of: "WebClient",

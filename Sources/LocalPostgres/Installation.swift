@@ -6,8 +6,15 @@ enum Installation {
     /// From the oldest supported version to one that will not be released for years.
     private static let versions = 14...40
 
-    /// The newest installation in the directories of Debian, Red Hat or Homebrew, else the one that `pg_config` names.
+    /// The directory that `POSTGRES_BIN` names; else the newest installation in the directories of Debian, Red Hat or Homebrew,
+    /// else the one that `pg_config` names.
     static func find() async throws(LocalPostgresError) -> String {
+        if let directory = getenv("POSTGRES_BIN").map({ String(cString: $0) }), !directory.isEmpty {
+            guard access("\(directory)/postgres", X_OK) == 0 else {
+                throw LocalPostgresError(.notInstalled, "POSTGRES_BIN names \(directory), which has no program `postgres`")
+            }
+            return directory
+        }
         for version in versions.reversed() {
             for directory in [
                 "/usr/lib/postgresql/\(version)/bin", "/usr/pgsql-\(version)/bin",

@@ -18,6 +18,8 @@ package final class LocalCluster: Sendable {
         package var maximumConnections = 100
         /// Further settings of the server, by their names in `postgresql.conf`.
         package var settings: [String: String] = [:]
+        /// The directory of PostgreSQL's programs; nil for the one that `POSTGRES_BIN` names, or the newest that is installed.
+        package var programs: String?
 
         package init() {}
     }
@@ -74,7 +76,7 @@ package final class LocalCluster: Sendable {
 
     /// - Parameter path: nil for a temporary directory.
     private static func start(in path: String?, _ options: Options) async throws -> LocalCluster {
-        let programs = try await Installation.find()
+        let programs = if let programs = options.programs { programs } else { try await Installation.find() }
         let user = try await ServerUser.ifNeeded()
         let directory =
             if let path {

