@@ -1,0 +1,70 @@
+# Sourced by deploy/check-package and deploy/check-image, which run siwad in a root file system of its own: starts a private
+# PostgreSQL on a port of 127.0.0.1, and sends siwad a notification. Needs root.
+
+postgres_port='' postgres_directory='' service=''
+
+# Starts PostgreSQL in a directory that does not exist.
+start_postgres() {
+    local bin
+    bin=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort --version-sort | tail -n 1)
+    for postgres_port in {54320..54399}; do
+        if ! (exec 3<>"/dev/tcp/127.0.0.1/$postgres_port") 2>/dev/null; then break; fi
+    done
+    postgres_directory=$1
+    install -d -o postgres -m 700 "$postgres_directory"
+    as_postgres "$bin/initdb" -D "$postgres_directory/data" --username=postgres --auth=trust --encoding=UTF8 \
+        --locale=C.UTF-8 --no-sync >/dev/null
+    as_postgres "$bin/pg_ctl" -D "$postgres_directory/data" --wait --silent --log="$postgres_directory/log" \
+        -o "-c listen_addresses=127.0.0.1 -c port=$postgres_port -c unix_socket_directories=$postgres_directory" start
+}
+
+stop_postgres() {
+    local bin
+    bin=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort --version-sort | tail -n 1)
+    as_postgres "$bin/pg_ctl" -D "$postgres_directory/data" --silent --mode=immediate stop || true
+    rm -rf -- "$postgres_directory"
+}
+
+as_postgres() {
+    (cd / && setpriv --reuid=postgres --regid=postgres --clear-groups -- "$@")
+}
+
+database_url() {
+    echo "postgresql://$1@127.0.0.1:$postgres_port/postgres"
+}
+
+query() {
+    psql --no-psqlrc --quiet --tuples-only --no-align "$(database_url postgres)" --command "$1"
+}
+
+# The body of a page on this machine's port. Fails unless the status is 200.
+page() {
+    curl --fail --silent --show-error --max-time 10 "http://127.0.0.1:$1"
+}
+
+# Waits until a command succeeds, 30 seconds at most.
+await() {
+    local what=$1 waited=0
+    shift
+    until "$@" >/dev/null 2>&1; do
+        if [[ $service ]] && ! kill -0 "$service" 2>/dev/null; then fail "siwad ended instead of $what"; fi
+        ((waited < 300)) || fail "no $what after 30 seconds"
+        sleep 0.1
+        waited=$((waited + 1))
+    done
+}
+
+# Migrates the database, and creates the daemon's role. `$1` runs its arguments in the root file system.
+migrate_as_owner() {
+    "$1" siwad migrate --database-url "$(database_url postgres)" >/dev/null
+    query 'CREATE ROLE siwad_service LOGIN IN ROLE siwad_daemon'
+}
+
+# Sends a consent-revoked with a key that siwad knows, and compares what the database has afterwards.
+notify() {
+    local run=$1 key=$2 port=$3 sub=trial
+    "$run" siwad simulate send --key "$key" --type consent-revoked --app com.example.app --sub "$sub" \
+        "http://127.0.0.1:$port/apple/notifications" >/dev/null
+    [[ $(query "SELECT outcome FROM siwa.notifications WHERE sub = '$sub'") == applied ]] \
+        || fail "the notification was answered with 200, and is not in the database"
+}
