@@ -1,7 +1,8 @@
 # Sourced by deploy/check-package and deploy/check-image, which run siwad in a root file system of its own: starts a private
 # PostgreSQL on a port of 127.0.0.1, and sends siwad a notification. Needs root.
 
-postgres_port='' postgres_directory='' service=''
+# The process and the log of siwad, once it is started.
+postgres_port='' postgres_directory='' service='' log=''
 
 # Starts PostgreSQL in a directory that does not exist.
 start_postgres() {
@@ -47,7 +48,10 @@ await() {
     local what=$1 waited=0
     shift
     until "$@" >/dev/null 2>&1; do
-        if [[ $service ]] && ! kill -0 "$service" 2>/dev/null; then fail "siwad ended instead of $what"; fi
+        if ! kill -0 "$service" 2>/dev/null; then
+            tail -n 5 "$log" >&2
+            fail "siwad ended instead of $what"
+        fi
         ((waited < 300)) || fail "no $what after 30 seconds"
         sleep 0.1
         waited=$((waited + 1))
