@@ -137,6 +137,25 @@ postgres_programs() {
     realpath "$directory/$release/bin"
 }
 
+# Prints the directory of prometheus and promtool. If they are missing, takes them from Debian's package, without installing
+# its service.
+prometheus_programs() {
+    local tools=$PWD/.build/promtool
+    if command -v promtool >/dev/null && command -v prometheus >/dev/null; then
+        dirname -- "$(command -v promtool)"
+        return
+    fi
+    if [[ ! -x $tools/usr/bin/promtool ]]; then
+        say "Fetching Prometheus"
+        mkdir -p "$tools"
+        (cd "$tools" && { apt-get download prometheus || { apt-get update && apt-get download prometheus; }; } >&2) \
+            || fail "Prometheus could not be fetched; install it, and start again"
+        dpkg-deb --extract "$tools"/prometheus_*.deb "$tools"
+        rm -- "$tools"/prometheus_*.deb
+    fi
+    echo "$tools/usr/bin"
+}
+
 install_packages() {
     command -v apt-get >/dev/null \
         || fail "missing: $*; this is no Debian system, so install what corresponds to these packages and start again"
@@ -209,8 +228,9 @@ allow_services() {
 }
 
 # Builds siwad for machines without Swift: with the Swift runtime in the binary, and only glibc, libpq, libcrypto and libz
-# outside of it. The options keep it small: the linker leaves out functions that nothing uses, keeps one of several equal
-# functions, exports no symbols, and writes relocations in the compact form that glibc 2.36 understands.
+# outside of it. The options keep it small: the compiler prefers short code, the linker leaves out functions that nothing uses
+# and the tables of deploy/lib/siwad.ld, keeps one of several equal functions, exports no symbols, and writes relocations in the
+# compact form that glibc 2.36 understands. No path of this directory gets into the binary, so that it is the same everywhere.
 build_release() {
     local archives=$PWD/.build/archives runtime
     # The Swift runtime uses libstdc++ and libgcc. The linker takes them from this directory, which has archives only.
@@ -221,7 +241,8 @@ build_release() {
     ln -sf "${runtime%/*}/libgcc_eh.a" "$archives/libgcc_s.a"
     SIWAD_COMMIT=$(commit) \
         swift build -c release --product siwad --static-swift-stdlib -Xswiftc "-L$archives" -Xswiftc -use-ld=lld \
-        -Xswiftc -Xfrontend -Xswiftc -function-sections -Xcc -ffunction-sections -Xcc -fdata-sections \
-        -Xlinker --no-export-dynamic -Xlinker --icf=all -Xlinker -z -Xlinker pack-relative-relocs -Xlinker --build-id=sha1 \
-        </dev/null >&2
+        -Xswiftc -Osize -Xswiftc -Xfrontend -Xswiftc -function-sections -Xcc -ffunction-sections -Xcc -fdata-sections \
+        -Xswiftc -file-prefix-map -Xswiftc "$PWD=." -Xcc "-ffile-prefix-map=$PWD=." \
+        -Xlinker -T -Xlinker "$PWD/deploy/lib/siwad.ld" -Xlinker --no-export-dynamic -Xlinker --icf=all \
+        -Xlinker -z -Xlinker pack-relative-relocs -Xlinker --build-id=sha1 </dev/null >&2
 }
