@@ -46,10 +46,13 @@ package enum MetricsReference {
               - targets: ['127.0.0.1:9090']
         rule_files:
           - /usr/share/siwad/alerts.yaml
+          - /usr/share/siwad/recording.yaml
         ```
 
         [alerts.yaml](../prometheus/alerts.yaml) has the alerts of [operations](operations.md#alerts) as rules, and
-        `deploy/check-alerts` tests them.
+        `deploy/check-alerts` tests them. [recording.yaml](../prometheus/recording.yaml) has recording rules for reports over
+        months, and [siwad.json](../grafana/siwad.json) is a dashboard for Grafana, which `deploy/check-dashboard` evaluates
+        against a running siwad.
 
         Counters begin at 0 with the process. A gauge whose value is not known yet is left out. Every value of a label is
         listed here and exported from the start, except `app_id`, which has the apps of `SIWAD_APPS`, and `endpoint`, which

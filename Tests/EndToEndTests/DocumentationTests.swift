@@ -5,9 +5,9 @@ import Testing
 struct DocumentationTests {
     private static let root = #filePath.split(separator: "/").dropLast(3).map { "/\($0)" }.joined()
     private static let pages = [
-        "application", "architecture", "backup", "benchmarks", "changes", "configuration", "contributing", "durability",
-        "install", "json", "metrics", "operations", "promises", "proxy", "simulation", "sizing", "threats", "upgrade",
-        "webhooks",
+        "application", "architecture", "backup", "benchmarks", "changelog", "changes", "configuration", "contributing",
+        "durability", "install", "json", "metrics", "operations", "promises", "proxy", "releasing", "simulation", "sizing",
+        "threats", "upgrade", "webhooks",
     ].map { "deploy/doc/\($0).md" }
 
     private func text(_ document: String) throws -> String {
@@ -50,6 +50,13 @@ struct DocumentationTests {
         for page in Self.pages {
             #expect(readme.contains("](\(page)"), "\(page)")
         }
+    }
+
+    @Test("The changelog begins with the version of this siwad.")
+    func changelog() async throws {
+        let version = try await siwad(["--version"]).lines.first?.split(separator: " ").last ?? ""
+        let first = try text("deploy/doc/changelog.md").split(separator: "\n").first { $0.hasPrefix("## ") } ?? ""
+        #expect(first.hasPrefix("## \(version)"), "\(first)")
     }
 
     @Test("The page of the metrics has every metric of a daemon.")
