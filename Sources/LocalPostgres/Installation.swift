@@ -11,7 +11,10 @@ enum Installation {
     static func find() async throws(LocalPostgresError) -> String {
         if let directory = getenv("POSTGRES_BIN").map({ String(cString: $0) }), !directory.isEmpty {
             guard access("\(directory)/postgres", X_OK) == 0 else {
-                throw LocalPostgresError(.notInstalled, "POSTGRES_BIN names \(directory), which has no program `postgres`")
+                throw LocalPostgresError(
+                    .notInstalled,
+                    "POSTGRES_BIN names \(directory), which has no program `postgres`"
+                )
             }
             return directory
         }

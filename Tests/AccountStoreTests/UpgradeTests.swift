@@ -53,7 +53,7 @@ struct UpgradeTests {
                     }
                     let dump = "/tmp/siwad-dump-\(getpid()).sql"
                     defer { unlink(dump) }
-                    try await servers.program("pg_dump", "--schema=siwa", "--file=\(dump)", "--dbname=\(old.conninfo())")
+                    try await servers.program("pg_dump", "--schema=siwa", "--file=\(dump)", old.conninfo())
                     try await servers.program("psql", "-v", "ON_ERROR_STOP=1", "-qXf", dump, new.conninfo())
                     #expect(try await RandomStates.digests(on: target) == digests)
                     #expect(try await RandomStates.drift(on: target).isEmpty)
@@ -147,7 +147,8 @@ struct Servers {
         var status = stat()
         try #require(stat(old, &status) == 0)
         // As the servers' user, which is another one if these tests run as root.
-        let user = geteuid() == 0 ? ["setpriv", "--reuid=\(status.st_uid)", "--regid=\(status.st_gid)", "--clear-groups"] : []
+        let other = ["setpriv", "--reuid=\(status.st_uid)", "--regid=\(status.st_gid)", "--clear-groups"]
+        let user = geteuid() == 0 ? other : []
         try #require(mkdir(new, 0o700) == 0 && chown(new, status.st_uid, status.st_gid) == 0)
         let script = """
             cd "$2" && bin=$4
