@@ -444,8 +444,8 @@ AS $$
 #variable_conflict use_column
 DECLARE
     e       siwa.endpoints;
-    chosen  bigint[] := '{}';
-    retries bigint[] := '{}';
+    chosen  tid[] := '{}';
+    retries tid[] := '{}';
 BEGIN
     SELECT * INTO e FROM siwa.endpoints AS p WHERE p.endpoint_id = of_endpoint AND p.status = 'enabled';
     IF NOT FOUND THEN
@@ -455,7 +455,7 @@ BEGIN
     -- planned to read the whole table.
     IF probe = 'newest' THEN
         chosen := ARRAY(
-            SELECT d.position FROM siwa.deliveries AS d
+            SELECT d.ctid FROM siwa.deliveries AS d
             WHERE d.endpoint_id = of_endpoint AND d.status = 'pending'
                 AND (d.claim IS NULL OR d.claimed_until < clock_timestamp())
                 AND (
@@ -470,7 +470,7 @@ BEGIN
     END IF;
     IF probe IS DISTINCT FROM 'newest' THEN
         retries := ARRAY(
-            SELECT d.position FROM siwa.deliveries AS d
+            SELECT d.ctid FROM siwa.deliveries AS d
             WHERE d.endpoint_id = of_endpoint AND d.status = 'retry'
                 -- A probe may come before the delivery is due.
                 AND d.next_attempt_at <= CASE WHEN probe IS NULL THEN clock_timestamp() ELSE 'infinity' END
@@ -485,7 +485,7 @@ BEGIN
             FOR UPDATE SKIP LOCKED
         );
         chosen := retries || ARRAY(
-            SELECT d.position FROM siwa.deliveries AS d
+            SELECT d.ctid FROM siwa.deliveries AS d
             WHERE d.endpoint_id = of_endpoint AND d.status = 'pending' AND d.next_attempt_at <= clock_timestamp()
                 AND (d.claim IS NULL OR d.claimed_until < clock_timestamp())
                 AND CASE WHEN e.ordering = 'none' THEN true ELSE (
@@ -498,23 +498,36 @@ BEGIN
             FOR UPDATE SKIP LOCKED
         );
     END IF;
+    -- The plan may be from when the tables were empty, so it must not depend on their size: rows are updated by ctid, which their
+    -- lock keeps, and each lateral subquery can only be planned as a look-up in the index of its key.
     RETURN QUERY
     WITH claimed AS (
         UPDATE siwa.deliveries AS d
         SET claim = gen_random_uuid(),
             claimed_until = clock_timestamp() + e.timeout + interval '10 s',
             attempts = d.attempts + 1
-        WHERE d.endpoint_id = of_endpoint AND d.position = ANY (chosen)
-        RETURNING d.position, d.claim, d.status, d.attempts
+        FROM unnest(chosen) AS o (place)
+        WHERE d.ctid = o.place
+        RETURNING d.position, d.account_id, d.claim, d.status, d.attempts
     )
     SELECT
-        k.claim::text, k.status, k.attempts, CASE WHEN 'email' = ANY (e.include) THEN a.email END,
-        c.position, c.published_at, c.type, c.scope, c.team_id, c.sub, c.app_id, c.facet, c.from_state, c.to_state, c.event_time,
-        c.recorded_at, c.jti, c.sessions_ended, c.session_id, c.account_id, c.change_id
+        k.claim::text, k.status, k.attempts, CASE WHEN 'email' = ANY (e.include) THEN a.email END, k.position, l.published_at,
+        siwa.change_type(c.facet, c.from_state, c.to_state), siwa.change_scope(c.facet), a.team_id, a.sub, c.app_id, c.facet,
+        c.from_state, c.to_state, c.event_time, c.recorded_at, c.jti, c.sessions_ended, c.session_id, c.account_id, l.change_id
     FROM claimed AS k
-    JOIN siwa.changes AS c USING (position)
-    JOIN siwa.accounts AS a USING (account_id)
-    ORDER BY c.position;
+    CROSS JOIN LATERAL (
+        SELECT l.change_id, l.published_at FROM siwa.change_log AS l WHERE l.position = k.position OFFSET 0
+    ) AS l
+    CROSS JOIN LATERAL (
+        -- Both columns, because an index of account_changes begins with the account.
+        SELECT c.* FROM siwa.account_changes AS c
+        WHERE c.account_id = k.account_id AND c.change_id = l.change_id
+        OFFSET 0
+    ) AS c
+    CROSS JOIN LATERAL (
+        SELECT a.team_id, a.sub, a.email FROM siwa.accounts AS a WHERE a.account_id = k.account_id OFFSET 0
+    ) AS a
+    ORDER BY k.position;
 END
 $$;
 COMMENT ON FUNCTION siwa.claim_deliveries IS
@@ -535,9 +548,14 @@ DECLARE
     settled bigint;
 BEGIN
     WITH ended AS MATERIALIZED (
-        SELECT *
-        FROM unnest(positions, claims, outcomes, delays, reasons, http_statuses, details, times, durations)
+        SELECT o.*, d.place
+        FROM unnest(positions, claims::uuid[], outcomes, delays, reasons, http_statuses, details, times, durations)
             AS o (position, claim, outcome, delay, reason, http_status, detail, attempted_at, duration)
+        CROSS JOIN LATERAL (
+            SELECT d.ctid AS place FROM siwa.deliveries AS d
+            WHERE d.endpoint_id = of_endpoint AND d.position = o.position
+            OFFSET 0
+        ) AS d
     ),
     settled AS (
         UPDATE siwa.deliveries AS d
@@ -553,7 +571,8 @@ BEGIN
                 ELSE coalesce(d.first_failed_at, clock_timestamp()) END,
             resolved_at = CASE WHEN o.outcome = 'delivered' THEN clock_timestamp() END
         FROM ended AS o
-        WHERE d.endpoint_id = of_endpoint AND d.position = o.position AND d.claim = o.claim::uuid
+        -- Another daemon may have replaced the claim since the look-up.
+        WHERE d.ctid = o.place AND d.claim = o.claim
         RETURNING d.position, d.attempts, o.outcome, o.reason, o.http_status, o.detail, o.attempted_at, o.duration
     ),
     noted AS (
