@@ -76,7 +76,8 @@ struct QueueMemoryTests {
                     }
                     let after = try peak(of: process)
                     print("2,400 padded notifications: from \(before) to \(after) MiB")
-                    #expect(after < 128, "it started with \(before) MiB")
+                    // The queue has 64 MiB. The pages of the program, which is larger in each version, are there before.
+                    #expect(after - before < 84, "it started with \(before) MiB")
                 }
             }
         }
