@@ -21,7 +21,8 @@ struct Siwad: ParsableCommand {
             ServeCommand.self, DevCommand.self, MigrateCommand.self, AccountsCommand.self, SessionsCommand.self,
             NotificationsCommand.self, TailCommand.self, ChangesCommand.self, DeadLettersCommand.self,
             AuditCommand.self,
-            ClientsCommand.self, EndpointsCommand.self, DeliveriesCommand.self, SealingCommand.self, ClientSecretCommand.self,
+            ClientsCommand.self, EndpointsCommand.self, DeliveriesCommand.self, SealingCommand.self,
+            ClientSecretCommand.self,
             SimulateCommand.self, VerifyCommand.self, DoctorCommand.self, ConfigCommand.self,
         ]
     )

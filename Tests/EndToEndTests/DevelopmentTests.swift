@@ -48,9 +48,9 @@ struct DevelopmentTests {
             try await withDev(in: directory) { dev in
                 people = try await accounts(in: directory)
                 #expect(people == 8)
-                let told = dev.output.filter { $0.hasPrefix("    told the application ") }
-                #expect(told.count { $0.hasSuffix(", signature verified") } == 5, "\(told)")
-                #expect(told.count { $0.hasSuffix("told the application nothing") } == 2, "\(told)")
+                let messages = dev.output.filter { $0.hasPrefix("    told ") }
+                #expect(messages.count { $0.hasSuffix(", signature verified") } == 5, "\(messages)")
+                #expect(messages.count { $0 == "    told nothing" } == 2, "\(messages)")
                 #expect(dev.output.count { $0.hasPrefix("    the application answered 500 to ") } == 1)
                 // The command that it proposes.
                 let start = try #require(dev.output.firstIndex { $0.hasPrefix("  siwad simulate send ") })

@@ -47,7 +47,7 @@ struct RollingUpgradeTests {
         try await progress(of: load, "after the migration")
         for _ in 0..<2 {
             let daemon = daemons.removeFirst()
-            // Like a load balancer, which polls readiness: siwad waits until one of those that did has noticed.
+            // Like a load balancer, which polls readiness: siwad waits until a client that polls it has noticed.
             let readiness = daemon.address.operations + "/readyz"
             #expect(try await Web.get(readiness).status == 200)
             daemon.process.send("TERM")

@@ -42,7 +42,7 @@ struct WebhookDeliveryTests {
             return receiver
         }
 
-        /// Gives the receiver the present secrets, and those of before as further lines.
+        /// Gives the receiver the present secrets, and the former ones as further lines.
         func learn(_ name: String, before: [String] = []) async throws {
             _ = try directory.write(name, (try await endpoints("secret", name) + before).map { $0 + "\n" }.joined())
         }

@@ -195,7 +195,7 @@ struct DeliveriesRetryCommand: DeliveryDecisionCommand {
     static let configuration = CommandConfiguration(
         commandName: "retry",
         abstract: "Deliver again, with a new schedule of attempts.",
-        usage: "siwad deliveries retry [<id> ...] (--note <text> | --dry-run) [<options>]",
+        usage: "siwad deliveries retry [<id> ...] --note <text> [<options>]",
         discussion: """
             Retries dead deliveries, or with --status retry, discarded, delivered or any, others. A retried delivery \
             is due immediately and counts its attempts from 1, and later changes of its person wait for it as they do \
@@ -216,7 +216,7 @@ struct DeliveriesDiscardCommand: DeliveryDecisionCommand {
     static let configuration = CommandConfiguration(
         commandName: "discard",
         abstract: "Give deliveries up. They stay on record for SIWAD_DELIVERY_RETENTION.",
-        usage: "siwad deliveries discard [<id> ...] (--note <text> | --dry-run) [<options>]",
+        usage: "siwad deliveries discard [<id> ...] --note <text> [<options>]",
         discussion: """
             Discards dead deliveries, or with --status retry, pending or any, others. An attempt that is under way may \
             still reach the receiver.

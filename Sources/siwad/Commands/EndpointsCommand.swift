@@ -362,7 +362,7 @@ struct EndpointsSeekCommand: EndpointChangeCommand {
     static let configuration = CommandConfiguration(
         commandName: "seek",
         abstract: "Deliver earlier changes to an endpoint again, or skip what waits.",
-        usage: "siwad endpoints seek <name> (--position <n> | --since <time> | --end) --note <text> [<options>]",
+        usage: "siwad endpoints seek <name> --note <text> [<options>]",
         discussion: """
             With --position or --since, the endpoint gets every change that it wants from there on, even if it got \
             it before: receivers recognise an event by its id. Changes that wait already are left as they are. With \

@@ -21,8 +21,9 @@ struct VerifyCommand: Command {
             file, so that other users can't see it.
 
             Example:
-              siwad verify notification.jws --keys apple-keys.json --at 2022-07-22T12:00:00Z
-              siwad verify identity.jws --client-id com.example.app --nonce @nonce --code @code
+              siwad verify notification.jws --keys apple-keys.json --at 2022-07-22
+              siwad verify identity.jws --client-id com.example.app \\
+                  --nonce @nonce --code @code
             """
     )
 

@@ -135,7 +135,7 @@ struct Demonstration: Sendable {
     ) async throws -> Bool {
         guard let type = step.change else {
             // A message that comes later nevertheless is found at the end.
-            console.print("    told the application nothing")
+            console.print("    told nothing")
             return true
         }
         let deadline = start + .seconds(10)

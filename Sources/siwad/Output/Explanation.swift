@@ -15,6 +15,8 @@ struct Explanation: CommandOutput {
 
     /// The checks up to the first that failed.
     let checks: [CheckResult]
+    /// Of the longest name of a check, whichever checks were run.
+    private let nameWidth: Int
 
     /// If no apps are configured, every audience passes, so that the other checks can run.
     init(
@@ -28,6 +30,7 @@ struct Explanation: CommandOutput {
             audiences: audiences,
             leeway: configuration.clockLeeway
         )
+        nameWidth = Check.Name.allCases.map(\.rawValue.count).max() ?? 0
         checks = explain(NotificationVerifier(policy: policy)).map { check in
             var result = CheckResult(name: check.name.rawValue, passed: check.passed, detail: check.detail)
             if check.name == .audience, check.passed, configuration.apps == nil {
@@ -40,6 +43,7 @@ struct Explanation: CommandOutput {
     }
 
     init(_ checks: [IdentityCheck]) {
+        nameWidth = IdentityCheck.Name.allCases.map(\.rawValue.count).max() ?? 0
         self.checks = checks.map { CheckResult(name: $0.name.rawValue, passed: $0.passed, detail: $0.detail) }
     }
 
@@ -51,7 +55,6 @@ struct Explanation: CommandOutput {
     var isPassed: Bool { checks.allSatisfy { $0.passed != false } }
 
     func lines(style: OutputStyle) -> [String] {
-        let width = checks.map(\.name.count).max() ?? 0
         return checks.flatMap { check in
             let mark =
                 switch check.passed {
@@ -59,7 +62,7 @@ struct Explanation: CommandOutput {
                 case false?: style.painted("✗", .red)
                 case nil: style.painted("–", .yellow)
                 }
-            return style.check(mark, check.name, nameWidth: width, check.detail)
+            return style.check(mark, check.name, nameWidth: nameWidth, check.detail)
         }
     }
 
