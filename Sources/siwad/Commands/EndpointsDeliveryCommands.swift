@@ -1,0 +1,226 @@
+import AccountStore
+import ArgumentParser
+import Basics
+import Effects
+import Postgres
+import Terminal
+
+struct EndpointsPauseCommand: EndpointChangeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "pause",
+        abstract: "Stop delivering to an endpoint. Its changes wait.",
+        usage: "siwad endpoints pause <name> --note <text> [<options>]",
+        discussion: """
+            Attempts under way end. Nothing is lost, however long the pause is.
+
+            Example:
+              siwad endpoints pause shop --note 'maintenance, ticket 4711'
+            """
+    )
+    static let verb = "pause"
+
+    @OptionGroup var endpoint: EndpointNameOptions
+    @OptionGroup var audit: AuditOptions
+    @OptionGroup var database: DatabaseOptions
+
+    func run(_ invocation: Invocation) async throws {
+        try await change(invocation) { endpoint, session in
+            guard endpoint.status != .disabled else {
+                throw CommandFailure(.failed, "siwad disabled \(endpoint.name): nothing is delivered to it already")
+            }
+            try Endpoints.pause(endpoint.id, in: session)
+        }
+        invocation.console.print("\(endpoint.name) is paused; its changes wait")
+    }
+}
+
+struct EndpointsResumeCommand: EndpointChangeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "resume",
+        abstract: "Deliver to an endpoint again, after a pause, after siwad disabled it, or while its circuit is open.",
+        usage: "siwad endpoints resume <name> --note <text> [<options>]",
+        discussion: """
+            What waits is delivered in its order, without waiting for the next probe. --from-end discards it first.
+
+            Example:
+              siwad endpoints resume shop --note 'maintenance is over'
+            """
+    )
+    static let verb = "resume"
+
+    @OptionGroup var endpoint: EndpointNameOptions
+    @Flag(help: "Discard the changes that wait.")
+    var fromEnd = false
+    @OptionGroup var audit: AuditOptions
+    @OptionGroup var database: DatabaseOptions
+
+    func run(_ invocation: Invocation) async throws {
+        let (command, name) = (self, endpoint.name)
+        try await Services.runInterruptibly {
+            if command.fromEnd { try await command.discardWaiting(invocation, " --from-end") }
+            try await command.change(invocation) { endpoint, session in
+                try Endpoints.resume(endpoint.id, in: session)
+            }
+            invocation.console.print("\(name) is enabled")
+        }
+    }
+}
+
+extension EndpointChangeCommand {
+    /// Discards the deliveries that wait, in batches.
+    func discardWaiting(_ invocation: Invocation, _ option: String) async throws {
+        let (console, action) = (invocation.console, try action(invocation, option))
+        var filter = DeliveryFilter()
+        filter.endpoint = endpoint.name
+        filter.statuses = [.pending, .retry]
+        let run = DeliveryRun(.discard, filter, as: action)
+        let options = endpoint
+        try await invocation.withDatabase { pool in
+            _ = try await pool.change { session in try options.find(in: session).id }
+            var progress = ProgressLine(title: "discarding", on: console)
+            defer { progress.end() }
+            let report = try await run.carryOut(on: pool) { report in
+                progress.advance(to: report.changed, of: report.selection.total)
+            }
+            console.note("\(counted(report?.changed ?? 0, "change")) discarded")
+        }
+    }
+}
+
+struct EndpointsSeekCommand: EndpointChangeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "seek",
+        abstract: "Deliver earlier changes to an endpoint again, or skip what waits.",
+        usage: "siwad endpoints seek <name> --note <text> [<options>]",
+        discussion: """
+            With --position or --since, the endpoint gets every change that it wants from there on, even if it got \
+            it before: receivers recognise an event by its id. Changes that wait already are left as they are. With \
+            --end, the changes that wait are discarded.
+
+            Example:
+              siwad endpoints seek shop --since '2026-01-02 03:00' \\
+                  --note 'restored from the backup of that time'
+            """
+    )
+    static let verb = "seek"
+
+    @OptionGroup var endpoint: EndpointNameOptions
+    @Option(parsing: .unconditional, help: ArgumentHelp("First position that it gets.", valueName: "n"))
+    var position: Int64?
+    @Option(
+        parsing: .unconditional,
+        help: WallTime.help("It gets changes published at or after"),
+        transform: WallTime.init(argument:)
+    )
+    var since: WallTime?
+    @Flag(help: "Discard what waits.")
+    var end = false
+    @OptionGroup var audit: AuditOptions
+    @OptionGroup var database: DatabaseOptions
+
+    func validate() throws {
+        let count = [position != nil, since != nil, end].count(where: \.self)
+        try requireNothing(count == 1 ? nil : "pass one of --position, --since and --end", audit.advice)
+        guard position ?? 1 >= 1 else { throw ValidationError("--position must be at least 1") }
+    }
+
+    func run(_ invocation: Invocation) async throws {
+        let (command, console, name) = (self, invocation.console, endpoint.name)
+        try await Services.runInterruptibly {
+            guard !command.end else { return try await command.discardWaiting(invocation, " --end") }
+            let action = try command.action(invocation, command.targetOption)
+            let number = try await invocation.withDatabase { pool in
+                let (id, first, end) = try await pool.change { session in
+                    let end = try ChangeLog.end(in: session)
+                    return (try command.endpoint.find(in: session).id, try command.first(end, in: session), end)
+                }
+                guard first <= end else { return 0 }
+                return try await EndpointSeek(id, first...end, as: action)
+                    .carryOut(name, first...end, on: pool, console, further: " goes on")
+            }
+            guard number > 0 else {
+                throw CommandFailure(.nothingMatched, "no change matches that isn't waiting already")
+            }
+            console.print("\(counted(number, "change")) will be delivered to \(name)")
+        }
+    }
+
+    private var targetOption: String {
+        position.map { " --position \($0)" } ?? since.map { " --since \($0.iso8601)" } ?? ""
+    }
+
+    private func first(_ end: Int64, in session: borrowing Session) throws -> Int64 {
+        if let since { return try ChangeLog.position(at: since, in: session) + 1 }
+        guard let position, position <= end + 1 else {
+            throw CommandFailure(.failed, "position \(position ?? 0) is ahead of the log, which ends with \(end)")
+        }
+        return position
+    }
+}
+
+extension EndpointSeek {
+    /// Shows the progress, and how to go on after an interruption.
+    func carryOut(
+        _ name: String,
+        _ positions: ClosedRange<Int64>,
+        on pool: ConnectionPool,
+        _ console: Console,
+        further: String
+    ) async throws -> Int {
+        var progress = ProgressLine(title: "seeking", on: console)
+        var last = positions.lowerBound - 1
+        do {
+            let number = try await carryOut(on: pool) { position in
+                last = position
+                progress.advance(to: Int(position - positions.lowerBound), of: positions.count)
+            }
+            progress.end()
+            return number
+        } catch {
+            progress.end()
+            let seek = nextCommand("endpoints seek \(name) --position \(last + 1) --note '…'")
+            console.note("so far up to position \(last); \(seek)\(further)")
+            throw error
+        }
+    }
+}
+
+struct EndpointsRemoveCommand: EndpointChangeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "remove",
+        abstract: "Remove an endpoint with its secrets and deliveries. The published changes stay.",
+        usage: "siwad endpoints remove <name> --note <text> [<options>]",
+        discussion: "Example:\n  siwad endpoints remove crm --note 'replaced by shop'"
+    )
+    static let verb = "remove"
+
+    @OptionGroup var endpoint: EndpointNameOptions
+    @OptionGroup var audit: AuditOptions
+    @OptionGroup var database: DatabaseOptions
+
+    func run(_ invocation: Invocation) async throws {
+        let (command, action) = (self, try action(invocation))
+        try await Services.runInterruptibly {
+            try await invocation.withDatabase { pool in
+                let id = try await pool.change { session in try command.endpoint.find(in: session).id }
+                try await Endpoints.remove(id, as: action, on: pool)
+            }
+            invocation.console.print("\(command.endpoint.name) was removed")
+        }
+    }
+}
+
+extension Endpoints {
+    /// Deliveries are deleted in batches, because one transaction would hold up publication. Interrupted, the endpoint is
+    /// paused, and the same command goes on.
+    static func remove(_ id: Int32, as action: OperatorAction, on pool: ConnectionPool) async throws {
+        try await pool.change { session in
+            try pause(id, in: session)
+            try OperatorActions.record(action, in: session)
+        }
+        while try await pool.change({ session in try deleteDeliveries(of: id, limit: 500, in: session) }) > 0 {
+            try Task.checkCancellation()
+        }
+        try await pool.change { session in try delete(id, in: session) }
+    }
+}
