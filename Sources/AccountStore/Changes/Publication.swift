@@ -26,11 +26,11 @@ package enum Publication {
     }
 
     private static let publishing = Statement("SELECT first, last FROM siwa.publish_changes()")
+    /// Not a join, for which PostgreSQL may read the whole history: release 18 does so where nested loops are off.
     private static let firstTimes = Statement(
         """
-        SELECT l.published_at, c.recorded_at
+        SELECT l.published_at, (SELECT c.recorded_at FROM siwa.account_changes AS c WHERE c.change_id = l.change_id)
         FROM siwa.change_log AS l
-        JOIN siwa.account_changes AS c USING (change_id)
         WHERE l.position = $1
         """
     )
