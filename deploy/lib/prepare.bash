@@ -227,22 +227,27 @@ allow_services() {
     owns_policy='' added_services=()
 }
 
-# Builds siwad for machines without Swift: with the Swift runtime in the binary, and only glibc, libpq, libcrypto and libz
+# Builds .build/release/siwad as it is released: with the Swift runtime in the binary, and only glibc, libpq, libcrypto and libz
 # outside of it. The options keep it small: the compiler prefers short code, the linker leaves out functions that nothing uses
 # and the tables of deploy/lib/siwad.ld, keeps one of several equal functions, exports no symbols, and writes relocations in the
 # compact form that glibc 2.36 understands. No path of this directory gets into the binary, so that it is the same everywhere.
 build_release() {
-    local archives=$PWD/.build/archives runtime
-    # The Swift runtime uses libstdc++ and libgcc. The linker takes them from this directory, which has archives only.
+    local archives=$PWD/.build/archives runtime relocations=()
+    # The Swift runtime uses libstdc++ and libgcc. The linker takes them from this directory, which has archives only; without
+    # them, siwad needs the shared libraries.
     runtime=$(printf '%s\n' "/usr/lib/gcc/$(uname -m)"-linux-gnu/*/libstdc++.a | sort --version-sort | tail -n 1)
-    [[ -e $runtime ]] || fail "libstdc++.a is missing; install libstdc++-12-dev, and start again"
     mkdir -p "$archives"
-    ln -sf "$runtime" "$archives/libstdc++.a"
-    ln -sf "${runtime%/*}/libgcc_eh.a" "$archives/libgcc_s.a"
+    if [[ -e $runtime ]]; then
+        ln -sf "$runtime" "$archives/libstdc++.a"
+        ln -sf "${runtime%/*}/libgcc_eh.a" "$archives/libgcc_s.a"
+    fi
+    if printf 'glibc 2.36\n%s\n' "$(getconf GNU_LIBC_VERSION)" | sort --version-sort --check=quiet; then
+        relocations=(-Xlinker -z -Xlinker pack-relative-relocs)
+    fi
     SIWAD_COMMIT=$(commit) \
         swift build -c release --product siwad --static-swift-stdlib -Xswiftc "-L$archives" -Xswiftc -use-ld=lld \
         -Xswiftc -Osize -Xswiftc -Xfrontend -Xswiftc -function-sections -Xcc -ffunction-sections -Xcc -fdata-sections \
         -Xswiftc -file-prefix-map -Xswiftc "$PWD=." -Xcc "-ffile-prefix-map=$PWD=." \
         -Xlinker -T -Xlinker "$PWD/deploy/lib/siwad.ld" -Xlinker --no-export-dynamic -Xlinker --icf=all \
-        -Xlinker -z -Xlinker pack-relative-relocs -Xlinker --build-id=sha1 </dev/null >&2
+        "${relocations[@]}" -Xlinker --build-id=sha1 </dev/null >&2
 }
