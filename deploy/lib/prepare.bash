@@ -228,9 +228,10 @@ allow_services() {
 }
 
 # Builds .build/release/siwad as it is released: with the Swift runtime in the binary, and only glibc, libpq, libcrypto and libz
-# outside of it. The options keep it small: the compiler prefers short code, the linker leaves out functions that nothing uses
-# and the tables of deploy/lib/siwad.ld, keeps one of several equal functions, exports no symbols, and writes relocations in the
-# compact form that glibc 2.36 understands. No path of this directory gets into the binary, so that it is the same everywhere.
+# outside of it. The options keep it small: the compiler prefers short code and lets the linker leave out public functions too;
+# the linker leaves out functions that nothing uses and the tables of deploy/lib/siwad.ld, keeps one of several equal functions,
+# exports no symbols, and writes relocations in the compact form that glibc 2.36 understands. No path of this directory gets into
+# the binary, so that it is the same everywhere.
 build_release() {
     local archives=$PWD/.build/archives runtime relocations=()
     # The Swift runtime uses libstdc++ and libgcc. The linker takes them from this directory, which has archives only; without
@@ -246,7 +247,8 @@ build_release() {
     fi
     SIWAD_COMMIT=$(commit) \
         swift build -c release --product siwad --static-swift-stdlib -Xswiftc "-L$archives" -Xswiftc -use-ld=lld \
-        -Xswiftc -Osize -Xswiftc -Xfrontend -Xswiftc -function-sections -Xcc -ffunction-sections -Xcc -fdata-sections \
+        -Xswiftc -Osize -Xswiftc -Xfrontend -Xswiftc -function-sections -Xswiftc -Xfrontend -Xswiftc -internalize-at-link \
+        -Xcc -ffunction-sections -Xcc -fdata-sections \
         -Xswiftc -file-prefix-map -Xswiftc "$PWD=." -Xcc "-ffile-prefix-map=$PWD=." \
         -Xlinker -T -Xlinker "$PWD/deploy/lib/siwad.ld" -Xlinker --no-export-dynamic -Xlinker --icf=all \
         "${relocations[@]}" -Xlinker --build-id=sha1 </dev/null >&2
