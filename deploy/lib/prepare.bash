@@ -35,6 +35,15 @@ prepare() {
     fi
 }
 
+# Installs the packages of missing programs. An argument is a program, or PROGRAM=PACKAGE if the package has another name.
+need() {
+    local program missing=()
+    for program in "$@"; do
+        PATH=$PATH:/usr/sbin command -v "${program%%=*}" >/dev/null || missing+=("${program#*=}")
+    done
+    if ((${#missing[@]})); then install_packages "${missing[@]}"; fi
+}
+
 # Installs the Python packages that receivers in the tests need, in a directory of the build. Without a network that is not
 # possible, and the tests that need them skip themselves.
 prepare_python() {

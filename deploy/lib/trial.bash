@@ -2,28 +2,41 @@
 # PostgreSQL on a port of 127.0.0.1, and sends siwad a notification. Needs root.
 
 # The process and the log of siwad, once it is started.
-postgres_port='' postgres_directory='' service='' log=''
+postgres_port='' postgres_directory='' postgres_bin='' service='' log=''
 
 # Starts PostgreSQL in a directory that does not exist.
 start_postgres() {
-    local bin
-    bin=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort --version-sort | tail -n 1)
+    postgres_bin=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort --version-sort | tail -n 1)
     for postgres_port in {54320..54399}; do
         if ! (exec 3<>"/dev/tcp/127.0.0.1/$postgres_port") 2>/dev/null; then break; fi
     done
     postgres_directory=$1
     install -d -o postgres -m 700 "$postgres_directory"
-    as_postgres "$bin/initdb" -D "$postgres_directory/data" --username=postgres --auth=trust --encoding=UTF8 \
+    as_postgres "$postgres_bin/initdb" -D "$postgres_directory/data" --username=postgres --auth=trust --encoding=UTF8 \
         --locale=C.UTF-8 --no-sync >/dev/null
-    as_postgres "$bin/pg_ctl" -D "$postgres_directory/data" --wait --silent --log="$postgres_directory/log" \
+    as_postgres "$postgres_bin/pg_ctl" -D "$postgres_directory/data" --wait --silent --log="$postgres_directory/log" \
         -o "-c listen_addresses=127.0.0.1 -c port=$postgres_port -c unix_socket_directories=$postgres_directory" start
 }
 
-stop_postgres() {
-    local bin
-    bin=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort --version-sort | tail -n 1)
-    as_postgres "$bin/pg_ctl" -D "$postgres_directory/data" --silent --mode=immediate stop || true
-    rm -rf -- "$postgres_directory"
+# Ends siwad by its stop signal.
+stop_siwad() {
+    local status=0
+    kill -TERM "$service"
+    wait "$service" || status=$?
+    service=''
+    ((status == 0)) || { tail -n 5 "$log" >&2; fail "siwad ended with $status after the stop signal"; }
+}
+
+# Ends what was started, also after a failure.
+stop_trial() {
+    if [[ $service ]]; then
+        kill -KILL "$service" 2>/dev/null || true
+        wait "$service" || true
+    fi
+    if [[ $postgres_directory ]]; then
+        as_postgres "$postgres_bin/pg_ctl" -D "$postgres_directory/data" --silent --mode=immediate stop || true
+        rm -rf -- "$postgres_directory"
+    fi
 }
 
 as_postgres() {
