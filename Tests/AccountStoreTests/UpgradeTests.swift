@@ -92,15 +92,26 @@ struct UpgradeTests {
     }
 }
 
-/// A server of the oldest installed version, and one of the version under test. They are the same version unless
-/// `POSTGRES_BIN` names another one.
+/// A server of the oldest installed version and one of the version under test, of which the old one is the older. They are the
+/// same version unless `POSTGRES_BIN` names another one.
 struct Servers {
-    /// The directories of PostgreSQL's programs.
-    private static let newPrograms = getenv("POSTGRES_BIN").map { String(cString: $0) } ?? ""
-    private static let oldPrograms =
-        (14...40).lazy.map { "/usr/lib/postgresql/\($0)/bin" }.first { access("\($0)/postgres", X_OK) == 0 }
+    /// The directories of PostgreSQL's programs; nil for the installed ones.
+    private static let (oldPrograms, newPrograms): (String?, String?) = {
+        let places = (14...40).map { "/usr/lib/postgresql/\($0)/bin" }
+        let installed = places.first { access("\($0)/postgres", X_OK) == 0 }
+        guard let tested = getenv("POSTGRES_BIN").map({ String(cString: $0) }), !tested.isEmpty else {
+            return (installed, nil)
+        }
+        guard let installed, release(of: tested) < release(of: installed) else { return (installed, tested) }
+        return (tested, installed)
+    }()
 
-    static var differ: Bool { oldPrograms != nil && !newPrograms.isEmpty && newPrograms != oldPrograms }
+    static var differ: Bool { oldPrograms != nil && newPrograms != nil && newPrograms != oldPrograms }
+
+    /// 15 for `/usr/lib/postgresql/15/bin`.
+    private static func release(of programs: String) -> Int {
+        Int(programs.split(separator: "/").dropLast().last?.prefix(while: \.isNumber) ?? "") ?? .max
+    }
 
     private let directory: String
 
@@ -119,7 +130,7 @@ struct Servers {
     /// Lends a server with the data of earlier runs, and stops it.
     func run<R>(old: Bool, _ body: (LocalCluster) async throws -> R) async throws -> R {
         var options = LocalCluster.Options()
-        options.programs = old ? Self.oldPrograms : nil
+        options.programs = old ? Self.oldPrograms : Self.newPrograms
         let server = try await LocalCluster.start(at: path(old: old), options)
         let result: Result<R, any Error>
         do {
@@ -135,10 +146,9 @@ struct Servers {
         try await PostgresConnection.connect(ConnectionSettings(conninfo: server.conninfo(), applicationName: "tests"))
     }
 
-    /// Runs a program of the version under test.
+    /// Runs a program of the newer version.
     func program(_ name: String, _ arguments: String...) async throws {
-        let path = Self.newPrograms.isEmpty ? name : "\(Self.newPrograms)/\(name)"
-        try await succeed([path] + arguments)
+        try await succeed([Self.newPrograms.map { "\($0)/\(name)" } ?? name] + arguments)
     }
 
     /// Moves the data of the old server, which is stopped, into the other one's directory.
@@ -157,7 +167,7 @@ struct Servers {
             "$bin/initdb" -D "$2/data" --username=postgres --auth=trust --encoding=UTF8 --locale=C.UTF-8 --no-sync ${without-} \\
                 && "$bin/pg_upgrade" -U postgres -b "$3" -B "$bin" -d "$1/data" -D "$2/data" -s "$2" --no-sync
             """
-        let arguments = [old, new, Self.oldPrograms ?? "", Self.newPrograms]
+        let arguments = [old, new, Self.oldPrograms ?? "", Self.newPrograms ?? ""]
         try await succeed(user + ["sh", "-c", script, "sh"] + arguments)
     }
 
