@@ -243,8 +243,8 @@ allow_services() {
 # the binary, so that it is the same everywhere.
 build_release() {
     local archives=$PWD/.build/archives runtime relocations=()
-    # The Swift runtime uses libstdc++ and libgcc. The linker takes them from this directory, which has archives only; without
-    # them, siwad needs the shared libraries.
+    # The Swift runtime uses libstdc++ and libgcc. The linker takes them from this directory, which has archives only; if they
+    # are not installed, siwad needs the shared libraries.
     runtime=$(printf '%s\n' "/usr/lib/gcc/$(uname -m)"-linux-gnu/*/libstdc++.a | sort --version-sort | tail -n 1)
     mkdir -p "$archives"
     if [[ -e $runtime ]]; then
@@ -254,7 +254,10 @@ build_release() {
     if printf 'glibc 2.36\n%s\n' "$(getconf GNU_LIBC_VERSION)" | sort --version-sort --check=quiet; then
         relocations=(-Xlinker -z -Xlinker pack-relative-relocs)
     fi
-    SIWAD_COMMIT=$(commit) \
+    need python3
+    python3 deploy/lib/archives.py "$archives"
+    # Where clang looks for the linker first.
+    COMPILER_PATH=$archives SIWAD_COMMIT=$(commit) \
         swift build -c release --product siwad --static-swift-stdlib -Xswiftc "-L$archives" -Xswiftc -use-ld=lld \
         -Xswiftc -Osize -Xswiftc -Xfrontend -Xswiftc -function-sections -Xswiftc -Xfrontend -Xswiftc -internalize-at-link \
         -Xcc -ffunction-sections -Xcc -fdata-sections \
