@@ -12,6 +12,14 @@ package struct ClaimedDelivery: Sendable, Equatable {
     /// The person's address, if the endpoint wants it.
     package let email: String?
     package let change: PublishedChange
+
+    package init(claim: String, isRetry: Bool, attempts: Int, email: String?, change: PublishedChange) {
+        self.claim = claim
+        self.isRetry = isRetry
+        self.attempts = attempts
+        self.email = email
+        self.change = change
+    }
 }
 
 /// The end of an attempt.
@@ -165,10 +173,15 @@ package enum DeliveryQueue {
         SELECT
             claim, status, attempts, email, position, published_at, type, scope, team_id, sub, app_id, facet, from_state, to_state,
             event_time, recorded_at, jti, sessions_ended, session_id, account_id, change_id
-        FROM siwa.claim_deliveries($1, $2, $3, $4)
+        FROM \(unflushed), siwa.claim_deliveries($1, $2, $3, $4)
         """
     )
-    private static let settle = Statement("SELECT siwa.settle_deliveries($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)")
+    private static let settle = Statement(
+        "SELECT siwa.settle_deliveries($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) FROM \(unflushed)"
+    )
+    /// The commit of the statement does not wait for the disk, so that the rate of an endpoint does not depend on it. What a
+    /// crash of PostgreSQL makes it forget is attempted again.
+    private static let unflushed = "set_config('synchronous_commit', 'off', true) AS setting"
     /// Another daemon may have noticed an earlier failure; a success ends all of them.
     private static let storeState = Statement(
         """

@@ -8,7 +8,7 @@ import Webhooks
 
 /// Delivers to one endpoint: claims, sends and settles, independently of the other endpoints.
 ///
-/// One task claims and settles; each request is a task of its own.
+/// One task claims and settles, in batches; others send what is claimed, each one request after another.
 final class EndpointLane: Sendable {
     /// What the daemon has for all endpoints.
     struct Resources: Sendable {
@@ -20,10 +20,23 @@ final class EndpointLane: Sendable {
         let grace: Duration
     }
 
+    private typealias Held = HeldDeliveries.Held
+
     private struct Attempt: Sendable {
-        let delivery: ClaimedDelivery
+        let held: Held
         let startedAt: WallTime
         let start: ContinuousClock.Instant
+
+        var delivery: ClaimedDelivery { held.delivery }
+    }
+
+    /// An outcome that is not stored.
+    private struct Ended: Sendable {
+        let outcome: SettledDelivery
+        /// The end of its claim.
+        let validUntil: ContinuousClock.Instant
+        /// False if it was claimed only.
+        let wasSent: Bool
     }
 
     private struct State {
@@ -35,10 +48,8 @@ final class EndpointLane: Sendable {
         /// The state must be stored with the next statement, because the circuit changed.
         var mustStore = false
         var storedAt: ContinuousClock.Instant?
-        /// Outcomes that are not stored, with the end of their claims.
-        var ended: [(outcome: SettledDelivery, validUntil: ContinuousClock.Instant)] = []
-        var underWay = 0
-        var retriesUnderWay = 0
+        var ended: [Ended] = []
+        var held = HeldDeliveries(at: .now)
         /// Taken from the budget.
         var borrowed = 0
         /// When the next retry that was scheduled here is due.
@@ -49,6 +60,8 @@ final class EndpointLane: Sendable {
 
     /// Until deliveries that other processes made due are looked for.
     private static let interval = Duration.seconds(1)
+    /// What ends within this time is settled with one statement.
+    static let pace = Duration.milliseconds(20)
 
     let endpoint: Endpoint
     private let signer: WebhookSigner
@@ -112,9 +125,10 @@ final class EndpointLane: Sendable {
                 if Task.isCancelled { finish() }
                 let finishedAt = state.withLock { $0.finishedAt }
                 var wait = Self.interval
+                let start = ContinuousClock.now
                 do throws(PostgresError) {
-                    let claimed = try await settleAndClaim(claiming: finishedAt == nil)
-                    for delivery in claimed { group.addTask { await self.attempt(delivery) } }
+                    try await settleAndClaim(claiming: finishedAt == nil)
+                    while let held = next() { group.addTask { await self.send(from: held) } }
                     pauses = Backoff()
                     wait = pause
                 } catch {
@@ -126,7 +140,7 @@ final class EndpointLane: Sendable {
                     wait = pauses.next()
                 }
                 if let finishedAt {
-                    let (underWay, unsettled) = state.withLock { ($0.underWay, $0.ended.count) }
+                    let (underWay, unsettled) = state.withLock { ($0.held.underWay, $0.ended.count) }
                     if underWay == 0, unsettled == 0 { break }
                     let time = ContinuousClock.now - finishedAt
                     // Cancelled requests give their claims back.
@@ -136,6 +150,9 @@ final class EndpointLane: Sendable {
                     wait = min(wait, .milliseconds(100))
                 }
                 await event.wait(atMost: wait)
+                while !isUrgent, !Task.isCancelled, ContinuousClock.now < start + Self.pace {
+                    await event.wait(atMost: start + Self.pace - .now)
+                }
             }
         }
         await transport.close()
@@ -146,26 +163,27 @@ final class EndpointLane: Sendable {
     // MARK: - Database
 
     /// Stores what ended, and claims what may be sent, over one connection.
-    private func settleAndClaim(claiming: Bool) async throws(PostgresError) -> [ClaimedDelivery] {
+    private func settleAndClaim(claiming: Bool) async throws(PostgresError) {
         let (ended, health, isGone) = takeEnded()
         // Nothing that was claimed may be lost by a cancellation.
-        let work = Task { () async -> Result<[ClaimedDelivery], PostgresError> in
+        let work = Task { () async -> Result<Void, PostgresError> in
             do throws(PostgresError) {
                 if !ended.isEmpty || health != nil || isGone { try await store(ended, health, isGone: isGone) }
-                return .success(claiming && !isGone ? try await claim() : [])
+                if claiming, !isGone { try await claim() }
+                return .success(())
             } catch {
                 return .failure(error)
             }
         }
-        return try await work.value.get()
+        try await work.value.get()
     }
 
-    private func takeEnded() -> (
-        ended: [(outcome: SettledDelivery, validUntil: ContinuousClock.Instant)], health: EndpointState?, isGone: Bool
-    ) {
+    private func takeEnded() -> (ended: [Ended], health: EndpointState?, isGone: Bool) {
         state.withLock { state in
+            giveBack(&state)
             // After the end of its claim, a delivery is attempted again in any case.
             let ended = state.ended.filter { $0.validUntil > .now }
+            state.held.settled(state.ended.count(where: \.wasSent) - ended.count(where: \.wasSent))
             state.ended = []
             let isDue = state.mustStore || state.isUnstored && state.storedAt.map { .now - $0 >= .seconds(1) } ?? true
             guard isDue else { return (ended, nil, state.isGone) }
@@ -178,7 +196,7 @@ final class EndpointLane: Sendable {
     }
 
     private func store(
-        _ ended: [(outcome: SettledDelivery, validUntil: ContinuousClock.Instant)],
+        _ ended: [Ended],
         _ health: EndpointState?,
         isGone: Bool
     ) async throws(PostgresError) {
@@ -193,8 +211,11 @@ final class EndpointLane: Sendable {
                 if isGone { return try DeliveryQueue.disable(endpoint.id, .gone, in: session) }
                 return isFailing ? try DeliveryQueue.disable(endpoint.id, .failing, in: session) : false
             }
-            // An operator may resume the endpoint before this lane ends.
-            if isGone { state.withLock { $0.isGone = false } }
+            state.withLock { state in
+                state.held.settled(ended.count(where: \.wasSent))
+                // An operator may resume the endpoint before this lane ends.
+                if isGone { state.isGone = false }
+            }
             if disabled { reportDisabled(isGone ? .gone : .failing) }
         } catch {
             state.withLock { state in
@@ -206,10 +227,11 @@ final class EndpointLane: Sendable {
         }
     }
 
-    private func claim() async throws(PostgresError) -> [ClaimedDelivery] {
+    private func claim() async throws(PostgresError) {
         let (capacity, retries, probe) = wanted()
-        guard capacity > 0 else { return [] }
+        guard capacity > 0 else { return }
         let endpoint = endpoint
+        let start = ContinuousClock.now
         let claimed: [ClaimedDelivery]
         do throws(PostgresError) {
             claimed = try await resources.pool.withSession { session throws(PostgresError) in
@@ -229,13 +251,11 @@ final class EndpointLane: Sendable {
             throw error
         }
         state.withLock { state in
-            state.underWay += claimed.count
-            state.retriesUnderWay += claimed.count(where: \.isRetry)
+            state.held.claimed(claimed, areProbes: probe != nil, at: start)
             state.rate.used(claimed.count)
             returnBudget(&state)
         }
         if claimed.isEmpty { claimFailed(probe: probe) }
-        return claimed
     }
 
     private func claimFailed(probe: Circuit.Probe?) {
@@ -251,14 +271,14 @@ final class EndpointLane: Sendable {
             if let due = state.retryDue, due <= .now { state.retryDue = nil }
             switch state.circuit.probeDue(at: .now()).last ?? state.circuit.standing {
             case .send(let limit):
-                let free = min(limit - state.underWay, state.rate.available(at: .now))
-                guard free > 0 else { return (0, 0, nil) }
                 // One request needs no budget.
-                let needed = state.underWay + free - 1 - state.borrowed
-                if needed > 0 { state.borrowed += resources.budget.take(upTo: needed) }
-                let capacity = min(free, state.borrowed + 1 - state.underWay)
-                let retries = max(1, endpoint.configuration.concurrency / 4) - state.retriesUnderWay
-                return (max(0, capacity), max(0, retries), nil)
+                if limit > state.borrowed + 1 {
+                    state.borrowed += resources.budget.take(upTo: limit - state.borrowed - 1)
+                }
+                guard limit > 0 else { return (0, 0, nil) }
+                let capacity = state.held.capacity(below: min(limit, state.borrowed + 1), at: .now)
+                let retries = max(1, endpoint.configuration.concurrency / 4) - state.held.retries
+                return (min(capacity, state.rate.available(at: .now)), max(0, retries), nil)
             case .probe(let probe):
                 return (1, 1, probe)
             case .wait, .persist:
@@ -268,7 +288,7 @@ final class EndpointLane: Sendable {
     }
 
     private func returnBudget(_ state: inout State) {
-        let unused = state.borrowed - max(0, state.underWay - 1)
+        let unused = state.borrowed - max(0, state.held.count - 1)
         guard unused > 0 else { return }
         state.borrowed -= unused
         resources.budget.giveBack(unused)
@@ -287,12 +307,62 @@ final class EndpointLane: Sendable {
         }
     }
 
-    // MARK: - One attempt
+    // MARK: - Requests
 
-    private func attempt(_ delivery: ClaimedDelivery) async {
+    /// True if a statement now lets requests be sent that otherwise wait for the end of the pace.
+    private var isUrgent: Bool { state.withLock { isUrgent($0) } }
+
+    private func isUrgent(_ state: State) -> Bool {
+        state.held.count == 0 || state.held.areBlocked(below: limit(state)) || state.mustStore
+            || state.finishedAt != nil
+    }
+
+    /// The next delivery to send now; nil if there is none, or if the circuit allows no further request.
+    private func next() -> Held? {
+        state.withLock { $0.held.next(below: limit($0), at: .now) }
+    }
+
+    /// The requests that may be under way, apart from a probe.
+    private func limit(_ state: State) -> Int {
+        guard state.finishedAt == nil, !state.isGone, case .send(let limit) = state.circuit.standing else { return 0 }
+        return min(limit, state.borrowed + 1)
+    }
+
+    /// Ends the claims of deliveries that can't be sent soon; they count as not attempted.
+    private func giveBack(_ state: inout State) {
+        let removed = state.held.givenBack(
+            isStopped: limit(state) == 0,
+            isFinished: state.finishedAt != nil || state.isGone,
+            at: .now
+        )
+        state.ended += removed.map { held in
+            let outcome = SettledDelivery(
+                position: held.delivery.change.position,
+                claim: held.delivery.claim,
+                outcome: .postponed,
+                failure: nil,
+                httpStatus: nil,
+                startedAt: .now(),
+                duration: .zero
+            )
+            return Ended(outcome: outcome, validUntil: validUntil(held), wasSent: false)
+        }
+    }
+
+    /// Sends one delivery after another until none waits that may be sent.
+    private func send(from first: Held) async {
+        var current: Held? = first
+        while let held = current {
+            await attempt(held)
+            current = next()
+        }
+    }
+
+    private func attempt(_ held: Held) async {
+        let delivery = held.delivery
         let event = ChangeEvent(delivery.change, email: delivery.email)
         let body = Array(JSONText.object(event.members).line.utf8)
-        let attempt = Attempt(delivery: delivery, startedAt: .now(), start: .now)
+        let attempt = Attempt(held: held, startedAt: .now(), start: .now)
         let answer: EndpointAnswer
         do throws(WebhookError) {
             let signature = try signer.headers(messageID: event.id, at: attempt.startedAt, body: body)
@@ -303,7 +373,10 @@ final class EndpointLane: Sendable {
             answer = .unanswered(.blocked, error.message)
         }
         ended(attempt, answer)
-        self.event.signal()
+    }
+
+    private func validUntil(_ held: Held) -> ContinuousClock.Instant {
+        held.claimedAt + endpoint.configuration.timeout + DeliveryQueue.claimGrace
     }
 
     private func ended(_ attempt: Attempt, _ answer: EndpointAnswer) {
@@ -314,8 +387,7 @@ final class EndpointLane: Sendable {
         let isInterrupted = Task.isCancelled && outcome != .delivered
         let (change, before, after) = state.withLock { state in
             let before = state.circuit.isOpen
-            state.underWay -= 1
-            if attempt.delivery.isRetry { state.retriesUnderWay -= 1 }
+            state.held.requestEnded(attempt.held)
             let settled =
                 isInterrupted ? .postponed : apply(outcome, status: answer.status, attempt, now: now, to: &state)
             let change = SettledDelivery(
@@ -327,8 +399,9 @@ final class EndpointLane: Sendable {
                 startedAt: attempt.startedAt,
                 duration: duration
             )
-            let limit = endpoint.configuration.timeout + DeliveryQueue.claimGrace
-            state.ended.append((change, attempt.start + limit))
+            state.ended.append(Ended(outcome: change, validUntil: validUntil(attempt.held), wasSent: true))
+            // The first one starts the pace.
+            if state.ended.count == 1 || isUrgent(state) { event.signal() }
             return (change, before, state.circuit.isOpen)
         }
         guard !isInterrupted else { return }
