@@ -108,6 +108,8 @@ package final class EndpointClient: Sendable {
     package let url: EndpointURL
     private let settings: Settings
     private let configuration: HTTPClient.Configuration
+    /// Without the headers and the body of a message.
+    private let request: HTTPClient.Request
     private let resolver: Resolver
     private let group: any EventLoopGroup
     private let state = Mutex(State())
@@ -144,6 +146,12 @@ package final class EndpointClient: Sendable {
             configuration.proxy = .server(host: address.host, port: address.port)
         }
         self.configuration = configuration
+        do {
+            let agent = HTTPHeaders([("User-Agent", "siwad/\(settings.version)")])
+            request = try HTTPClient.Request(url: url.text, method: .POST, headers: agent)
+        } catch {
+            throw WebClientError(.invalidURL, "the URL \(url) can't be requested; write https://host/path")
+        }
     }
 
     /// Sends one POST and reads the answer.
@@ -155,16 +163,7 @@ package final class EndpointClient: Sendable {
         timeout: Duration
     ) async throws(Failure) -> Answer {
         do {
-            return try await withThrowingTaskGroup(of: Answer.self) { tasks in
-                tasks.addTask { try await self.exchange(body, headers, timeout) }
-                tasks.addTask {
-                    try await Task.sleep(for: timeout)
-                    throw HTTPClientError.deadlineExceeded
-                }
-                defer { tasks.cancelAll() }
-                guard let answer = try await tasks.next() else { throw CancellationError() }
-                return answer
-            }
+            return try await exchange(body, headers, until: .now() + TimeAmount(timeout), timeout)
         } catch {
             throw failure(error)
         }
@@ -185,12 +184,13 @@ package final class EndpointClient: Sendable {
     private func exchange(
         _ body: [UInt8],
         _ headers: [(name: String, value: String)],
+        until deadline: NIODeadline,
         _ timeout: Duration
     ) async throws -> Answer {
-        let pinned = try await pin()
+        let pinned = try await pin(within: timeout)
         let result: Result<Answer, any Error>
         do {
-            result = .success(try await send(body, headers, timeout, over: pinned))
+            result = .success(try await send(body, headers, until: deadline, over: pinned))
         } catch {
             result = .failure(error)
         }
@@ -212,34 +212,37 @@ package final class EndpointClient: Sendable {
     private func send(
         _ body: [UInt8],
         _ headers: [(name: String, value: String)],
-        _ timeout: Duration,
+        until deadline: NIODeadline,
         over pinned: Pinned
     ) async throws -> Answer {
-        var request = HTTPClientRequest(url: url.text)
-        request.method = .POST
-        request.headers.add(name: "User-Agent", value: "siwad/\(settings.version)")
-        for (name, value) in headers { request.headers.add(name: name, value: value) }
-        request.body = .bytes(ByteBuffer(bytes: body))
-        let response = try await pinned.client.execute(request, timeout: TimeAmount(timeout))
-        var size = 0
-        for try await part in response.body {
-            size += part.readableBytes
-            // Leaving the loop before the end closes the connection.
-            if size > Self.largestBody { break }
+        var request = request
+        request.headers.add(contentsOf: headers)
+        request.body = .byteBuffer(ByteBuffer(bytes: body))
+        let reader = AnswerReader()
+        let task = pinned.client.execute(request: request, delegate: reader, deadline: deadline)
+        let head: HTTPResponseHead
+        do {
+            head = try await withTaskCancellationHandler {
+                try await task.get()
+            } onCancel: {
+                task.fail(reason: CancellationError())
+            }
+        } catch let error as AnswerReader.LongBody {
+            head = error.head
         }
         return Answer(
-            status: Int(response.status.code),
-            retryAfter: response.headers.first(name: "Retry-After"),
-            delivery: response.headers.first(name: "webhook-delivery"),
+            status: Int(head.status.code),
+            retryAfter: head.headers.first(name: "Retry-After"),
+            delivery: head.headers.first(name: "webhook-delivery"),
             connection: Connection(address: pinned.address, encryption: pinned.encryption.description)
         )
     }
 
     /// The client for an address that the policy allows; ``release(_:)`` must follow.
-    private func pin() async throws(Failure) -> Pinned {
+    private func pin(within limit: Duration) async throws(Failure) -> Pinned {
         var address: IPAddress?
         if settings.proxy == nil {
-            address = try await allowedAddress()
+            address = try await allowedAddress(within: limit)
         } else if let literal = url.literal {
             if let words = refusal(of: literal) { throw Failure(.blocked, words) }
         } else if !url.isEncrypted {
@@ -272,10 +275,10 @@ package final class EndpointClient: Sendable {
         if isUnused { try? await pinned.client.shutdown() }
     }
 
-    private func allowedAddress() async throws(Failure) -> IPAddress {
+    private func allowedAddress(within limit: Duration) async throws(Failure) -> IPAddress {
         let addresses: [IPAddress]
         do throws(WebClientError) {
-            addresses = try await resolver.addresses(of: url.host)
+            addresses = try await resolver.addresses(of: url.host, within: limit)
         } catch {
             throw Failure(.unreachable, error.message)
         }
@@ -329,5 +332,37 @@ package final class EndpointClient: Sendable {
         default:
             return Failure(.unreachable, words)
         }
+    }
+}
+
+/// Keeps the head of an answer and counts its body, of which nothing is used.
+///
+/// AsyncHTTPClient calls it on the event loop of the request; its other interface starts several tasks for a request, which cost
+/// more than the request.
+private final class AnswerReader: HTTPClientResponseDelegate {
+    /// Ends the reading of an answer, and its connection.
+    struct LongBody: Error {
+        let head: HTTPResponseHead
+    }
+
+    private let state = Mutex<(head: HTTPResponseHead?, size: Int)>((nil, 0))
+
+    func didReceiveHead(task: HTTPClient.Task<HTTPResponseHead>, _ head: HTTPResponseHead) -> EventLoopFuture<Void> {
+        state.withLock { $0.head = head }
+        return task.eventLoop.makeSucceededVoidFuture()
+    }
+
+    func didReceiveBodyPart(task: HTTPClient.Task<HTTPResponseHead>, _ part: ByteBuffer) -> EventLoopFuture<Void> {
+        let (head, size) = state.withLock { state in
+            state.size += part.readableBytes
+            return state
+        }
+        guard let head, size > EndpointClient.largestBody else { return task.eventLoop.makeSucceededVoidFuture() }
+        return task.eventLoop.makeFailedFuture(LongBody(head: head))
+    }
+
+    func didFinishRequest(task: HTTPClient.Task<HTTPResponseHead>) throws -> HTTPResponseHead {
+        guard let head = state.withLock({ $0.head }) else { throw HTTPParserError.invalidEOFState }
+        return head
     }
 }

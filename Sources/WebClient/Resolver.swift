@@ -16,7 +16,7 @@ package final class Resolver: Sendable {
         var underWay = 0
     }
 
-    private static let limit = Duration.seconds(5)
+    package static let limit = Duration.seconds(5)
     private static let validity = Duration.seconds(60)
     private static let mostUnderWay = 16
 
@@ -28,8 +28,12 @@ package final class Resolver: Sendable {
         self.lookUp = lookUp
     }
 
-    /// - Throws: `unreachable` if the name is unknown, or if the name server does not answer within five seconds.
-    package func addresses(of host: String) async throws(WebClientError) -> [IPAddress] {
+    /// - Parameter limit: how long to wait for the name server, at most five seconds.
+    /// - Throws: `unreachable` if the name is unknown, or if the name server does not answer in time.
+    package func addresses(
+        of host: String,
+        within limit: Duration = Resolver.limit
+    ) async throws(WebClientError) -> [IPAddress] {
         if let literal = IPAddress(host) { return [literal] }
         let known = state.withLock { state in
             state.known[host].flatMap { $0.until > .now ? $0.addresses : nil }
@@ -47,7 +51,7 @@ package final class Resolver: Sendable {
         }
         // Ends the wait below. Cancelled once the addresses are there.
         let timer = Task {
-            try await Task.sleep(for: Self.limit)
+            try await Task.sleep(for: min(limit, Self.limit))
             continuation.finish()
         }
         defer { timer.cancel() }
