@@ -1,5 +1,5 @@
 import AppleSimulator
-import FoundationEssentials
+import TestSupport
 import Testing
 
 /// Runs only with `SIWAD_FAULTS=long`, since it loads the machine for minutes; `SIWAD_BINARY` names a release build.
@@ -7,7 +7,7 @@ import Testing
     "Thousands of hostile connections",
     .serialized,
     .timeLimit(.minutes(10)),
-    .enabled(if: ProcessInfo.processInfo.environment["SIWAD_FAULTS"] == "long")
+    .enabled(if: LongVariants.areWanted)
 )
 struct HostileConnectionTests {
     private static let size = 5_000

@@ -1,6 +1,7 @@
 import FoundationEssentials
 import Postgres
 import StoreTestSupport
+import TestSupport
 import Testing
 
 @Suite("kill -9 under load", .timeLimit(.minutes(15)))
@@ -9,7 +10,7 @@ struct KillTests {
     private enum Victim { case daemon, server }
 
     /// `SIWAD_FAULTS=long` kills 50 daemons and 20 servers in one run, otherwise a few.
-    static let isLong = ProcessInfo.processInfo.environment["SIWAD_FAULTS"] == "long"
+    static let isLong = LongVariants.areWanted
     /// `SIWAD_SEED` repeats the same histories.
     static let seed =
         ProcessInfo.processInfo.environment["SIWAD_SEED"].flatMap { UInt64($0) } ?? UInt64.random(in: 0...9_999_999)
