@@ -9,11 +9,11 @@ import Testing
 /// Writers of random transactions, publishers of which one is killed again and again, and a reader.
 @Suite("Race of publication")
 struct PublicationRaceTests {
-    private static let isLong = getenv("SIWAD_FAULTS").map { String(cString: $0) } == "long"
-    private static let rows = isLong ? 100_000 : 2_000
+    private static let rows = LongVariants.areWanted ? 100_000 : 2_000
 
     private final class Progress: Sendable {
         let inserted = Atomic(0)
+        let committed = Atomic(0)
         let isDone = Atomic(false)
     }
 
@@ -45,12 +45,12 @@ struct PublicationRaceTests {
                         SELECT concat_ws(
                             ', ', count(*) FILTER (WHERE l.change_id IS NULL) || ' missing',
                             count(*) FILTER (WHERE c.change_id IS NULL) || ' invented',
-                            max(l.position) - count(l.position) || ' gaps', (count(c.change_id) >= $1)::text
+                            max(l.position) - count(l.position) || ' gaps', (count(c.change_id) = $1)::text
                         )
                         FROM siwa.account_changes AS c
                         FULL JOIN siwa.change_log AS l USING (change_id)
                         """,
-                    Self.rows / 4
+                    progress.committed.load(ordering: .relaxed)
                 ).string(0, 0)
             }
             await connection.close()
@@ -67,11 +67,12 @@ struct PublicationRaceTests {
         var random = random
         let connection = try await PostgresConnection.connect(database.settings)
         while progress.inserted.load(ordering: .relaxed) < rows {
-            let script = transaction(using: &random, prepared: name)
+            let transaction = RandomTransaction(using: &random, prepared: name) { _ in insertion }
             try await connection.withSession { session throws(PostgresError) in
-                for statement in script { try session.execute(script: statement) }
+                for statement in transaction.statements { try session.execute(script: statement) }
             }
-            progress.inserted.wrappingAdd(script.count { $0 == insertion }, ordering: .relaxed)
+            progress.inserted.wrappingAdd(transaction.count, ordering: .relaxed)
+            progress.committed.wrappingAdd(transaction.kept.count, ordering: .relaxed)
         }
         await connection.close()
     }
@@ -80,34 +81,6 @@ struct PublicationRaceTests {
         INSERT INTO siwa.account_changes (account_id, app_id, facet, from_state, to_state, event_time)
         VALUES (1, 'x', 'consent', 'authorized', 'revoked', now())
         """
-
-    /// Statements of a transaction that takes up to 50 ms: committed, rolled back or prepared, with savepoints or
-    /// publication.
-    private static func transaction(
-        using random: inout SeededGenerator,
-        prepared name: String
-    ) -> [String] {
-        var statements = ["BEGIN"]
-        let end = Int.random(in: 0..<10, using: &random)
-        // PostgreSQL prepares no transaction that notifies.
-        let isPrepared = (2...3).contains(end)
-        for _ in 0..<Int.random(in: 1...12, using: &random) {
-            switch Int.random(in: 0..<12, using: &random) {
-            case 0: statements += ["SAVEPOINT s", insertion, "ROLLBACK TO s"]
-            case 1: statements += ["SAVEPOINT s", insertion, "RELEASE s"]
-            case 2: statements += ["SELECT pg_sleep(\(Double.random(in: 0...0.05, using: &random)))"]
-            case 3 where !isPrepared: statements += ["SELECT siwa.publish_changes()"]
-            default: statements.append(insertion)
-            }
-        }
-        switch end {
-        case 0...1: return statements + ["ROLLBACK"]
-        case 2:
-            return statements + ["PREPARE TRANSACTION '\(name)'", "SELECT pg_sleep(0.01)", "COMMIT PREPARED '\(name)'"]
-        case 3: return statements + ["PREPARE TRANSACTION '\(name)'", "ROLLBACK PREPARED '\(name)'"]
-        default: return statements + ["COMMIT"]
-        }
-    }
 
     private static func publish(_ database: TestDatabase, until progress: Progress) async throws {
         let pool = database.pool(maximum: 1)
