@@ -19,8 +19,11 @@ struct PythonReceiver: Sendable {
     /// - Parameters:
     ///   - secrets: a file with a secret in each line.
     ///   - refusals: how many requests get 500 first.
-    init(_ fixture: DaemonFixture, secrets: String, refusals: Int = 0) async throws {
-        let program = [PythonProgram.interpreter, PythonProgram.path("receiver.py"), secrets, "\(refusals)"]
+    ///   - isBrief: ``lines`` instead of ``messages``.
+    init(_ fixture: DaemonFixture, secrets: String, refusals: Int = 0, isBrief: Bool = false) async throws {
+        let program =
+            [PythonProgram.interpreter, PythonProgram.path("receiver.py"), secrets, "\(refusals)"]
+            + (isBrief ? ["--brief"] : [])
         let process = fixture.start(arguments: [], under: program)
         try await eventually("the receiver") { !process.output.isEmpty || process.status != nil }
         guard let port = process.output.first.flatMap({ try? JSONValue(parsing: Array($0.utf8)) })?["port"]?.integer
@@ -30,6 +33,12 @@ struct PythonReceiver: Sendable {
         url = "http://127.0.0.1:\(port)/webhooks"
         self.process = process
     }
+
+    /// How many lines there are.
+    var count: Int { process.output.count - 1 }
+
+    /// Id, position, sub and notification of each accepted message.
+    var lines: [[Substring]] { process.output.dropFirst().map { $0.split(separator: "\t") } }
 
     var messages: [Message] {
         get throws {

@@ -1,9 +1,10 @@
 """Receives webhooks, verifies them with the reference library, and prints a JSON object for each.
 
-Usage: receiver.py SECRETS [REFUSALS]
+Usage: receiver.py SECRETS [REFUSALS] [--brief]
 
 SECRETS is a file with a secret in each line (whsec_…, or whpk_… for Ed25519), which is read for each request. The first
-REFUSALS requests get 500. The first line of the output has the port.
+REFUSALS requests get 500. The first line of the output has the port. With --brief, each accepted change is a line of its id,
+position, sub and notification, separated by tabs.
 """
 import base64, http.server, json, sys, threading
 from cryptography.exceptions import InvalidSignature
@@ -12,6 +13,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 lock = threading.Lock()
 refusals = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+is_brief = "--brief" in sys.argv
 
 
 def accepts(secret, body, headers):
@@ -45,14 +47,21 @@ class Receiver(http.server.BaseHTTPRequestHandler):
         with lock:
             refusals, status = max(0, refusals - 1), 500 if refusals else 200 if accepted else 400
             # In the lock, so that lines don't mix.
-            print(json.dumps({
-                "id": self.headers["webhook-id"], "status": status, "accepted": accepted,
-                "signatures": [s.split(",")[0] for s in self.headers["webhook-signature"].split(" ")],
-                "type": self.headers["Content-Type"], "agent": self.headers["User-Agent"], "body": body.decode(),
-            }), flush=True)
+            print(self.line(status, accepted, body.decode()), flush=True)
         self.send_response(status)
         self.send_header("Content-Length", "0")
         self.end_headers()
+
+    def line(self, status, accepted, body):
+        if is_brief:
+            data = json.loads(body)["data"]
+            fields = [data["position"], data["sub"], data["notification"]] if status == 200 else [status]
+            return "\t".join(str(field) for field in [self.headers["webhook-id"], *fields])
+        return json.dumps({
+            "id": self.headers["webhook-id"], "status": status, "accepted": accepted,
+            "signatures": [s.split(",")[0] for s in self.headers["webhook-signature"].split(" ")],
+            "type": self.headers["Content-Type"], "agent": self.headers["User-Agent"], "body": body,
+        })
 
     def log_message(self, *arguments):
         pass

@@ -1,0 +1,216 @@
+import AccountStore
+import Postgres
+import StoreTestSupport
+import Synchronization
+import TestSupport
+import Testing
+
+/// Writers of random transactions, publishers and daemons that are killed, and receivers that are no part of siwad.
+@Suite(
+    "From random transactions to receivers",
+    .timeLimit(.minutes(30)),
+    .enabled(if: PythonProgram.isAvailable, PythonProgram.missing)
+)
+struct CompleteDeliveryTests {
+    private static let changes = LongVariants.areWanted ? 100_000 : 2_000
+    private static let people = changes / 10
+    private static let kills = LongVariants.areWanted ? 50 : 4
+    private static let writers = 6
+    private static let concurrency = 8
+
+    /// What the writers did.
+    private final class Ledger: Sendable {
+        private let changes = Mutex<[String]>([])
+        let isDone = Atomic(false)
+
+        /// The changes that were committed.
+        var kept: [String] { changes.withLock { $0 } }
+        var count: Int { changes.withLock { $0.count } }
+
+        func add(_ kept: [String]) { changes.withLock { $0 += kept } }
+    }
+
+    /// The changes of an endpoint that its receiver accepted.
+    private struct Received {
+        var ids: Set<Substring> = []
+        var positions: Set<Substring> = []
+        /// By person, in the order of their first arrival.
+        var changes: [Substring: [Substring]] = [:]
+        /// By person, in the order of all arrivals.
+        var arrivals: [Substring: [Int64]] = [:]
+        var count = 0
+
+        init(_ lines: [[Substring]]) {
+            for line in lines {
+                let (id, position, sub, change) = (line[0], line[1], line[2], line[3])
+                count += 1
+                arrivals[sub, default: []].append(Int64(position) ?? 0)
+                positions.insert(position)
+                if ids.insert(id).inserted { changes[sub, default: []].append(change) }
+            }
+        }
+    }
+
+    @Test("Each committed change reaches each receiver, in each person's order; a kill repeats what was under way.")
+    func complete() async throws {
+        let seed = UInt64.random(in: 0...UInt64.max)
+        try await TemporaryDirectory.with { directory in
+            try await DaemonFixture.with { fixture in
+                let secrets = try directory.write("secrets", try DaemonFixture.secret.text + "\n")
+                let attempt = try await PythonReceiver(fixture, secrets: secrets, isBrief: true)
+                let person = try await PythonReceiver(fixture, secrets: secrets, isBrief: true)
+                for (ordering, receiver) in [(EndpointConfiguration.Ordering.attempt, attempt), (.person, person)] {
+                    try await fixture.addEndpoint(ordering.rawValue, receiver.url) {
+                        $0.ordering = ordering
+                        $0.retries = Array(repeating: .milliseconds(100), count: 20)
+                        $0.concurrency = Self.concurrency
+                    }
+                }
+                try await fixture.run(
+                    """
+                    SELECT count(siwa.record_sign_in('com.example.one', 'p' || n))
+                    FROM generate_series(1, \(Self.people)) AS n
+                    """
+                )
+                let ledger = Ledger()
+                let start = ContinuousClock.now
+                async let publishersKilled = killPublishers(fixture, until: ledger)
+                async let writing: Void = write(fixture, seed, ledger)
+                try await killDaemons(fixture, receivers: [attempt, person])
+                try await writing
+                ledger.isDone.store(true, ordering: .relaxed)
+                let count = ledger.count
+                try await fixture.withDaemon(try DaemonFixture.delivering()) { _, _ in
+                    try await eventually("all messages", within: .seconds(600)) {
+                        [attempt, person].allSatisfy { $0.count >= count }
+                    }
+                    try await eventually("all deliveries") {
+                        try await fixture.deliveries() == ["attempt delivered \(count)", "person delivered \(count)"]
+                    }
+                }
+                for (receiver, isStrict) in [(attempt, false), (person, true)] {
+                    let lines = receiver.lines
+                    try #require(lines.allSatisfy { $0.count == 4 }, "each message is accepted")
+                    verify(Received(lines), isStrict: isStrict, ledger.kept, seed)
+                }
+                let figures = [attempt, person].map { "\($0.count - count) repeated" }.joined(separator: ", ")
+                print(
+                    "\(count) changes, \(try await publishersKilled) publishers and \(Self.kills + 1) daemons killed, "
+                        + "\(figures), \(ContinuousClock.now - start), seed \(seed)"
+                )
+            }
+        }
+    }
+
+    private func verify(_ received: Received, isStrict: Bool, _ kept: [String], _ seed: UInt64) {
+        #expect(received.ids.count == kept.count, "seed \(seed)")
+        #expect(received.positions.count == kept.count)
+        let changes = received.changes.values.joined()
+        #expect(Set(changes) == Set(kept.map { $0[...] }), "seed \(seed)")
+        #expect(received.count - kept.count <= (Self.kills + 1) * Self.concurrency)
+        for (sub, own) in received.changes {
+            // Each person belongs to one writer, which counts its changes.
+            let numbers = own.map { Int($0) ?? 0 }
+            #expect(numbers == numbers.sorted(), "\(sub), seed \(seed)")
+        }
+        for (sub, positions) in received.arrivals where isStrict {
+            #expect(positions == positions.sorted(), "\(sub), seed \(seed)")
+        }
+    }
+
+    // MARK: - Writers
+
+    /// Makes changes of each person in one writer only, and one in a transaction that stays open as long as the others write.
+    private func write(_ fixture: DaemonFixture, _ seed: UInt64, _ ledger: Ledger) async throws {
+        let long = try await DaemonFixture.connect(fixture.conninfo)
+        try await long.withSession { session throws(PostgresError) in
+            try session.execute(script: "BEGIN; \(Self.change(0, person: 1))")
+        }
+        try await withThrowingTaskGroup { group in
+            for writer in 0..<Self.writers {
+                let random = SeededGenerator(seed: seed &+ UInt64(writer))
+                group.addTask { try await write(fixture, random, writer, ledger) }
+            }
+            try await group.waitForAll()
+        }
+        try await long.withSession { session throws(PostgresError) in try session.execute(script: "COMMIT") }
+        await long.close()
+        ledger.add(["0"])
+    }
+
+    private func write(
+        _ fixture: DaemonFixture,
+        _ random: SeededGenerator,
+        _ writer: Int,
+        _ ledger: Ledger
+    ) async throws {
+        var random = random
+        let connection = try await DaemonFixture.connect(fixture.conninfo)
+        let name = try await fixture.texts("SELECT current_database()")[0] + "_\(writer)"
+        var first = 1
+        while ledger.count < Self.changes, !Task.isCancelled {
+            var choice = SeededGenerator(seed: random.next())
+            func number(_ index: Int) -> Int { (first + index) * Self.writers + writer }
+            let transaction = RandomTransaction(using: &random, prepared: name) { index in
+                // The transaction that stays open has the first person.
+                let own = Int.random(in: 1..<Self.people / Self.writers, using: &choice)
+                return Self.change(number(index), person: own * Self.writers + writer)
+            }
+            try await connection.withSession { session throws(PostgresError) in
+                for statement in transaction.statements { try session.execute(script: statement) }
+            }
+            ledger.add(transaction.kept.map { "\(number($0))" })
+            first += transaction.count
+        }
+        await connection.close()
+    }
+
+    /// The number of the change is in its event as the notification that caused it.
+    private static func change(_ number: Int, person: Int) -> String {
+        """
+        INSERT INTO siwa.account_changes (account_id, app_id, facet, from_state, to_state, event_time, jti)
+        SELECT account_id, 'com.example.one', 'consent', 'authorized', 'revoked', now(), '\(number)'
+        FROM siwa.accounts WHERE sub = 'p\(person)'
+        """
+    }
+
+    // MARK: - Faults
+
+    /// Ends publishers at a random point of their work, and returns how many.
+    private func killPublishers(_ fixture: DaemonFixture, until ledger: Ledger) async throws -> Int {
+        let connection = try await DaemonFixture.connect(fixture.conninfo)
+        var count: Int64 = 0
+        while !ledger.isDone.load(ordering: .relaxed), !Task.isCancelled {
+            count += try await connection.withSession { session throws(PostgresError) in
+                try session.execute(script: "SELECT pg_sleep(random() * 0.02)")
+                return try session.execute(
+                    once: """
+                        SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                        WHERE datname = current_database() AND query LIKE '%FROM siwa.publish_changes()%'
+                            AND state = 'active' AND pid <> pg_backend_pid()
+                        """
+                ).int64(0, 0)
+            }
+        }
+        await connection.close()
+        return Int(count)
+    }
+
+    /// Has two daemons deliver, of which one after the other is killed and replaced.
+    private func killDaemons(_ fixture: DaemonFixture, receivers: [PythonReceiver]) async throws {
+        let settings = try DaemonFixture.delivering()
+        func received() -> Int { receivers.map(\.count).reduce(0, +) }
+        var daemons = [fixture.start(settings), fixture.start(settings)]
+        for daemon in daemons { _ = try await daemon.ready() }
+        for _ in 1..<Self.kills {
+            let goal = received() + Self.changes / Self.kills / 2
+            try await eventually("progress", within: .seconds(120)) { received() >= goal }
+            await daemons.removeFirst().kill()
+            daemons.append(fixture.start(settings))
+            _ = try await daemons[1].ready()
+        }
+        for daemon in daemons { await daemon.kill() }
+        // What was claimed by a daemon that was killed waits for the end of its claim.
+        try await fixture.run("UPDATE siwa.deliveries SET claimed_until = now() WHERE claim IS NOT NULL")
+    }
+}
