@@ -1,8 +1,9 @@
 import AccountStore
-import FoundationEssentials
 import Glibc
 import Postgres
+import StoreTestSupport
 import Synchronization
+import TestSupport
 import Testing
 
 @Suite("Deliveries to endpoints", .timeLimit(.minutes(10)))
@@ -24,7 +25,7 @@ struct DeliveryTests {
 
     @Test("Each change that an endpoint wants is delivered once, signed, with the id of the feed.")
     func delivered() async throws {
-        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, addresses in
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, daemon, addresses in
             try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
                 try await fixture.addEndpoint("shop", receiver.url + "?key=s3cret")
                 try await fixture.revoke(50)
@@ -39,6 +40,44 @@ struct DeliveryTests {
                 let metrics = try await Web.get(addresses.operations + "/metrics").body
                 #expect(metrics.contains(#"siwad_delivery_attempts_total{endpoint="shop",outcome="delivered"} 50"#))
                 #expect(metrics.contains(#"siwad_endpoint_state{endpoint="shop",state="enabled"} 1"#))
+                #expect(!metrics.contains("s3cret") && !daemon.log.contains { $0.contains("s3cret") })
+            }
+        }
+    }
+
+    @Test("Each answer decides about its delivery: delivered, dead for a reason, or sent again without a lost attempt.")
+    func answers() async throws {
+        let answers: [WebhookReceiver.Answer] = [
+            .status(204), .status(301, ["Location": "http://127.0.0.1/"]), .status(404), .status(500),
+            .status(400, ["webhook-delivery": "abort-message"]), .status(429, ["Retry-After": "1"]),
+        ]
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in
+            try await WebhookReceiver.with(
+                try DaemonFixture.secret,
+                answering: { message, number in
+                    // The pause that is asked for is granted.
+                    number > answers.count ? .status(200) : answers[Int(message.sub.dropFirst()) ?? 0]
+                }
+            ) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url) {
+                    $0.retries = []
+                    $0.concurrency = 1
+                }
+                try await fixture.revoke(answers.count)
+                try await untilDelivered(fixture, "shop dead 4", "shop delivered 2")
+                #expect(receiver.messages.count == 7)
+                let rows = try await fixture.texts(
+                    """
+                    SELECT concat_ws(' ', a.sub, d.status, d.attempts, d.reason, d.http_status)
+                    FROM siwa.deliveries AS d JOIN siwa.accounts AS a USING (account_id) ORDER BY d.position
+                    """
+                )
+                #expect(
+                    rows == [
+                        "p0 delivered 1 204", "p1 dead 1 redirected 301", "p2 dead 1 refused 404",
+                        "p3 dead 1 failed 500", "p4 dead 1 aborted 400", "p5 delivered 1 throttled 200",
+                    ]
+                )
             }
         }
     }
@@ -74,12 +113,19 @@ struct DeliveryTests {
             ("nonsense", "malformed-answer", .bytes("220 mail.example.com ESMTP\r\n")),
             ("head", "malformed-answer", .endless("X-\(big): \(big)\r\n")),
             ("header", "malformed-answer", .bytes("HTTP/1.1 200 OK\r\nX-Long: " + big + big)),
-            ("silent", "unreachable", .bytes("")),
+            ("plain", "tls", .status(200)),
         ]
         try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, daemon, addresses in
-            for (name, reason, answer) in cases where name != "silent" {
+            func memory() async throws -> Double {
+                let metrics = try await Web.get(addresses.operations + "/metrics").body
+                let line = metrics.split(separator: "\n").first { $0.hasPrefix("process_resident_memory_bytes ") }
+                return try #require(line?.split(separator: " ").last.flatMap { Double($0) })
+            }
+            let before = try await memory()
+            for (name, reason, answer) in cases {
                 try await WebhookReceiver.with(secret, answering: { _, _ in answer }) { receiver in
-                    try await fixture.addEndpoint(name, receiver.url) {
+                    let url = name == "plain" ? receiver.url.replacing("http:", with: "https:") : receiver.url
+                    try await fixture.addEndpoint(name, url) {
                         $0.timeout = .seconds(2)
                         $0.retries = []
                     }
@@ -104,10 +150,7 @@ struct DeliveryTests {
                 try await fixture.revoke(1)
                 try await eventually("the delivery") { try await fixture.deliveries().contains("endless delivered 1") }
             }
-            let metrics = try await Web.get(addresses.operations + "/metrics").body
-            let memory = metrics.split(separator: "\n").first { $0.hasPrefix("process_resident_memory_bytes ") }
-            let bytes = try #require(memory?.split(separator: " ").last.flatMap { Double($0) })
-            #expect(bytes < 200e6)
+            #expect(try await memory() - before < 32e6)
             #expect(daemon.status == nil)
         }
     }
@@ -135,7 +178,7 @@ struct DeliveryTests {
             let receiver = try await WebhookReceiver(try DaemonFixture.secret, port: 0)
             let port = receiver.port
             await receiver.close()
-            try await fixture.addEndpoint("shop", receiver.url) {
+            try await fixture.addEndpoint("shop", receiver.url + "?key=s3cret") {
                 $0.ordering = .person
                 $0.retries = [.milliseconds(10), .milliseconds(10), .milliseconds(10)]
             }
@@ -149,6 +192,7 @@ struct DeliveryTests {
             let again = try await WebhookReceiver(try DaemonFixture.secret, port: port)
             try await untilDelivered(fixture, "shop delivered 500")
             #expect(daemon.log.contains { $0.contains("endpoint works again") })
+            #expect(!daemon.log.contains { $0.contains("s3cret") })
             for (_, messages) in Dictionary(grouping: again.messages, by: \.sub) {
                 #expect(messages.map(\.position) == messages.map(\.position).sorted())
             }
@@ -221,11 +265,14 @@ struct DeliveryTests {
     )
     func ordering(_ ordering: EndpointConfiguration.Ordering) async throws {
         try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in
-            let count = 1_000
+            let count = LongVariants.areWanted ? 10_000 : 1_000
+            let seed = UInt64.random(in: 0...UInt64.max)
             try await WebhookReceiver.with(
                 try DaemonFixture.secret,
-                // Every seventh request fails, never five in a row.
-                answering: { _, number in .status(number.isMultiple(of: 7) ? 500 : 200) }
+                answering: { _, number in
+                    var random = SeededGenerator(seed: seed &+ UInt64(number))
+                    return .status(Int.random(in: 0..<8, using: &random) == 0 ? 500 : 200)
+                }
             ) { receiver in
                 try await fixture.addEndpoint("shop", receiver.url) {
                     $0.ordering = ordering
@@ -240,8 +287,8 @@ struct DeliveryTests {
                     var seen: Set<Int64> = []
                     let first = own.map(\.position).filter { seen.insert($0).inserted }
                     switch ordering {
-                    case .attempt: #expect(first == first.sorted())
-                    case .person: #expect(own.map(\.position) == own.map(\.position).sorted())
+                    case .attempt: #expect(first == first.sorted(), "seed \(seed)")
+                    case .person: #expect(own.map(\.position) == own.map(\.position).sorted(), "seed \(seed)")
                     case .none: break
                     }
                 }
@@ -312,18 +359,18 @@ struct DeliveryTests {
                 try await eventually("all deliveries") {
                     try await fixture.deliveries() == (0..<6).map { "e\($0) delivered 300" }
                 }
-                #expect(receiver.messages.count == 1_800)
-                #expect(receiver.messages.allSatisfy { $0.id != nil })
+                let messages = receiver.messages
+                #expect(messages.count == 1_800 && messages.allSatisfy { $0.id != nil })
+                let byEndpoint = Dictionary(grouping: messages) { $0.head.prefix { $0 != "\r\n" } }
+                #expect(byEndpoint.values.map { Set($0.map(\.position)).count } == Array(repeating: 300, count: 6))
             }
         }
     }
 
-    private static let isLong = ProcessInfo.processInfo.environment["SIWAD_FAULTS"] == "long"
-
     @Test("Daemons that are killed again and again lose nothing, and repeat at most what was under way.")
     func killed() async throws {
         let secret = try DaemonFixture.secret
-        let kills = Self.isLong ? 200 : 8
+        let kills = LongVariants.areWanted ? 200 : 8
         try await DaemonFixture.with { fixture in
             try await WebhookReceiver.with(secret) { steady in
                 try await WebhookReceiver.with(
@@ -446,24 +493,41 @@ struct DeliveryTests {
 
     @Test("An address that is not public is refused with the setting that allows it, and a reload allows it.")
     func blocked() async throws {
-        try await DaemonFixture.withDaemon(try DaemonFixture.delivering(["SIWAD_DELIVERY_ALLOW": ""])) {
-            fixture,
-            _,
-            _ in
-            try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
-                try await fixture.addEndpoint("shop", receiver.url.replacing("127.0.0.1", with: "localhost"))
-                try await fixture.addEndpoint("hex", receiver.url.replacing("127.0.0.1", with: "0x7f.1"))
-                try await fixture.revoke(1)
-                try await untilDelivered(fixture, "hex dead 1", "shop dead 1")
-                #expect(receiver.connections == 0)
-                let details = try await fixture.texts(
-                    "SELECT DISTINCT detail FROM siwa.delivery_attempts WHERE reason = 'blocked'"
-                )
-                #expect(
-                    details.allSatisfy { $0.contains("is not a public address; SIWAD_DELIVERY_ALLOW=") },
-                    "\(details)"
-                )
-                #expect(details.contains { $0.contains("127.0.0.1/32") })
+        try await TemporaryDirectory.with { directory in
+            try await DaemonFixture.with { fixture in
+                let file = try directory.write("siwad.yaml", "{}")
+                // The environment would override the file.
+                let settings = try DaemonFixture.delivering(["SIWAD_DELIVERY_ALLOW": ""])
+                let daemon = fixture.start(settings, arguments: ["serve", "--config", file])
+                _ = try await daemon.ready()
+                try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
+                    try await fixture.addEndpoint("shop", receiver.url.replacing("127.0.0.1", with: "localhost"))
+                    try await fixture.addEndpoint("hex", receiver.url.replacing("127.0.0.1", with: "0x7f.1"))
+                    try await fixture.revoke(1)
+                    try await untilDelivered(fixture, "hex dead 1", "shop dead 1")
+                    #expect(receiver.connections == 0)
+                    let details = try await fixture.texts(
+                        "SELECT DISTINCT detail FROM siwa.delivery_attempts WHERE reason = 'blocked'"
+                    )
+                    #expect(
+                        details.allSatisfy { $0.contains("is not a public address; SIWAD_DELIVERY_ALLOW=") },
+                        "\(details)"
+                    )
+                    #expect(details.contains { $0.contains("127.0.0.1/32") })
+                    _ = try directory.write("siwad.yaml", "delivery_allow: 127.0.0.1/32\n")
+                    daemon.send("HUP")
+                    try await eventually("the configuration to be read again") {
+                        daemon.log.contains { $0.contains("\"configuration re-read\"") }
+                    }
+                    try await fixture.revoke(1)
+                    try await untilDelivered(
+                        fixture,
+                        "hex dead 1",
+                        "hex delivered 1",
+                        "shop dead 1",
+                        "shop delivered 1"
+                    )
+                }
             }
         }
     }
