@@ -1,3 +1,4 @@
+import FoundationEssentials
 import Glibc
 import Testing
 
@@ -23,6 +24,46 @@ package enum OpenSSL {
             ]
         )
         try #require(made.isSuccess, "\(made.output)")
+    }
+
+    /// Replaces `certificate.pem` by one with the same key that expired yesterday.
+    package static func expireCertificate(in directory: TemporaryDirectory) async throws {
+        let (old, new) = (directory.file("certificate.pem"), directory.file("expired.pem"))
+        let made = try await run(
+            ["x509", "-in", old, "-signkey", directory.file("key.pem"), "-days", "-1", "-out", new]
+        )
+        try #require(made.isSuccess && rename(new, old) == 0, "\(made.output)")
+    }
+
+    /// Runs `s_server` with these options and the certificate of a directory, as a web server on the port that it passes.
+    package static func withServer<R: Sendable>(
+        _ options: [String],
+        in directory: TemporaryDirectory,
+        _ body: (Substring) async throws -> R
+    ) async throws -> R {
+        let server = [
+            path, "s_server", "-accept", "127.0.0.1:0", "-cert", directory.file("certificate.pem"), "-key",
+            directory.file("key.pem"), "-www",
+        ]
+        return try await ChildProcess.with(server + options, log: directory.file("log")) {
+            try await body(try await port(in: directory))
+        }
+    }
+
+    /// The port that the server reports.
+    private static func port(in directory: TemporaryDirectory) async throws -> Substring {
+        let deadline = ContinuousClock.now + .seconds(30)
+        while true {
+            let log = FileManager.default.contents(atPath: directory.file("log")).map {
+                String(decoding: $0, as: UTF8.self)
+            }
+            let lines = (log ?? "").split(separator: "\n", omittingEmptySubsequences: false).dropLast()
+            if let line = lines.first(where: { $0.hasPrefix("ACCEPT ") }), let port = line.split(separator: ":").last {
+                return port
+            }
+            try #require(.now < deadline, "\(log ?? "")")
+            try await Task.sleep(for: .milliseconds(3))
+        }
     }
 }
 

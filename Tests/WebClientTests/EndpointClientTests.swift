@@ -1,5 +1,6 @@
 import Basics
 import FoundationEssentials
+import NIOCore
 import NIOPosix
 import NIOSSL
 import Synchronization
@@ -156,6 +157,108 @@ struct EndpointClientTests {
         }
         #expect(throws: WebClientError.self) {
             try self.client("https://localhost/", Resolver(), authorities: directory.file("none.pem"))
+        }
+    }
+
+    /// Posts to `localhost` at an `openssl s_server` with these options, whose certificate's authority is known.
+    private func postEncrypted(_ options: [String], in directory: TemporaryDirectory) async throws -> String {
+        try await OpenSSL.withServer(options, in: directory) { port in
+            let client = try client(
+                "https://localhost:\(port)/",
+                NameServer(["127.0.0.1"]).resolver,
+                authorities: directory.file("certificate.pem")
+            )
+            let result = await post(client, timeout: .seconds(30))
+            await client.close()
+            return result
+        }
+    }
+
+    @Test(
+        "Nothing is sent over a version before TLS 1.2.",
+        .enabled(if: OpenSSL.isInstalled),
+        arguments: ["-tls1", "-tls1_1"]
+    )
+    func oldVersions(version: String) async throws {
+        let directory = try TemporaryDirectory()
+        try await OpenSSL.makeCertificate("ec", in: directory)
+        let result = try await postEncrypted([version, "-cipher", "ALL:@SECLEVEL=0"], in: directory)
+        #expect(result == "tls: localhost speaks neither TLS 1.2 nor 1.3")
+    }
+
+    @Test("An expired certificate of a known authority is refused.", .enabled(if: OpenSSL.isInstalled))
+    func expired() async throws {
+        let directory = try TemporaryDirectory()
+        try await OpenSSL.makeCertificate("ec", in: directory)
+        try await OpenSSL.expireCertificate(in: directory)
+        let result = try await postEncrypted([], in: directory)
+        #expect(result.hasPrefix("tls: this machine does not trust the certificate of localhost"), "\(result)")
+    }
+
+    @Test("A server that speaks no TLS, and one that breaks off or never begins the handshake, are failures in time.")
+    func brokenHandshakes() async throws {
+        func result(_ port: Int, _ timeout: Duration) async throws -> String {
+            let client = try client("https://localhost:\(port)/", NameServer(["127.0.0.1"]).resolver)
+            let result = await post(client, timeout: timeout)
+            await client.close()
+            return result
+        }
+        // An alert of TLS 1.2: handshake_failure.
+        for greeting in ["220 mail.example.com ESMTP\r\n", "\u{15}\u{3}\u{3}\u{0}\u{2}\u{2}\u{28}"] {
+            try await GreetingServer.with(greeting, closes: false, on: group) { port in
+                #expect(try await result(port, .seconds(10)).hasPrefix("tls: the TLS handshake with localhost failed"))
+            }
+        }
+        try await GreetingServer.with("", closes: true, on: group) { port in
+            #expect(try await result(port, .seconds(10)) == "tls: localhost closed the connection in the TLS handshake")
+        }
+        let silent = try SilentServer()
+        #expect(try await result(Int(silent.port), .milliseconds(200)) == "timed-out: no answer in time")
+    }
+
+    /// Says the same to every client immediately, and reads nothing, or closes the connection when the client has spoken.
+    private enum GreetingServer {
+        static func with(
+            _ greeting: String,
+            closes: Bool,
+            on group: any EventLoopGroup,
+            _ body: (Int) async throws -> Void
+        ) async throws {
+            let channel = try await ServerBootstrap(group: group)
+                .childChannelInitializer { channel in
+                    channel.eventLoop.makeCompletedFuture {
+                        try channel.pipeline.syncOperations.addHandler(Speaker(greeting: greeting, closes: closes))
+                    }
+                }
+                .bind(host: "127.0.0.1", port: 0).get()
+            do {
+                try await body(channel.localAddress?.port ?? 0)
+            } catch {
+                try await channel.close()
+                throw error
+            }
+            try await channel.close()
+        }
+
+        private final class Speaker: ChannelInboundHandler {
+            typealias InboundIn = ByteBuffer
+            typealias OutboundOut = ByteBuffer
+
+            private let greeting: String
+            private let closes: Bool
+
+            init(greeting: String, closes: Bool) {
+                self.greeting = greeting
+                self.closes = closes
+            }
+
+            func channelActive(context: ChannelHandlerContext) {
+                context.writeAndFlush(Self.wrapOutboundOut(ByteBuffer(string: greeting)), promise: nil)
+            }
+
+            func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+                if closes { context.close(promise: nil) }
+            }
         }
     }
 

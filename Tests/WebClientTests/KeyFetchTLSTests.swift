@@ -1,4 +1,3 @@
-import FoundationEssentials
 import NIOPosix
 import TestSupport
 import Testing
@@ -11,12 +10,7 @@ struct KeyFetchTLSTests {
     private func failure(_ options: [String]) async throws -> String {
         let directory = try TemporaryDirectory()
         try await OpenSSL.makeCertificate("ec", in: directory)
-        let server = [
-            OpenSSL.path, "s_server", "-accept", "127.0.0.1:0", "-cert", directory.file("certificate.pem"), "-key",
-            directory.file("key.pem"), "-www",
-        ]
-        return try await ChildProcess.with(server + options, log: directory.file("log")) {
-            let port = try await port(in: directory)
+        return try await OpenSSL.withServer(options, in: directory) { port in
             let fetcher = KeySetFetcher(
                 url: try KeySetURL(parsing: "https://localhost:\(port)/"),
                 version: "test",
@@ -24,22 +18,6 @@ struct KeyFetchTLSTests {
             )
             let error = await #expect(throws: WebClientError.self) { _ = try await fetcher.fetch() }
             return error?.message ?? ""
-        }
-    }
-
-    /// The port that the server reports.
-    private func port(in directory: TemporaryDirectory) async throws -> Substring {
-        let deadline = ContinuousClock.now + .seconds(30)
-        while true {
-            let log = FileManager.default.contents(atPath: directory.file("log")).map {
-                String(decoding: $0, as: UTF8.self)
-            }
-            let lines = (log ?? "").split(separator: "\n", omittingEmptySubsequences: false).dropLast()
-            if let line = lines.first(where: { $0.hasPrefix("ACCEPT ") }), let port = line.split(separator: ":").last {
-                return port
-            }
-            try #require(.now < deadline, "\(log ?? "")")
-            try await Task.sleep(for: .milliseconds(3))
         }
     }
 
