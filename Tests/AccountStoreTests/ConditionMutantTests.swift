@@ -1,0 +1,185 @@
+import AccountStore
+import Postgres
+import TestSupport
+import Testing
+
+/// Removes conditions from the functions of publication and deliveries, on each of which a promise rests.
+@Suite("Conditions of publication and claims")
+struct ConditionMutantTests {
+    struct Mutant: Sendable, CustomTestStringConvertible {
+        let testDescription: String
+        let function: String
+        /// Each text is replaced wherever it occurs.
+        let changes: [(old: String, new: String)]
+        let scenario: Scenario
+    }
+
+    /// What is done, and what is seen of it.
+    enum Scenario: Sendable {
+        /// A transaction publishes between two changes of its own.
+        case ownChanges
+        /// A round whose lock was waited for while another round published.
+        case overtaken
+        /// Two claims, of which the first one settles after it expired.
+        case claims
+
+        /// With the functions as they are.
+        var expected: [String] {
+            switch self {
+            case .ownChanges: ["1 a", "2 own", "3 own too"]
+            case .overtaken: ["1 a", "2 b"]
+            case .claims: ["1", "0", "1", "0"]
+            }
+        }
+    }
+
+    /// Holds the round of the publisher `late` back.
+    private static let hook = """
+        CASE current_setting('application_name') WHEN 'late' THEN pg_advisory_xact_lock_shared(7) END
+        """
+    private static let lock = "SELECT * INTO head FROM siwa.publication FOR UPDATE SKIP LOCKED;"
+
+    static let mutants = [
+        Mutant(
+            testDescription: "a round leaves out the changes of its own transaction",
+            function: "publish_changes",
+            changes: [("AND c.xid <> pg_current_xact_id()", "")],
+            scenario: .ownChanges
+        ),
+        Mutant(
+            testDescription: "a round includes those of the transaction of the round before",
+            function: "publish_changes",
+            changes: [("head.published_by || ARRAY(", "ARRAY(")],
+            scenario: .ownChanges
+        ),
+        Mutant(
+            testDescription: "a round takes its snapshot after the lock",
+            function: "publish_changes",
+            changes: [
+                ("PERFORM \(hook);\n    \(lock)", ""),
+                (
+                    "WITH fresh AS MATERIALIZED (",
+                    """
+                    WITH waited AS MATERIALIZED (SELECT \(hook)),
+                    locked AS MATERIALIZED (
+                        SELECT p.position FROM waited, siwa.publication AS p FOR UPDATE OF p SKIP LOCKED
+                    ),
+                    fresh AS MATERIALIZED (
+                    """
+                ),
+                (
+                    "placed AS MATERIALIZED (",
+                    "gate AS MATERIALIZED (SELECT count(*) FROM locked), placed AS MATERIALIZED ("
+                ),
+                ("FROM fresh AS f\n", "FROM gate, fresh AS f\n"),
+            ],
+            scenario: .overtaken
+        ),
+        Mutant(
+            testDescription: "a claimed delivery is not claimed again",
+            function: "claim_deliveries",
+            changes: [("AND (d.claim IS NULL OR d.claimed_until < clock_timestamp())", "")],
+            scenario: .claims
+        ),
+        Mutant(
+            testDescription: "an outcome counts only for the latest claim",
+            function: "settle_deliveries",
+            changes: [("AND d.claim = o.claim", "")],
+            scenario: .claims
+        ),
+    ]
+
+    @Test(
+        "Without one of its conditions, a function breaks a promise that it keeps with all of them.",
+        arguments: mutants
+    )
+    func isNeeded(mutant: Mutant) async throws {
+        #expect(try await seen(mutant.scenario) == mutant.scenario.expected)
+        #expect(try await seen(mutant.scenario, mutant) != mutant.scenario.expected)
+    }
+
+    /// What is seen of a scenario; an error is what its statement ends with.
+    private func seen(_ scenario: Scenario, _ mutant: Mutant? = nil) async throws -> [String] {
+        try await Store.with { store in
+            if case .overtaken = scenario {
+                try await change("publish_changes", [(Self.lock, "PERFORM \(Self.hook);\n    \(Self.lock)")], store)
+            }
+            if let mutant { try await change(mutant.function, mutant.changes, store) }
+            do {
+                switch scenario {
+                case .ownChanges: return try await ownChanges(store)
+                case .overtaken: return try await overtaken(store)
+                case .claims: return try await claims(store)
+                }
+            } catch let error as PostgresError {
+                return ["\(error)"]
+            }
+        }
+    }
+
+    private func change(_ function: String, _ changes: [(old: String, new: String)], _ store: Store) async throws {
+        var text = try await store.texts("SELECT pg_get_functiondef('siwa.\(function)'::regproc)")[0]
+        for (old, new) in changes {
+            try #require(text.contains(old), "\(function) has changed: \(old)")
+            text = text.replacing(old, with: new)
+        }
+        try await store.run(text)
+    }
+
+    // MARK: - Scenarios: each script is a transaction.
+
+    private static let publish = "SELECT siwa.publish_changes();"
+    private static let published = "SELECT position || ' ' || sub FROM siwa.changes ORDER BY position"
+
+    private func signIn(_ sub: String) -> String {
+        "SELECT siwa.record_sign_in('com.example.one', '\(sub)', signed_in_at => now());"
+    }
+
+    private func ownChanges(_ store: Store) async throws -> [String] {
+        for script in [signIn("a"), signIn("own") + Self.publish + signIn("own too"), Self.publish, Self.publish] {
+            try await store.run(script)
+        }
+        return try await store.texts(Self.published)
+    }
+
+    private func overtaken(_ store: Store) async throws -> [String] {
+        for script in [signIn("a"), "SELECT pg_advisory_lock(7)"] { try await store.run(script) }
+        let late = try await PostgresConnection.connect(store.database.settings)
+        async let round: Void = late.withSession { session throws(PostgresError) in
+            try session.execute(script: "SET application_name = 'late'; \(Self.publish)")
+        }
+        let waiting = """
+            SELECT pid::text FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            """
+        while try await store.texts(waiting).isEmpty { await Task.yield() }
+        for script in [Self.publish, signIn("b"), "SELECT pg_advisory_unlock(7)"] { try await store.run(script) }
+        try await round
+        await late.close()
+        for _ in 0..<2 { try await store.run(Self.publish) }
+        return try await store.texts(Self.published)
+    }
+
+    /// The number of claimed and settled deliveries.
+    private func claims(_ store: Store) async throws -> [String] {
+        let endpoint = try await store.connection.transaction { session throws(PostgresError) in
+            var configuration = EndpointConfiguration(name: "shop", url: "https://shop.example.com/")
+            configuration.types = ["siwa.consent.authorized"]
+            return try Endpoints.insert(configuration, in: session).id
+        }
+        for script in [signIn("a"), Self.publish] { try await store.run(script) }
+        let claim = "SELECT claim FROM siwa.claim_deliveries(\(endpoint), 9, 9, NULL)"
+        let first = try await store.texts(claim)
+        let again = try await store.texts(claim)
+        try await store.run("UPDATE siwa.deliveries SET claimed_until = now() - interval '1 s'")
+        let second = try await store.texts(claim)
+        let settled = try await store.texts(
+            """
+            SELECT siwa.settle_deliveries(
+                \(endpoint), '{1}', ARRAY['\(first[0])'], '{delivered}', '{0}', '{NULL}', '{200}', '{NULL}', ARRAY[now()], '{0}'
+            )::text
+            """
+        )
+        return ["\(first.count)", "\(again.count)", "\(second.count)", settled[0]]
+    }
+}
