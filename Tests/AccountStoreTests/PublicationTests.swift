@@ -109,6 +109,41 @@ struct PublicationTests {
         }
     }
 
+    @Test("Nothing but publication notifies: neither a notification, nor a sign-in, nor the end of a session.")
+    func silentWriters() async throws {
+        try await Store.with { store in
+            try await store.signIn("p", at: Store.now)
+            try await store.openSession("one", of: "p", at: Store.now)
+            let name = store.database.name
+            let body = [
+                signIn("q"), "SELECT siwa.end_session('one', 'operator')", "SELECT siwa.publish_changes()",
+            ]
+            for (number, statement) in body.enumerated() {
+                // PostgreSQL prepares no transaction that notifies.
+                func finish() async throws {
+                    try await store.connection.withSession { session throws(PostgresError) in
+                        try session.execute(script: "BEGIN")
+                        let revocation = ReceivedNotification.sample(
+                            "consent-revoked",
+                            sub: "p",
+                            at: Store.now + .seconds(Int64(number)),
+                            id: "\(number)"
+                        )
+                        _ = try Notifications.record([revocation], source: .endpoint, in: session)
+                        try session.execute(script: statement)
+                        try session.execute(script: "PREPARE TRANSACTION '\(name)'")
+                    }
+                    try await store.run("COMMIT PREPARED '\(name)'")
+                }
+                if number < 2 {
+                    try await finish()
+                } else {
+                    await #expect(throws: PostgresError.self) { try await finish() }
+                }
+            }
+        }
+    }
+
     @Test("A transaction that publishes leaves its own changes to the next round, also if its round is undone.")
     func ownChanges() async throws {
         try await Store.with { store in
