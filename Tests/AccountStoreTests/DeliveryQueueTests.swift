@@ -89,6 +89,43 @@ struct DeliveryQueueTests {
         }
     }
 
+    @Test("An endpoint of some apps gets their changes, and the team's changes that any app of the team reported.")
+    func wanted() async throws {
+        try await Store.with { store in
+            let filters: [(name: String, apps: [String]?, types: [String]?)] = [
+                ("all", nil, nil), ("deletions", ["com.example.two"], ["siwa.account.deleted"]),
+                ("other", ["com.example.other"], nil), ("two", ["com.example.two"], nil),
+            ]
+            for filter in filters {
+                try await store.connection.transaction { session throws(PostgresError) in
+                    var configuration = EndpointConfiguration(name: filter.name, url: "https://shop.example.com/")
+                    (configuration.apps, configuration.types) = (filter.apps, filter.types)
+                    _ = try Endpoints.insert(configuration, in: session)
+                }
+            }
+            try await store.signIn("p", at: Store.now)
+            for (number, type) in ["consent-revoked", "email-disabled", "account-deleted"].enumerated() {
+                let time = Store.now + .seconds(Int64(number) + 1)
+                let email = type == "email-disabled" ? "a@b.example" : nil
+                try await store.record(.sample(type, sub: "p", at: time, id: type, email: email))
+            }
+            _ = try await store.connection.withSession(Publication.publish)
+            let deliveries = try await store.texts(
+                """
+                SELECT e.name || ' ' || c.type
+                FROM siwa.deliveries AS d JOIN siwa.endpoints AS e USING (endpoint_id) JOIN siwa.changes AS c USING (position)
+                ORDER BY e.name, position
+                """
+            )
+            #expect(
+                deliveries == [
+                    "all siwa.consent.revoked", "all siwa.email.forwarding_disabled", "all siwa.account.deleted",
+                    "deletions siwa.account.deleted", "two siwa.email.forwarding_disabled", "two siwa.account.deleted",
+                ]
+            )
+        }
+    }
+
     @Test("After its claim has expired, a delivery belongs to the next claim, and the late outcome changes nothing.")
     func expired() async throws {
         try await Store.with { store in
