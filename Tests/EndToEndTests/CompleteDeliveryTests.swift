@@ -84,9 +84,7 @@ struct CompleteDeliveryTests {
                     try await eventually("all messages", within: .seconds(600)) {
                         [attempt, person].allSatisfy { $0.count >= count }
                     }
-                    try await eventually("all deliveries") {
-                        try await fixture.deliveries() == ["attempt delivered \(count)", "person delivered \(count)"]
-                    }
+                    try await fixture.untilDelivered("attempt delivered \(count)", "person delivered \(count)")
                 }
                 for (receiver, isStrict) in [(attempt, false), (person, true)] {
                     let lines = receiver.lines

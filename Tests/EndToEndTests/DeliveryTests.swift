@@ -8,28 +8,13 @@ import Testing
 
 @Suite("Deliveries to endpoints", .timeLimit(.minutes(10)))
 struct DeliveryTests {
-    private func untilDelivered(_ fixture: DaemonFixture, _ expected: String..., within limit: Duration = .seconds(60))
-        async throws
-    {
-        var found: [String] = []
-        do {
-            try await eventually("the deliveries", within: limit) {
-                found = try await fixture.deliveries()
-                return found == expected
-            }
-        } catch {
-            Issue.record("\(found) instead of \(expected)")
-            throw error
-        }
-    }
-
     @Test("Each change that an endpoint wants is delivered once, signed, with the id of the feed.")
     func delivered() async throws {
         try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, daemon, addresses in
             try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
                 try await fixture.addEndpoint("shop", receiver.url + "?key=s3cret")
                 try await fixture.revoke(50)
-                try await untilDelivered(fixture, "shop delivered 50")
+                try await fixture.untilDelivered("shop delivered 50")
                 #expect(receiver.messages.count == 50)
                 #expect(Set(receiver.messages.compactMap(\.id)).count == 50)
                 #expect(receiver.messages.allSatisfy { $0.head.hasPrefix("POST /hooks?key=s3cret HTTP/1.1") })
@@ -64,7 +49,7 @@ struct DeliveryTests {
                     $0.concurrency = 1
                 }
                 try await fixture.revoke(answers.count)
-                try await untilDelivered(fixture, "shop dead 4", "shop delivered 2")
+                try await fixture.untilDelivered("shop dead 4", "shop delivered 2")
                 #expect(receiver.messages.count == 7)
                 let rows = try await fixture.texts(
                     """
@@ -92,7 +77,7 @@ struct DeliveryTests {
                     receiver in
                     try await fixture.addEndpoint("shop", receiver.url)
                     try await fixture.revoke(1)
-                    try await untilDelivered(fixture, "shop dead 1")
+                    try await fixture.untilDelivered("shop dead 1")
                     #expect(receiver.messages.count == 3)
                     #expect(other.connections == 0)
                     let failures = try await fixture.texts(
@@ -164,7 +149,7 @@ struct DeliveryTests {
             ) { receiver in
                 try await fixture.addEndpoint("shop", receiver.url) { $0.retries = [.milliseconds(10)] }
                 try await fixture.revoke(200, people: 20)
-                try await untilDelivered(fixture, "shop dead 10", "shop delivered 190")
+                try await fixture.untilDelivered("shop dead 10", "shop delivered 190")
                 #expect(!daemon.log.contains { $0.contains("endpoint fails") })
             }
         }
@@ -190,7 +175,7 @@ struct DeliveryTests {
             }
             #expect(try await fixture.texts("SELECT (sum(attempts) <= 16)::text FROM siwa.deliveries") == ["true"])
             let again = try await WebhookReceiver(try DaemonFixture.secret, port: port)
-            try await untilDelivered(fixture, "shop delivered 500")
+            try await fixture.untilDelivered("shop delivered 500")
             #expect(daemon.log.contains { $0.contains("endpoint works again") })
             #expect(!daemon.log.contains { $0.contains("s3cret") })
             for (_, messages) in Dictionary(grouping: again.messages, by: \.sub) {
@@ -224,7 +209,7 @@ struct DeliveryTests {
                 try await fixture.connection.transaction { session throws(PostgresError) in
                     try Endpoints.resume(id, in: session)
                 }
-                try await untilDelivered(fixture, "shop delivered 20")
+                try await fixture.untilDelivered("shop delivered 20")
             }
         }
     }
@@ -280,7 +265,7 @@ struct DeliveryTests {
                     $0.concurrency = 16
                 }
                 try await fixture.revoke(count, people: 50)
-                try await untilDelivered(fixture, "shop delivered \(count)", within: .seconds(120))
+                try await fixture.untilDelivered("shop delivered \(count)", within: .seconds(120))
                 let messages = receiver.messages
                 #expect(Set(messages.map(\.position)).count == count)
                 for (_, own) in Dictionary(grouping: messages, by: \.sub) {
@@ -303,7 +288,7 @@ struct DeliveryTests {
                 try await fixture.addEndpoint("shop", receiver.url) { $0.rate = 20 }
                 let start = ContinuousClock.now
                 try await fixture.revoke(60)
-                try await untilDelivered(fixture, "shop delivered 60")
+                try await fixture.untilDelivered("shop delivered 60")
                 // At most a second's requests are saved up.
                 #expect(.now - start >= .seconds(1.9))
             }
@@ -339,158 +324,6 @@ struct DeliveryTests {
         }
     }
 
-    @Test("Three daemons deliver each change once to six endpoints, also while they are restarted one after the other.")
-    func several() async throws {
-        let secret = try DaemonFixture.secret
-        try await DaemonFixture.with { fixture in
-            try await WebhookReceiver.with(secret) { receiver in
-                for number in 0..<6 { try await fixture.addEndpoint("e\(number)", receiver.url + "/\(number)") }
-                var daemons: [DaemonProcess] = []
-                for _ in 0..<3 { daemons.append(fixture.start(try DaemonFixture.delivering())) }
-                for daemon in daemons { _ = try await daemon.ready() }
-                for _ in 0..<3 {
-                    try await fixture.revoke(100)
-                    let daemon = daemons.removeFirst()
-                    daemon.send("TERM")
-                    #expect(try await daemon.end() == 0)
-                    daemons.append(fixture.start(try DaemonFixture.delivering()))
-                    _ = try await daemons[2].ready()
-                }
-                try await eventually("all deliveries") {
-                    try await fixture.deliveries() == (0..<6).map { "e\($0) delivered 300" }
-                }
-                let messages = receiver.messages
-                #expect(messages.count == 1_800 && messages.allSatisfy { $0.id != nil })
-                let byEndpoint = Dictionary(grouping: messages) { $0.head.prefix { $0 != "\r\n" } }
-                #expect(byEndpoint.values.map { Set($0.map(\.position)).count } == Array(repeating: 300, count: 6))
-            }
-        }
-    }
-
-    @Test("Daemons that are killed again and again lose nothing, and repeat at most what was under way.")
-    func killed() async throws {
-        let secret = try DaemonFixture.secret
-        let kills = LongVariants.areWanted ? 200 : 8
-        try await DaemonFixture.with { fixture in
-            try await WebhookReceiver.with(secret) { steady in
-                try await WebhookReceiver.with(
-                    secret,
-                    answering: { _, number in .status(number / 20 % 2 == 0 ? 200 : 503) }
-                ) { flapping in
-                    let short: (inout EndpointConfiguration) -> Void = {
-                        $0.timeout = .seconds(1)
-                        $0.retries = Array(repeating: .milliseconds(20), count: 50)
-                    }
-                    try await fixture.addEndpoint("steady", steady.url, short)
-                    try await fixture.addEndpoint("flapping", flapping.url, short)
-                    for _ in 0..<kills {
-                        let daemon = fixture.start(try DaemonFixture.delivering())
-                        _ = try await daemon.ready()
-                        let goal = steady.messages.count + 20
-                        try await fixture.revoke(100)
-                        try await eventually("progress", within: .seconds(60)) { steady.messages.count >= goal }
-                        await daemon.kill()
-                    }
-                    // What was claimed by a daemon that was killed waits for the end of its claim.
-                    try await fixture.run("UPDATE siwa.deliveries SET claimed_until = now() WHERE claim IS NOT NULL")
-                    try await fixture.run("UPDATE siwa.endpoint_states SET open_until = NULL, probe_delay = NULL")
-                    flapping.answer { _, _ in .status(200) }
-                    try await fixture.withDaemon(try DaemonFixture.delivering()) { _, _ in
-                        try await untilDelivered(
-                            fixture,
-                            "flapping delivered \(kills * 100)",
-                            "steady delivered \(kills * 100)",
-                            within: .seconds(120)
-                        )
-                    }
-                    #expect(Set(steady.positions).count == kills * 100)
-                    #expect(steady.messages.count <= kills * (100 + 8))
-                }
-            }
-        }
-    }
-
-    @Test("A daemon that was stopped for longer than its claims changes nothing when it continues.")
-    func stopped() async throws {
-        try await DaemonFixture.with { fixture in
-            try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in .never }) { receiver in
-                try await fixture.addEndpoint("shop", receiver.url) { $0.timeout = .seconds(60) }
-                let first = fixture.start(try DaemonFixture.delivering())
-                _ = try await first.ready()
-                try await fixture.revoke(4, people: 1)
-                try await eventually("the first request") { receiver.messages.count == 1 }
-                first.send("STOP")
-                receiver.answer { _, _ in .status(200) }
-                try await fixture.run("UPDATE siwa.deliveries SET claimed_until = now() WHERE claim IS NOT NULL")
-                try await fixture.withDaemon(try DaemonFixture.delivering()) { _, _ in
-                    try await untilDelivered(fixture, "shop delivered 4")
-                }
-                let rows = "SELECT attempts || ' ' || resolved_at || ' ' || xmin FROM siwa.deliveries ORDER BY position"
-                let before = try await fixture.texts(rows)
-                await receiver.close()
-                first.send("CONT")
-                first.send("TERM")
-                #expect(try await first.end() == 0)
-                #expect(try await fixture.texts(rows) == before)
-                #expect(receiver.positions.dropFirst() == receiver.positions.dropFirst().sorted()[...])
-            }
-        }
-    }
-
-    @Test("While PostgreSQL is away, outcomes wait; nothing is lost when it is back.")
-    func databaseAway() async throws {
-        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in
-            try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
-                try await fixture.addEndpoint("shop", receiver.url)
-                try await fixture.revoke(300)
-                try await eventually("some deliveries") { receiver.messages.count >= 20 }
-                try await fixture.closeDatabase()
-                try await fixture.openDatabase()
-                try await untilDelivered(fixture, "shop delivered 300")
-                #expect(Set(receiver.positions).count == 300)
-                #expect(receiver.messages.count <= 300 + 8)
-            }
-        }
-    }
-
-    @Test("At SIGTERM, requests under way end, the others are given back, and nothing is sent twice.")
-    func terminated() async throws {
-        try await DaemonFixture.with { fixture in
-            try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
-                try await fixture.addEndpoint("shop", receiver.url)
-                try await fixture.revoke(2_000)
-                let daemon = fixture.start(try DaemonFixture.delivering())
-                _ = try await daemon.ready()
-                try await eventually("some deliveries") { receiver.messages.count >= 100 }
-                daemon.send("TERM")
-                #expect(try await daemon.end() == 0)
-                #expect(try await fixture.texts("SELECT count(claim)::text FROM siwa.deliveries") == ["0"])
-                let delivered = try await fixture.texts(
-                    "SELECT count(*)::text FROM siwa.deliveries WHERE status = 'delivered'"
-                )
-                #expect(delivered == ["\(receiver.messages.count)"])
-                #expect(Set(receiver.positions).count == receiver.messages.count)
-            }
-        }
-    }
-
-    @Test("At SIGTERM, a request without an answer is given back after the grace, and does not count as an attempt.")
-    func givenBack() async throws {
-        try await DaemonFixture.with { fixture in
-            try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in .never }) { receiver in
-                try await fixture.addEndpoint("shop", receiver.url) { $0.timeout = .seconds(60) }
-                try await fixture.revoke(3)
-                let daemon = fixture.start(try DaemonFixture.delivering(["SIWAD_SHUTDOWN_GRACE": "3s"]))
-                _ = try await daemon.ready()
-                try await eventually("the requests") { receiver.messages.count == 3 }
-                daemon.send("TERM")
-                #expect(try await daemon.end() == 0)
-                let rows = "SELECT DISTINCT concat_ws(' ', status, attempts, claim, reason) FROM siwa.deliveries"
-                #expect(try await fixture.texts(rows) == ["pending 0"])
-            }
-        }
-    }
-
     @Test("An address that is not public is refused with the setting that allows it, and a reload allows it.")
     func blocked() async throws {
         try await TemporaryDirectory.with { directory in
@@ -504,7 +337,7 @@ struct DeliveryTests {
                     try await fixture.addEndpoint("shop", receiver.url.replacing("127.0.0.1", with: "localhost"))
                     try await fixture.addEndpoint("hex", receiver.url.replacing("127.0.0.1", with: "0x7f.1"))
                     try await fixture.revoke(1)
-                    try await untilDelivered(fixture, "hex dead 1", "shop dead 1")
+                    try await fixture.untilDelivered("hex dead 1", "shop dead 1")
                     #expect(receiver.connections == 0)
                     let details = try await fixture.texts(
                         "SELECT DISTINCT detail FROM siwa.delivery_attempts WHERE reason = 'blocked'"
@@ -520,8 +353,7 @@ struct DeliveryTests {
                         daemon.log.contains { $0.contains("\"configuration re-read\"") }
                     }
                     try await fixture.revoke(1)
-                    try await untilDelivered(
-                        fixture,
+                    try await fixture.untilDelivered(
                         "hex dead 1",
                         "hex delivered 1",
                         "shop dead 1",

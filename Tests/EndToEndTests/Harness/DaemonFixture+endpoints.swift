@@ -1,6 +1,7 @@
 import AccountStore
 import JOSE
 import Postgres
+import Testing
 import Webhooks
 
 extension DaemonFixture {
@@ -67,5 +68,19 @@ extension DaemonFixture {
             GROUP BY e.name, d.status ORDER BY 1
             """
         )
+    }
+
+    /// Waits until ``deliveries()`` are these.
+    func untilDelivered(_ expected: String..., within limit: Duration = .seconds(60)) async throws {
+        var found: [String] = []
+        do {
+            try await eventually("the deliveries", within: limit) {
+                found = try await deliveries()
+                return found == expected
+            }
+        } catch {
+            Issue.record("\(found) instead of \(expected)")
+            throw error
+        }
     }
 }
