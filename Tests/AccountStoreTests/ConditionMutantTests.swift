@@ -16,7 +16,7 @@ struct ConditionMutantTests {
 
     /// What is done, and what is seen of it.
     enum Scenario: Sendable {
-        /// A transaction publishes between two changes of its own.
+        /// A transaction publishes between two changes of its own; the second time, after a later transaction has ended.
         case ownChanges
         /// A round whose lock was waited for while another round published.
         case overtaken
@@ -26,7 +26,7 @@ struct ConditionMutantTests {
         /// With the functions as they are.
         var expected: [String] {
             switch self {
-            case .ownChanges: ["1 a", "2 own", "3 own too"]
+            case .ownChanges: ["1 a", "2 own", "3 own too", "4 again", "5 again too"]
             case .overtaken: ["1 a", "2 b"]
             case .claims: ["1", "0", "1", "0"]
             }
@@ -36,6 +36,10 @@ struct ConditionMutantTests {
     /// Holds the round of the publisher `late` back.
     private static let hook = """
         CASE current_setting('application_name') WHEN 'late' THEN pg_advisory_xact_lock_shared(7) END
+        """
+    private static let arm = """
+        FROM siwa.account_changes AS c
+                WHERE c.xid >= pg_snapshot_xmax(head.snapshot) AND
         """
     private static let lock = "SELECT * INTO head FROM siwa.publication FOR UPDATE SKIP LOCKED;"
 
@@ -64,14 +68,10 @@ struct ConditionMutantTests {
                     locked AS MATERIALIZED (
                         SELECT p.position FROM waited, siwa.publication AS p FOR UPDATE OF p SKIP LOCKED
                     ),
+                    gate AS MATERIALIZED (SELECT count(*) FROM locked),
                     fresh AS MATERIALIZED (
                     """
-                ),
-                (
-                    "placed AS MATERIALIZED (",
-                    "gate AS MATERIALIZED (SELECT count(*) FROM locked), placed AS MATERIALIZED ("
-                ),
-                ("FROM fresh AS f\n", "FROM gate, fresh AS f\n"),
+                ), (arm, arm.replacing("FROM", with: "FROM gate,")),
             ],
             scenario: .overtaken
         ),
@@ -136,8 +136,12 @@ struct ConditionMutantTests {
     }
 
     private func ownChanges(_ store: Store) async throws -> [String] {
-        for script in [signIn("a"), signIn("own") + Self.publish + signIn("own too"), Self.publish, Self.publish] {
-            try await store.run(script)
+        try await store.run(signIn("a"))
+        // The later transaction is the one of the savepoint.
+        let later = "SAVEPOINT s; \(signIn("later")) ROLLBACK TO s;"
+        for (name, before) in [("own", ""), ("again", later)] {
+            try await store.run("BEGIN; \(signIn(name)) \(before) \(Self.publish) \(signIn("\(name) too")) COMMIT")
+            for _ in 0..<2 { try await store.run(Self.publish) }
         }
         return try await store.texts(Self.published)
     }

@@ -120,20 +120,24 @@ struct CompleteDeliveryTests {
 
     /// Makes changes of each person in one writer only, and one in a transaction that stays open as long as the others write.
     private func write(_ fixture: DaemonFixture, _ seed: UInt64, _ ledger: Ledger) async throws {
-        let long = try await DaemonFixture.connect(fixture.conninfo)
-        try await long.withSession { session throws(PostgresError) in
-            try session.execute(script: "BEGIN; \(Self.change(0, person: 1))")
-        }
         try await withThrowingTaskGroup { group in
+            group.addTask {
+                let connection = try await DaemonFixture.connect(fixture.conninfo)
+                try await connection.withSession(deadline: .seconds(1_800)) { session throws(PostgresError) in
+                    try session.execute(script: "BEGIN")
+                    try session.execute(script: Self.change(0, person: 1))
+                    while ledger.count < Self.changes { try session.execute(script: "SELECT pg_sleep(0.1)") }
+                    try session.execute(script: "COMMIT")
+                }
+                ledger.add(["0"])
+                await connection.close()
+            }
             for writer in 0..<Self.writers {
                 let random = SeededGenerator(seed: seed &+ UInt64(writer))
                 group.addTask { try await write(fixture, random, writer, ledger) }
             }
             try await group.waitForAll()
         }
-        try await long.withSession { session throws(PostgresError) in try session.execute(script: "COMMIT") }
-        await long.close()
-        ledger.add(["0"])
     }
 
     private func write(

@@ -88,6 +88,17 @@ struct EndpointClientTests {
         }
     }
 
+    @Test("A redirect is an answer, and is not followed.", arguments: [301, 302, 303, 307, 308])
+    func redirect(status: Int) async throws {
+        let answer = "HTTP/1.1 \(status) X\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n"
+        try await StubWebServer.with(answering: answer, closes: false, on: group) { server in
+            let client = try client("http://127.0.0.1:\(server.port)/", Resolver())
+            #expect(await post(client) == "\(status) 127.0.0.1 -")
+            await client.close()
+            #expect(server.received.count == 1)
+        }
+    }
+
     @Test("After a failed connection the host is looked up again, and the addresses are judged again.")
     func rebound() async throws {
         let names = NameServer(["127.0.0.1"], ["127.0.0.2"])
@@ -197,7 +208,7 @@ struct EndpointClientTests {
 
     @Test("A server that speaks no TLS, and one that breaks off or never begins the handshake, are failures in time.")
     func brokenHandshakes() async throws {
-        func result(_ port: Int, _ timeout: Duration) async throws -> String {
+        func attempt(_ port: Int, _ timeout: Duration) async throws -> String {
             let client = try client("https://localhost:\(port)/", NameServer(["127.0.0.1"]).resolver)
             let result = await post(client, timeout: timeout)
             await client.close()
@@ -206,14 +217,16 @@ struct EndpointClientTests {
         // An alert of TLS 1.2: handshake_failure.
         for greeting in ["220 mail.example.com ESMTP\r\n", "\u{15}\u{3}\u{3}\u{0}\u{2}\u{2}\u{28}"] {
             try await GreetingServer.with(greeting, closes: false, on: group) { port in
-                #expect(try await result(port, .seconds(10)).hasPrefix("tls: the TLS handshake with localhost failed"))
+                let result = try await attempt(port, .seconds(10))
+                #expect(result.hasPrefix("tls: the TLS handshake with localhost failed"), "\(result)")
             }
         }
         try await GreetingServer.with("", closes: true, on: group) { port in
-            #expect(try await result(port, .seconds(10)) == "tls: localhost closed the connection in the TLS handshake")
+            let result = try await attempt(port, .seconds(10))
+            #expect(result == "tls: localhost closed the connection in the TLS handshake")
         }
         let silent = try SilentServer()
-        #expect(try await result(Int(silent.port), .milliseconds(200)) == "timed-out: no answer in time")
+        #expect(try await attempt(Int(silent.port), .milliseconds(200)) == "timed-out: no answer in time")
     }
 
     /// Says the same to every client immediately, and reads nothing, or closes the connection when the client has spoken.
