@@ -2,6 +2,7 @@ import AccountStore
 import AppleTokens
 import Basics
 import Postgres
+import StoreTestSupport
 import TestSupport
 import Testing
 

@@ -91,9 +91,10 @@ struct CompleteDeliveryTests {
                     try #require(lines.allSatisfy { $0.count == 4 }, "each message is accepted")
                     verify(Received(lines), isStrict: isStrict, ledger.kept, seed)
                 }
+                let publishers = try await publishersKilled
                 let figures = [attempt, person].map { "\($0.count - count) repeated" }.joined(separator: ", ")
                 print(
-                    "\(count) changes, \(try await publishersKilled) publishers and \(Self.kills + 1) daemons killed, "
+                    "\(count) changes, \(publishers) publishers and \(Self.kills + 1) daemons killed, "
                         + "\(figures), \(ContinuousClock.now - start), seed \(seed)"
                 )
             }

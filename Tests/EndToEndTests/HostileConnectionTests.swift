@@ -1,4 +1,5 @@
 import AppleSimulator
+import FoundationEssentials
 import TestSupport
 import Testing
 

@@ -1,5 +1,5 @@
 /// Statements of a transaction that takes up to 50 ms: committed, rolled back or prepared, with savepoints or publication.
-package struct RandomTransaction {
+package struct RandomTransaction: Sendable {
     package private(set) var statements = ["BEGIN"]
     /// The changes that it leaves in the history, in their order.
     package private(set) var kept: [Int] = []
