@@ -65,7 +65,7 @@ struct DeliveryFaultTests {
                         try await fixture.untilDelivered(
                             "flapping delivered \(kills * 100)",
                             "steady delivered \(kills * 100)",
-                            within: .seconds(120)
+                            within: .seconds(600)
                         )
                     }
                     #expect(Set(steady.positions).count == kills * 100)
