@@ -8,58 +8,61 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 )
 
-var key, _ = base64.StdEncoding.DecodeString(strings.TrimPrefix(os.Getenv("SECRET"), "whsec_"))
-
 // For brevity in memory: use tables of your own, and write to them in the transaction that acts.
-var mutex, handled, applied = sync.Mutex{}, map[string]bool{}, map[string]float64{}
+var mutex, handled, latest = sync.Mutex{}, map[string]bool{}, map[string]float64{}
 
-func isGenuine(id, timestamp, signatures string, body []byte) bool {
-	mac := hmac.New(sha256.New, key)
-	fmt.Fprintf(mac, "%s.%s.%s", id, timestamp, body)
-	expected, isSigned := "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)), false
-	for _, signature := range strings.Split(signatures, " ") {
+func isGenuine(head http.Header, body []byte) bool {
+	key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(os.Getenv("SECRET"), "whsec_"))
+	code := hmac.New(sha256.New, key)
+	fmt.Fprintf(code, "%s.%s.%s", head.Get("webhook-id"), head.Get("webhook-timestamp"), body)
+	expected, isSigned := "v1,"+base64.StdEncoding.EncodeToString(code.Sum(nil)), false
+	for _, signature := range strings.Fields(head.Get("webhook-signature")) {
 		isSigned = isSigned || hmac.Equal([]byte(signature), []byte(expected))
 	}
-	seconds, _ := strconv.ParseInt(timestamp, 10, 64)
-	return isSigned && time.Since(time.Unix(seconds, 0)).Abs() <= 5*time.Minute
+	sent, err := time.ParseDuration(head.Get("webhook-timestamp") + "s")
+	return isSigned && err == nil && time.Since(time.Unix(0, 0).Add(sent)).Abs() <= 5*time.Minute
 }
 
-func receive(w http.ResponseWriter, r *http.Request) {
-	id := r.Header.Get("webhook-id")
-	body, _ := io.ReadAll(r.Body)
-	if !isGenuine(id, r.Header.Get("webhook-timestamp"), r.Header.Get("webhook-signature"), body) {
-		w.WriteHeader(http.StatusBadRequest)
-		return
+func act(kind string, data map[string]any) {
+	ended := data["session_id"]
+	if sessions, ok := data["sessions"].(map[string]any); ok {
+		ended = fmt.Sprint(sessions["created_until"]) // <nil>: all
 	}
-	var event struct {
-		Type string
-		Data map[string]any
+	if ended != nil {
+		fmt.Printf("%s: end %s\n", data["sub"], ended) // In any order, because what ended never comes back.
 	}
-	_ = json.Unmarshal(body, &event)
-	data := event.Data
-	subject := fmt.Sprint(data["team_id"], data["sub"], strings.Split(event.Type, ".")[1], data["session_id"])
-	if data["scope"] == "app" {
-		subject += fmt.Sprint(data["app_id"])
+	app := map[any]any{"app": data["app_id"]}[data["scope"]]
+	facet := fmt.Sprint(data["team_id"], " ", data["sub"], " ", strings.Split(kind, ".")[1], " ", app)
+	if position, _ := data["position"].(float64); position > latest[facet] {
+		fmt.Printf("%s: %s\n", data["sub"], kind) // The person's state, unless a later change has set it.
+		latest[facet] = position
 	}
-	mutex.Lock()
-	defer mutex.Unlock()
-	if position, _ := data["position"].(float64); !handled[id] && position > applied[subject] {
-		fmt.Printf("%s: %s\n", data["sub"], event.Type) // Act here.
-		applied[subject] = position
-	}
-	handled[id] = true
-	w.WriteHeader(http.StatusNoContent)
 }
 
 func main() {
-	log.Fatal(http.ListenAndServe("127.0.0.1:"+os.Getenv("PORT"), http.HandlerFunc(receive)))
+	panic(http.ListenAndServe("127.0.0.1:"+os.Getenv("PORT"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var event struct {
+			Type string
+			Data map[string]any
+		}
+		body, _ := io.ReadAll(r.Body)
+		if !isGenuine(r.Header, body) || json.Unmarshal(body, &event) != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		mutex.Lock()
+		defer mutex.Unlock()
+		if id := r.Header.Get("webhook-id"); !handled[id] {
+			act(event.Type, event.Data)
+			handled[id] = true
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})))
 }

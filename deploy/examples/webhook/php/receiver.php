@@ -10,19 +10,19 @@ if (!$matching || abs(time() - (int) $timestamp) > 300) {
     exit;
 }
 ['type' => $type, 'data' => $data] = json_decode($body, true);
+$facet = json_encode([
+    $data['team_id'] ?? '', $data['sub'] ?? '', explode('.', $type)[1], ($data['scope'] ?? '') === 'app' ? $data['app_id'] : '']);
 $database = new PDO('sqlite:' . getenv('DATABASE'));
-$database->exec('CREATE TABLE IF NOT EXISTS handled (id TEXT PRIMARY KEY)');
-$database->exec('CREATE TABLE IF NOT EXISTS applied (subject TEXT PRIMARY KEY, position INTEGER)');
-$database->exec('BEGIN IMMEDIATE'); // One transaction: if acting fails, siwad gets a 500 and sends the message again.
-$message = $database->prepare('INSERT OR IGNORE INTO handled VALUES (?)');
-$message->execute([$id]);
-if ($message->rowCount() && isset($data['position'])) {
-    $app = $data['scope'] === 'app' ? $data['app_id'] : '';
-    $subject = [$data['team_id'], $data['sub'], explode('.', $type)[1], $app, $data['session_id'] ?? ''];
-    $latest = $database->prepare('INSERT INTO applied VALUES (?, ?) ON CONFLICT (subject) DO UPDATE
-        SET position = excluded.position WHERE excluded.position > position');
-    $latest->execute([json_encode($subject), $data['position']]);
-    if ($latest->rowCount()) error_log("{$data['sub']}: $type"); // Act here, in the same database.
+$database->exec('CREATE TABLE IF NOT EXISTS handled (id TEXT PRIMARY KEY, facet TEXT, position INTEGER)');
+$database->exec('BEGIN IMMEDIATE'); // One transaction: if acting fails, siwad gets a 500 and sends the event again.
+$insert = $database->prepare('INSERT OR IGNORE INTO handled VALUES (?, ?, ?)');
+$insert->execute([$id, $facet, $data['position'] ?? 0]);
+if ($insert->rowCount() && isset($data['position'])) { // Act here, in the same database.
+    if (isset($data['sessions']) || isset($data['session_id'])) // In any order, because what ended never comes back.
+        error_log("{$data['sub']}: end " . ($data['session_id'] ?? $data['sessions']['created_until'] ?? 'all'));
+    $latest = $database->prepare('SELECT max(position) FROM handled WHERE facet = ?');
+    $latest->execute([$facet]); // The person's state, unless a later change has set it:
+    if ((int) $latest->fetchColumn() === $data['position']) error_log("{$data['sub']}: $type");
 }
 $database->exec('COMMIT');
 http_response_code(204);

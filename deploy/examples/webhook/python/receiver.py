@@ -2,29 +2,29 @@
 import http.server, os, sqlite3
 from standardwebhooks import Webhook, WebhookVerificationError
 
-webhook = Webhook(os.environ["SECRET"])
 database = sqlite3.connect(os.environ.get("DATABASE", "webhooks.db"))
-database.execute("CREATE TABLE IF NOT EXISTS handled (id TEXT PRIMARY KEY)")
-database.execute("CREATE TABLE IF NOT EXISTS applied (subject TEXT PRIMARY KEY, position INTEGER)")
+database.execute("CREATE TABLE IF NOT EXISTS handled (id TEXT PRIMARY KEY, facet TEXT, position INTEGER)")
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         try:  # The library also refuses a timestamp that is five minutes off.
-            event = webhook.verify(self.rfile.read(int(self.headers["Content-Length"])), dict(self.headers))
-            self.send_response(204)
+            event = Webhook(os.environ["SECRET"]).verify(self.rfile.read(int(self.headers["Content-Length"])), dict(self.headers))
         except (WebhookVerificationError, ValueError):
             return self.send_error(400)
-        with database:  # One transaction: if acting fails, siwad gets no answer and sends the message again.
-            message = database.execute("INSERT OR IGNORE INTO handled VALUES (?)", (self.headers["webhook-id"],))
-            if message.rowcount and event["data"].get("position") and self.is_latest(event["type"], event["data"]):
-                print(f"{event['data']['sub']}: {event['type']}", flush=True)  # Act here, in the same database.
+        with database:  # One transaction: if acting fails, siwad gets no answer and sends the event again.
+            self.act(event["type"], event["data"])
+        self.send_response(204)
         self.end_headers()
 
-    def is_latest(self, type, data):
-        subject = [data["team_id"], data["sub"], type.split(".")[1], data["scope"] == "app" and data["app_id"], data.get("session_id")]
-        return database.execute("""INSERT INTO applied VALUES (?, ?) ON CONFLICT (subject) DO UPDATE
-            SET position = excluded.position WHERE excluded.position > position""", (str(subject), data["position"])).rowcount
+    def act(self, type, data):  # Here, in the same database.
+        facet = str([data.get("team_id"), data.get("sub"), type.split(".")[1], data.get("scope") == "app" and data["app_id"]])
+        row = (self.headers["webhook-id"], facet, data.get("position"))
+        if not row[2] or not database.execute("INSERT OR IGNORE INTO handled VALUES (?, ?, ?)", row).rowcount: return
+        if "sessions" in data or "session_id" in data:  # In any order, because what ended never comes back.
+            print(f"{data['sub']}: end {data.get('session_id') or data['sessions']['created_until'] or 'all'}", flush=True)
+        if database.execute("SELECT max(position) FROM handled WHERE facet = ?", (facet,)).fetchone()[0] == row[2]:
+            print(f"{data['sub']}: {type}", flush=True)  # The person's state, unless a later change has set it.
 
 
 http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Receiver).serve_forever()
