@@ -22,6 +22,15 @@ package struct EndpointConfiguration: Sendable, Equatable {
         case hmac
         case ed25519
         case both
+
+        /// The kinds of secrets that it needs.
+        package var purposes: [SealedEndpointSecret.Purpose] {
+            switch self {
+            case .hmac: [.hmac]
+            case .ed25519: [.ed25519]
+            case .both: [.hmac, .ed25519]
+            }
+        }
     }
 
     /// Lower-case letters, digits and hyphens; the label of metrics.

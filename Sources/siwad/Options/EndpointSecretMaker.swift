@@ -77,17 +77,6 @@ struct EndpointSecretMaker: Sendable {
     }
 }
 
-extension EndpointConfiguration.Signature {
-    /// The kinds of secrets that it needs.
-    var purposes: [SealedEndpointSecret.Purpose] {
-        switch self {
-        case .hmac: [.hmac]
-        case .ed25519: [.ed25519]
-        case .both: [.hmac, .ed25519]
-        }
-    }
-}
-
 extension Invocation {
     /// - Throws: `CommandFailure` if there are none.
     func sealingKeys() throws(CommandFailure) -> SealingKeys {
