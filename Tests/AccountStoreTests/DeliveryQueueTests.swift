@@ -39,6 +39,33 @@ struct DeliveryQueueTests {
         _ = try await store.connection.withSession(Publication.publish)
     }
 
+    @Test("A daemon that doesn't know yet that an operator resumed an endpoint can't store its failures.")
+    func staleHealth() async throws {
+        try await Store.with { store in
+            let id = try await prepare(store, 1)
+            func endpoint() async throws -> Endpoint {
+                try await store.connection.withSession { session throws(PostgresError) in
+                    try Endpoints.all(in: session)[0].endpoint
+                }
+            }
+            func keep(_ endpoint: Endpoint) async throws -> [String] {
+                try await store.connection.withSession { session throws(PostgresError) in
+                    var state = EndpointState()
+                    (state.failingSince, state.openUntil, state.probeDelay) = (Store.now, Store.now, .seconds(5))
+                    try DeliveryQueue.store(state, of: endpoint, in: session)
+                }
+                return try await store.texts("SELECT (open_until IS NOT NULL)::text FROM siwa.endpoint_states")
+            }
+            let before = try await endpoint()
+            #expect(try await keep(before) == ["true"])
+            try await store.connection.transaction { session throws(PostgresError) in
+                try Endpoints.resume(id, in: session)
+            }
+            #expect(try await keep(before) == ["false"])
+            #expect(try await keep(endpoint()) == ["true"])
+        }
+    }
+
     private func claim(
         _ store: Store,
         _ endpoint: Int32,

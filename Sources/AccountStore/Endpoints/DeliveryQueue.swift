@@ -127,15 +127,17 @@ package enum DeliveryQueue {
         return try session.execute(settle, binds).int64(0, 0)
     }
 
-    /// Stores what this daemon knows of an endpoint's health.
+    /// Stores what this daemon knows of an endpoint's health, unless the endpoint was changed: an operator who resumed it
+    /// has forgotten its failures.
     package static func store(
         _ state: EndpointState,
-        of endpoint: Int32,
+        of endpoint: Endpoint,
         in session: borrowing Session
     ) throws(PostgresError) {
         _ = try session.execute(
             storeState,
-            endpoint,
+            endpoint.id,
+            endpoint.revision,
             state.failingSince,
             state.openUntil,
             state.probeDelay,
@@ -188,9 +190,9 @@ package enum DeliveryQueue {
         INSERT INTO siwa.endpoint_states AS s (
             endpoint_id, failing_since, open_until, probe_delay, last_success_at, last_reason, last_http_status
         )
-        SELECT $1, $2, $3, $4, $5, $6, $7 FROM siwa.endpoints AS e WHERE e.endpoint_id = $1
+        SELECT $1, $3, $4, $5, $6, $7, $8 FROM siwa.endpoints AS e WHERE e.endpoint_id = $1 AND e.revision = $2
         ON CONFLICT (endpoint_id) DO UPDATE SET
-            failing_since = CASE WHEN $2 IS NOT NULL THEN least(s.failing_since, excluded.failing_since) END,
+            failing_since = CASE WHEN $3 IS NOT NULL THEN least(s.failing_since, excluded.failing_since) END,
             open_until = excluded.open_until,
             probe_delay = excluded.probe_delay,
             last_success_at = greatest(s.last_success_at, excluded.last_success_at),

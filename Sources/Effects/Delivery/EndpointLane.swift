@@ -120,6 +120,7 @@ final class EndpointLane: Sendable {
 
     func run() async {
         var pauses = Backoff()
+        var isReported = false
         await withDiscardingTaskGroup { group in
             while true {
                 if Task.isCancelled { finish() }
@@ -129,13 +130,14 @@ final class EndpointLane: Sendable {
                 do throws(PostgresError) {
                     try await settleAndClaim(claiming: finishedAt == nil)
                     while let held = next() { group.addTask { await self.send(from: held) } }
-                    pauses = Backoff()
+                    (pauses, isReported) = (Backoff(), false)
                     wait = pause
                 } catch {
                     // The writer reports that PostgreSQL is away.
-                    if !error.isConnectionError {
+                    if !isReported, !error.isConnectionError {
                         let fields: KeyValuePairs = ["endpoint": endpoint.name, "error": "\(error)"]
                         resources.log.warning("deliveries can't be read or stored; trying again", fields)
+                        isReported = true
                     }
                     wait = pauses.next()
                 }
@@ -207,7 +209,7 @@ final class EndpointLane: Sendable {
         do throws(PostgresError) {
             let disabled = try await resources.pool.withSession { session throws(PostgresError) in
                 if !ended.isEmpty { try DeliveryQueue.settle(ended.map(\.outcome), of: endpoint.id, in: session) }
-                if let health { try DeliveryQueue.store(health, of: endpoint.id, in: session) }
+                if let health { try DeliveryQueue.store(health, of: endpoint, in: session) }
                 if isGone { return try DeliveryQueue.disable(endpoint.id, .gone, in: session) }
                 return isFailing ? try DeliveryQueue.disable(endpoint.id, .failing, in: session) : false
             }
