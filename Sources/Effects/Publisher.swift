@@ -19,8 +19,10 @@ package final class Publisher: Sendable {
     private let pool: ConnectionPool
     /// Signalled after each commit of this daemon that may need a round.
     private let changes: WakeupEvent
-    /// Signalled after each publication.
-    private let published: WakeupEvent
+    /// Signalled after each publication of this daemon.
+    let published = WakeupEvent()
+    /// The last position that this daemon published; 0 if it published nothing.
+    private let lastPosition = Atomic<Int64>(0)
     private let metrics: PublicationMetrics
     private let log: Log
     private let isFinished = Atomic(false)
@@ -28,13 +30,11 @@ package final class Publisher: Sendable {
     package init(
         pool: ConnectionPool,
         changes: WakeupEvent,
-        published: WakeupEvent,
         metrics: PublicationMetrics,
         log: Log
     ) {
         self.pool = pool
         self.changes = changes
-        self.published = published
         self.metrics = metrics
         self.log = log
     }
@@ -80,11 +80,15 @@ package final class Publisher: Sendable {
         changes.signal()
     }
 
+    /// Whether this daemon published this position, or a later one.
+    func hasPublished(_ position: Int64) -> Bool { position <= lastPosition.load(ordering: .acquiring) }
+
     // MARK: - Private parts
 
     private func publish() async throws(PostgresError) {
         do throws(PostgresError) {
             guard let round = try await pool.withSession(Publication.publish) else { return }
+            lastPosition.store(round.positions.upperBound, ordering: .releasing)
             published.signal()
             metrics.published.increment(by: round.positions.count)
             metrics.delay.record(round.delay)

@@ -361,4 +361,30 @@ struct DeliveryTests {
             }
         }
     }
+
+    @Test("If the daemon's role may not read the endpoints, the log says so once, and nothing is lost.")
+    func missingRight() async throws {
+        try await DaemonFixture.with { fixture in
+            let role = "limited_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
+            try await fixture.run("CREATE ROLE \(role) LOGIN IN ROLE siwad_daemon")
+            try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url)
+                try await fixture.run("REVOKE SELECT ON siwa.endpoint_secrets FROM siwad_daemon")
+                let settings = try DaemonFixture.delivering(["SIWAD_DATABASE_URL": "\(fixture.conninfo) user=\(role)"])
+                try await fixture.withDaemon(settings) { daemon, _ in
+                    func reports() -> Int { daemon.log.count { $0.contains("endpoints can't be read") } }
+                    try await fixture.revoke(1)
+                    try await eventually("the report") { reports() == 1 }
+                    try await eventually("publication") { try await fixture.deliveries() == ["shop pending 1"] }
+                    try await fixture.run("GRANT SELECT ON siwa.endpoint_secrets TO siwad_daemon")
+                    try await untilDelivered(fixture, "shop delivered 1")
+                    #expect(reports() == 1)
+                }
+            }
+            try await eventually("the daemon's connections to end") {
+                try await fixture.texts("SELECT pid::text FROM pg_stat_activity WHERE usename = '\(role)'").isEmpty
+            }
+            try await fixture.run("DROP ROLE \(role)")
+        }
+    }
 }

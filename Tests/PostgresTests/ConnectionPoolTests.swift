@@ -50,6 +50,36 @@ struct ConnectionPoolTests {
         }
     }
 
+    @Test("A pool hears notifications, also between two waits, and gives the connection to another caller immediately.")
+    func notifications() async throws {
+        try await TestDatabase.with { database in
+            let pool = ConnectionPool(database.settings, maximum: 1, acquireTimeout: .seconds(600))
+            let sender = try await PostgresConnection.connect(database.settings)
+            func heard(within time: Duration) async throws -> [String] {
+                try await pool.waitForNotifications(of: ["one", "other"], atMost: time)
+                    .map { "\($0.channel) \($0.payload)" }
+            }
+            #expect(try await heard(within: .zero) == [])
+            try await sender.script("NOTIFY one, 'x'; NOTIFY third, 'y'")
+            #expect(try await pool.text("SELECT 'between'") == "between")
+            #expect(try await heard(within: .seconds(600)) == ["one x"])
+            // Other callers end the wait, whether it has begun or not.
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                group.addTask {
+                    let found = try await heard(within: .seconds(600))
+                    #expect(found == [])
+                }
+                group.addTask {
+                    while !Task.isCancelled { _ = try await pool.text("SELECT 1::text") }
+                }
+                try await group.next()
+                group.cancelAll()
+            }
+            await sender.close()
+            await pool.close()
+        }
+    }
+
     @Test("A cancelled task stops waiting for a connection.")
     func cancelledWaiter() async throws {
         try await TestDatabase.with { database in

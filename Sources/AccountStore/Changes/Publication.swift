@@ -3,7 +3,7 @@ package import Postgres
 
 /// The log of changes, as a publisher and `siwad doctor` use it: migration 0008 explains it.
 package enum Publication {
-    /// The channel of the hints that siwad sends after each publication.
+    /// The channel of the hints that siwad sends with each publication.
     package static let channel = "siwa_changes"
 
     /// What a round added to the log.

@@ -132,6 +132,7 @@ package enum DeliveryDecisions {
                 """
         )
         let keys = try transaction.execute(statement, conditions.binds).decode(DeliveryKey.init)
+        if verb == .retry, !keys.isEmpty { try Endpoints.notify(in: transaction) }
         return Batch(changed: keys.count, last: keys.last)
     }
 

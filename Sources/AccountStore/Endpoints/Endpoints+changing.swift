@@ -1,6 +1,7 @@
 package import Postgres
 
-/// The changes that operators make. Each is called in a transaction, which also records the operator's action.
+/// The changes that operators make. Each is called in a transaction, which also records the operator's action, and wakes the
+/// daemons when it is committed.
 extension Endpoints {
     /// Adds an endpoint. It gets all changes after the returned position: the row of the publication stays locked until the
     /// transaction ends, so that no round is between the two.
@@ -13,6 +14,7 @@ extension Endpoints {
         in transaction: borrowing Session
     ) throws(PostgresError) -> (id: Int32, position: Int64) {
         let position = try lockPublication(in: transaction)
+        try notify(in: transaction)
         var binds = configuration.binds
         binds.append(status)
         binds.append(status == .enabled ? nil : Endpoint.StatusReason.operator)
@@ -44,6 +46,7 @@ extension Endpoints {
                 """
         )
         _ = try transaction.execute(statement, binds)
+        try notify(in: transaction)
     }
 
     package static func pause(_ endpoint: Int32, in transaction: borrowing Session) throws(PostgresError) {
@@ -51,6 +54,7 @@ extension Endpoints {
             once: "UPDATE siwa.endpoints SET status = 'paused', status_reason = 'operator' WHERE endpoint_id = $1",
             endpoint
         )
+        try notify(in: transaction)
     }
 
     /// Enables an endpoint, and closes its circuit.
@@ -66,6 +70,7 @@ extension Endpoints {
                 """,
             endpoint
         )
+        try notify(in: transaction)
     }
 
     /// Makes the daemons read the endpoint and its secrets again.
@@ -74,6 +79,7 @@ extension Endpoints {
             once: "UPDATE siwa.endpoints SET status = status WHERE endpoint_id = $1",
             endpoint
         )
+        try notify(in: transaction)
     }
 
     /// Deletes some deliveries of an endpoint. Deleting all in one transaction would hold up publication.
@@ -100,6 +106,7 @@ extension Endpoints {
         // A round that inserts a delivery for it would fail.
         _ = try lockPublication(in: transaction)
         _ = try transaction.execute(once: "DELETE FROM siwa.endpoints WHERE endpoint_id = $1", endpoint)
+        try notify(in: transaction)
     }
 
     /// Makes the deliveries of the next positions that the endpoint wants due again, and inserts missing ones.
@@ -113,8 +120,10 @@ extension Endpoints {
         limit: Int,
         in transaction: borrowing Session
     ) throws(PostgresError) -> (deliveries: Int, position: Int64?) {
-        try transaction.execute(seekNext, endpoint, position, end, limit)
+        let (deliveries, last) = try transaction.execute(seekNext, endpoint, position, end, limit)
             .decode { (deliveries: Int, position: Int64?) in (deliveries, position) }[0]
+        if deliveries > 0 { try notify(in: transaction) }
+        return (deliveries, last)
     }
 
     /// The last position of the log. No round adds another one until the transaction ends.

@@ -3,6 +3,14 @@ package import Postgres
 
 /// Reads and changes `siwa.endpoints`.
 package enum Endpoints {
+    /// The channel of the hints to daemons that an endpoint or its deliveries were changed by an operator.
+    package static let channel = "siwa_endpoints"
+
+    /// Makes the daemons look at endpoints and deliveries soon after the transaction is committed.
+    static func notify(in transaction: borrowing Session) throws(PostgresError) {
+        _ = try transaction.execute(once: "SELECT pg_notify('\(channel)', '')")
+    }
+
     /// All endpoints with their states, by name.
     package static func all(
         in session: borrowing Session

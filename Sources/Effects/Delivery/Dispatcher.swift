@@ -1,5 +1,5 @@
 package import AccountStore
-package import Basics
+import Basics
 package import JOSE
 package import Postgres
 import Synchronization
@@ -35,24 +35,45 @@ package final class Dispatcher: Sendable {
         let secrets: [SealedEndpointSecret]
     }
 
+    private struct State {
+        var lanes: [Int32: Running] = [:]
+        /// Endpoints without a lane, and why, so that each cause is reported once.
+        var broken: [Int32: String] = [:]
+        /// Cancelled while there is no endpoint, and awaited at the end.
+        var listening: Task<Void, Never>?
+        /// True if the log says that endpoints can't be read.
+        var isReported = false
+        var readAt: ContinuousClock.Instant?
+        var measuredAt: ContinuousClock.Instant?
+    }
+
     /// Until endpoints are read again.
     private static let interval = Duration.seconds(1)
     /// Between two measurements of what waits.
     private static let measurement = Duration.seconds(10)
+    /// The most that a daemon waits after a notification.
+    private static let spread = Duration.milliseconds(25)
 
     private let resources: EndpointLane.Resources
-    /// Signalled after each publication of this daemon.
-    private let published: WakeupEvent
+    private let publisher: Publisher
+    /// Listens to other processes; nil: only reading every second finds what they did.
+    private let listener: ConnectionPool?
+    /// Deliveries may be due, or endpoints may have changed.
+    private let event: WakeupEvent
+    /// Endpoints are read with the next wakeup.
+    private let mustRead = Atomic(false)
     private let connections: Mutex<(current: Connections, generation: Int)>
     private let isFinished = Atomic(false)
 
     /// - Parameters:
+    ///   - listener: has one connection, which its other callers get whenever they want it.
     ///   - concurrency: the requests at the same time to all endpoints, in addition to the one that each always has.
     ///   - grace: how long a shutdown waits for requests under way.
     package init(
         pool: ConnectionPool,
+        listener: ConnectionPool?,
+        publisher: Publisher,
         connections: Connections,
-        published: WakeupEvent,
         concurrency: Int,
         grace: Duration,
         metrics: DeliveryMetrics,
@@ -65,49 +86,101 @@ package final class Dispatcher: Sendable {
             log: log,
             grace: grace
         )
-        self.published = published
+        self.listener = listener
+        self.publisher = publisher
+        event = publisher.published
         self.connections = Mutex((connections, 0))
     }
 
     /// Replaces the connections to all endpoints. Requests under way end on the old ones.
     package func replace(_ new: Connections) {
         connections.withLock { $0 = (new, $0.generation + 1) }
-        published.signal()
+        event.signal()
     }
 
     /// Delivers until ``finish()``, and then waits for the requests under way.
     package func run() async {
         await withDiscardingTaskGroup { group in
-            var lanes: [Int32: Running] = [:]
-            /// Endpoints without a lane, and why, so that each cause is reported once.
-            var broken: [Int32: String] = [:]
-            var readAt: ContinuousClock.Instant?
-            var measuredAt: ContinuousClock.Instant?
+            var state = State()
             while !isFinished.load(ordering: .acquiring), !Task.isCancelled {
-                if readAt.map({ .now - $0 >= Self.interval }) ?? true {
-                    readAt = .now
-                    // The lanes report what is wrong with the database.
-                    if let found = try? await read() {
-                        update(&lanes, &broken, found) { lane in group.addTask { await lane.run() } }
-                        if measuredAt.map({ .now - $0 >= Self.measurement }) ?? true {
-                            measuredAt = .now
-                            await measure()
-                        }
-                    }
+                let isDue = state.readAt.map { .now - $0 >= Self.interval } ?? true
+                if mustRead.exchange(false, ordering: .acquiringAndReleasing) || isDue {
+                    await refresh(&state) { lane in group.addTask { await lane.run() } }
                 }
-                for running in lanes.values { running.lane.wake() }
-                await published.wait(atMost: Self.interval)
+                for running in state.lanes.values { running.lane.wake() }
+                await event.wait(atMost: Self.interval)
             }
-            for running in lanes.values { running.lane.finish() }
+            for running in state.lanes.values { running.lane.finish() }
+            state.listening?.cancel()
+            await state.listening?.value
         }
     }
 
     package func finish() {
         isFinished.store(true, ordering: .releasing)
-        published.signal()
+        event.signal()
     }
 
     // MARK: - Private parts
+
+    /// Reads the endpoints, and makes lanes and listener match them.
+    private func refresh(_ state: inout State, start: (EndpointLane) -> Void) async {
+        state.readAt = .now
+        do throws(PostgresError) {
+            let found = try await read()
+            state.isReported = false
+            update(&state.lanes, &state.broken, found, start: start)
+            if found.isEmpty {
+                state.listening?.cancel()
+                state.listening = nil
+            } else if state.listening == nil {
+                state.listening = listener.map { pool in Task { await listen(over: pool) } }
+            }
+            guard state.measuredAt.map({ .now - $0 >= Self.measurement }) ?? true else { return }
+            state.measuredAt = .now
+            await measure()
+        } catch {
+            // The writer reports that PostgreSQL is away.
+            guard !state.isReported, !error.isConnectionError, error.code != .cancelled else { return }
+            resources.log.warning("endpoints can't be read; trying again", ["error": "\(error)"])
+            state.isReported = true
+        }
+    }
+
+    /// Wakes the dispatcher when another process publishes changes, or changes endpoints or deliveries.
+    private func listen(over pool: ConnectionPool) async {
+        var pauses = Backoff()
+        while !Task.isCancelled {
+            do throws(PostgresError) {
+                let channels = [Publication.channel, Endpoints.channel]
+                let notifications = try await pool.waitForNotifications(of: channels, atMost: .seconds(60))
+                pauses = Backoff()
+                guard !notifications.isEmpty else { continue }
+                // Not all daemons claim at the same moment: the first ones leave little to the others. A cancelled sleep ends
+                // the loop.
+                try? await Task.sleep(for: Self.spread * Double.random(in: 0...1))
+                guard notifications.contains(where: isNews) else { continue }
+                if notifications.contains(where: { $0.channel == Endpoints.channel }) {
+                    mustRead.store(true, ordering: .releasing)
+                }
+                event.signal()
+            } catch {
+                // The writer reports that PostgreSQL is away. A cancelled sleep ends the loop.
+                try? await Task.sleep(for: pauses.next())
+            }
+        }
+        // Closes the connection: one that listens and is not read would keep the notifications. That must not be cancelled, and
+        // fails only without a connection.
+        await Task { _ = try? await pool.withConnection { _ in } }.value
+    }
+
+    /// False for the publications of this daemon, after which its dispatcher was woken already.
+    private func isNews(_ notification: PostgresNotification) -> Bool {
+        guard notification.channel == Publication.channel else { return true }
+        // What this siwad can't read may be news.
+        let last = (try? JSONValue(parsing: Array(notification.payload.utf8)))?["last"]?.integer
+        return last.map { !publisher.hasPublished($0) } ?? true
+    }
 
     private func read() async throws(PostgresError) -> [Found] {
         try await resources.pool.withSession { session throws(PostgresError) in

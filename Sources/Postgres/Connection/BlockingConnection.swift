@@ -82,16 +82,19 @@ final class BlockingConnection {
         return false
     }
 
-    /// Waits for a notification until the deadline of the current operation; false if none has arrived by then.
-    func waitForNotification() throws(PostgresError) -> Bool {
+    /// Waits for notifications until the deadline of the current operation; returns none if none has arrived by then.
+    ///
+    /// - Parameter isEnded: asked each time the thread is woken; true ends the wait.
+    func waitForNotifications(unless isEnded: () -> Bool) throws(PostgresError) -> [PostgresNotification] {
         while true {
-            if handle.takeNotifications() { return true }
+            let taken = handle.takeNotifications()
+            if !taken.isEmpty || isEnded() { return taken }
             if context.isCancelled { throw .taskCancelled }
             switch thread.wait(handle.socket, POLLIN, until: context.deadline) {
             case .ready:
                 guard handle.consumeInput() else { throw lost(.broken, nil, isOutcomeUnknown: false) }
             case .woken: continue
-            case .timedOut: return false
+            case .timedOut: return []
             }
         }
     }

@@ -105,15 +105,20 @@ struct ConnectionHandle: ~Copyable {
     /// Reads what has arrived; false when the connection broke.
     func consumeInput() -> Bool { unsafe PQconsumeInput(raw) == 1 }
 
-    /// Drops the notifications that have arrived (NOTIFY); true if there were any.
-    func takeNotifications() -> Bool {
-        var hasTaken = false
-        // Each is freed once, here.
+    /// Returns the notifications that have arrived (NOTIFY), and forgets them.
+    func takeNotifications() -> [PostgresNotification] {
+        var taken: [PostgresNotification] = []
+        // Each has two strings that end with 0, and is freed once, here.
         while let notification = unsafe PQnotifies(raw) {
+            unsafe taken.append(
+                PostgresNotification(
+                    channel: String(cString: notification.pointee.relname),
+                    payload: String(cString: notification.pointee.extra)
+                )
+            )
             unsafe PQfreemem(notification)
-            hasTaken = true
         }
-        return hasTaken
+        return taken
     }
 
     /// True while the next result has not arrived.

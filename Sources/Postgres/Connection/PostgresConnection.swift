@@ -8,6 +8,7 @@ package actor PostgresConnection {
     private let thread: ConnectionThread
     private let connection: BlockingConnection
     private nonisolated let closed = Atomic(false)
+    private nonisolated let mustEndWait = Atomic(false)
 
     package nonisolated var unownedExecutor: UnownedSerialExecutor {
         // The thread lives at least as long as this actor.
@@ -114,16 +115,22 @@ package actor PostgresConnection {
         try await use(isolation, deadline, body)
     }
 
-    /// Waits for a notification of a channel that `LISTEN` was executed for on this connection. Notifications that have
-    /// arrived since the last wait end it immediately, and their payloads are dropped.
+    /// Waits for notifications of the channels that `LISTEN` was executed for on this connection. What has arrived
+    /// since the last wait ends it immediately.
     ///
-    /// - Returns: false if none has arrived within the time.
+    /// - Returns: the notifications; none if the time has passed, or after ``endWait()``.
     /// - Throws: `connectionLost`, `cancelled`.
     @discardableResult
-    package func waitForNotification(atMost time: Duration) async throws(PostgresError) -> Bool {
+    package func waitForNotifications(atMost time: Duration) async throws(PostgresError) -> [PostgresNotification] {
         try await perform(within: time) { connection throws(PostgresError) in
-            try connection.waitForNotification()
+            try connection.waitForNotifications { self.mustEndWait.exchange(false, ordering: .acquiringAndReleasing) }
         }.get()
+    }
+
+    /// Ends the present or the next ``waitForNotifications(atMost:)``.
+    nonisolated func endWait() {
+        mustEndWait.store(true, ordering: .releasing)
+        thread.wake()
     }
 
     /// Runs `body` so that its waits resume directly on the connection's thread, without a switch to another thread,

@@ -10,6 +10,8 @@ package final class ConnectionPool: Sendable {
     private let maximum: Int
     private let acquireTimeout: Duration
     private let state: Mutex<State>
+    /// The connection that waits for notifications.
+    private let listener = Mutex<PostgresConnection?>(nil)
 
     /// Does not connect yet.
     ///
@@ -65,6 +67,34 @@ package final class ConnectionPool: Sendable {
             result = .failure(error)
         }
         await connection.close()
+        await giveBack(connection)
+        return try result.get()
+    }
+
+    /// Waits for notifications, over the only connection of this pool. The wait ends as soon as another caller wants the
+    /// connection. Notifications that arrive between two calls end the next one; they are lost with a broken connection.
+    ///
+    /// - Returns: the notifications; none if the time has passed, or if another caller wanted the connection.
+    /// - Throws: `connectionFailed`, `connectionLost`, `cancelled`, `timedOut`.
+    package func waitForNotifications(
+        of channels: [String],
+        atMost time: Duration
+    ) async throws(PostgresError) -> [PostgresNotification] {
+        precondition(maximum == 1, "several connections would listen, and all but one would keep what they hear")
+        let connection = try await acquire()
+        listener.withLock { $0 = connection }
+        let result: Result<[PostgresNotification], PostgresError>
+        do throws(PostgresError) {
+            // Without an effect if the connection listens already.
+            let script = channels.map { "LISTEN \($0)" }.joined(separator: "; ")
+            try await connection.withSession { session throws(PostgresError) in try session.execute(script: script) }
+            // A caller that arrived before it could see the listener.
+            let isWanted = state.withLock { $0.hasWaiters }
+            result = .success(isWanted ? [] : try await connection.waitForNotifications(atMost: time))
+        } catch {
+            result = .failure(error)
+        }
+        listener.withLock { $0 = nil }
         await giveBack(connection)
         return try result.get()
     }
@@ -174,6 +204,7 @@ package final class ConnectionPool: Sendable {
         case .grant(let grant): waiter.resume(returning: .success(grant))
         case .refuse: waiter.resume(returning: .failure(Self.closedError))
         case .wait:
+            listener.withLock { $0 }?.endWait()
             // If the task was cancelled before the waiter was enqueued, the cancellation handler did not find it.
             if Task.isCancelled { fail(id, .taskCancelled) }
         }

@@ -42,6 +42,8 @@ struct PoolState<Connection: Sendable, Waiter: Sendable>: Sendable {
         return .grant(.permission)
     }
 
+    var hasWaiters: Bool { !waiters.isEmpty }
+
     mutating func nextWaiterID() -> Int {
         lastWaiterID += 1
         return lastWaiterID

@@ -23,7 +23,8 @@ struct ChangesFollowCommand: DatabaseCommand, Sendable {
             Example:
               siwad changes follow --json --after 4711
               siwad changes follow --type account.deleted --from-start --until-current
-              siwad changes follow --forward-to http://127.0.0.1:3000/webhooks --secret-file secret
+              siwad changes follow --secret-file secret \\
+                  --forward-to http://127.0.0.1:3000/webhooks
             """
     )
 
@@ -139,7 +140,7 @@ private struct ChangeFeed {
                         if isReported { console.note("siwad: connected again; no change was missed") }
                         (isReported, pauses) = (false, Backoff())
                         // The hint may be lost in a pooler, and changes may be published without one.
-                        if !isDone { try await connection.waitForNotification(atMost: .seconds(1)) }
+                        if !isDone { try await connection.waitForNotifications(atMost: .seconds(1)) }
                     }
                 }
             } catch let error as PostgresError where error.isConnectionError || error.isRetryable {

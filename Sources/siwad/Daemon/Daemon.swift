@@ -19,8 +19,8 @@ struct Daemon: Sendable {
     let configuration: Configuration
     let intake: IngestService
     let pool: ConnectionPool
-    /// The connection of the readiness check, which must answer within seconds even if all other connections hang. nil if
-    /// the configured number of connections leaves none.
+    /// The connection of the readiness check, which must answer within seconds even if all other connections hang. Between two
+    /// checks it listens to the publications of other daemons. nil if the configured number of connections leaves none.
     let probes: ConnectionPool?
     let loops: EventLoops
     let log: Log
@@ -125,18 +125,19 @@ struct Daemon: Sendable {
             dispatcher = nil
             return
         }
-        let published = WakeupEvent()
-        publisher = Publisher(
+        let source = Publisher(
             pool: pool,
             changes: changes,
-            published: published,
             metrics: PublicationMetrics(registry: metrics.registry),
             log: log
         )
+        publisher = source
         dispatcher = Dispatcher(
             pool: pool,
+            // Idle between two checks, and given back to them immediately.
+            listener: probes,
+            publisher: source,
             connections: Dispatcher.Connections(configuration, resolver, on: loops.group),
-            published: published,
             concurrency: configuration.deliveryConcurrency,
             // The writer and the endpoints need the rest.
             grace: configuration.shutdownGrace / 3,
