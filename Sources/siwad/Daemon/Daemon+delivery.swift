@@ -18,9 +18,12 @@ extension Configuration {
 
 extension Dispatcher.Connections {
     /// Connections to endpoints, with the settings that SIGHUP replaces.
-    init(_ configuration: Configuration, _ resolver: Resolver, on eventLoops: any EventLoopGroup) {
-        let settings = configuration.endpointClient
-        self.init(keys: configuration.sealingKeys) { endpoint in
+    ///
+    /// - Parameter proxy: `SIWAD_DELIVERY_PROXY` at the start, which it doesn't replace.
+    init(_ configuration: Configuration, proxy: String?, _ resolver: Resolver, on eventLoops: any EventLoopGroup) {
+        var settings = configuration.endpointClient
+        settings.proxy = proxy
+        self.init(keys: configuration.sealingKeys) { [settings] endpoint in
             let client = try EndpointClient(
                 EndpointURL(parsing: endpoint.configuration.url ?? ""),
                 concurrency: endpoint.configuration.concurrency,

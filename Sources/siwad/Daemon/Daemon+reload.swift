@@ -32,7 +32,8 @@ extension Daemon {
         }
         Log.setLevel(new.logLevel)
         state.reloaded(new)
-        dispatcher?.replace(Dispatcher.Connections(new, resolver, on: loops.group))
+        let proxy = configuration.deliveryProxy
+        dispatcher?.replace(Dispatcher.Connections(new, proxy: proxy, resolver, on: loops.group))
         if policy != intake.policy {
             metrics.lastNotification.admit(policy.audiences.groups.map(\.app.rawValue))
             intake.replace(policy: policy)

@@ -137,7 +137,12 @@ struct Daemon: Sendable {
             // Idle between two checks, and given back to them immediately.
             listener: probes,
             publisher: source,
-            connections: Dispatcher.Connections(configuration, resolver, on: loops.group),
+            connections: Dispatcher.Connections(
+                configuration,
+                proxy: configuration.deliveryProxy,
+                resolver,
+                on: loops.group
+            ),
             concurrency: configuration.deliveryConcurrency,
             // The writer and the endpoints need the rest.
             grace: configuration.shutdownGrace / 3,

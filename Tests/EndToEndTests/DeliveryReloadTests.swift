@@ -1,0 +1,94 @@
+import JOSE
+import TestSupport
+import Testing
+
+@Suite("Settings of deliveries at SIGHUP", .timeLimit(.minutes(10)))
+struct DeliveryReloadTests {
+    private static let apps = "apps: AAAAAAAAAA/com.example.one\n"
+
+    /// Runs a test with a daemon that reads a file, and a function that changes the file and waits until it is read again.
+    private func withDaemon(
+        _ settings: String,
+        _ body: (DaemonFixture, DaemonProcess, (_ settings: String) async throws -> Void) async throws -> Void
+    ) async throws {
+        try await DaemonFixture.with { fixture in
+            try await TemporaryDirectory.with { directory in
+                let file = try directory.write("siwad.yaml", Self.apps + settings)
+                let daemon = fixture.start(["SIWAD_APPS": ""], arguments: ["serve", "--config", file])
+                _ = try await daemon.ready()
+                func readings() -> Int { daemon.log.count { $0.contains("configuration re-read") } }
+                try await body(fixture, daemon) { settings in
+                    let before = readings()
+                    _ = try directory.write("siwad.yaml", Self.apps + settings)
+                    daemon.send("HUP")
+                    try await eventually("the configuration to be read again") { readings() > before }
+                }
+            }
+        }
+    }
+
+    @Test("Allowed addresses, authorities and sealing keys apply to the next attempt.")
+    func applied() async throws {
+        try await withDaemon("") { fixture, daemon, reload in
+            try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
+                func reports(_ text: String) -> Int { daemon.log.count { $0.contains(text) } }
+                func reasons() async throws -> [String] {
+                    try await fixture.texts("SELECT DISTINCT reason FROM siwa.delivery_attempts ORDER BY 1")
+                }
+                try await fixture.addEndpoint("shop", receiver.url) {
+                    $0.retries = Array(repeating: .seconds(1), count: 50)
+                }
+                try await fixture.revoke(1)
+                try await eventually("the missing key") { reports("SIWAD_SEALING_KEYS is not set") == 1 }
+                #expect(try await reasons() == [])
+
+                let key = "sealing_keys: '\(try DaemonFixture.delivering()["SIWAD_SEALING_KEYS"] ?? "")'\n"
+                try await reload(key)
+                try await eventually("a blocked attempt") { try await reasons() == ["blocked"] }
+
+                try await reload(key + "delivery_allow: 127.0.0.0/8\ndelivery_ca: /nowhere/ca.pem\n")
+                try await eventually("the missing authorities") {
+                    reports("/nowhere/ca.pem is not a readable PEM file") == 1
+                }
+                #expect(receiver.connections == 0)
+
+                try await reload(key + "delivery_allow: 127.0.0.0/8\n")
+                try await eventually("the delivery") { try await fixture.deliveries() == ["shop delivered 1"] }
+
+                let other = "sealing_keys: '\(try SealingKeys.newLine(name: "test"))'\n"
+                try await reload(other + "delivery_allow: 127.0.0.0/8\n")
+                try await eventually("the wrong key") { reports("nothing can be sent to an endpoint") == 3 }
+                try await fixture.revoke(1)
+                try await reload(key + "delivery_allow: 127.0.0.0/8\n")
+                try await eventually("the next delivery") { try await fixture.deliveries() == ["shop delivered 2"] }
+                #expect(receiver.messages.count == 2)
+            }
+        }
+    }
+
+    @Test("Settings that only a restart applies are named, and what runs goes on with the old ones.")
+    func ignored() async throws {
+        let key = "sealing_keys: '\(try DaemonFixture.delivering()["SIWAD_SEALING_KEYS"] ?? "")'\n"
+        let settings = key + "delivery_allow: 127.0.0.0/8\n"
+        try await withDaemon(settings) { fixture, daemon, reload in
+            try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url)
+                try await reload(
+                    settings + """
+                        effects: off
+                        delivery_proxy: http://127.0.0.1:1
+                        delivery_concurrency: 7
+                        delivery_retention: 40d
+                        """
+                )
+                let report = try #require(daemon.log.last { $0.contains("configuration re-read") })
+                for name in ["effects", "delivery_proxy", "delivery_concurrency", "delivery_retention"] {
+                    #expect(report.contains(name), "\(report)")
+                }
+                for name in ["sealing_keys", "delivery_allow"] { #expect(!report.contains(name), "\(report)") }
+                try await fixture.revoke(1)
+                try await eventually("the delivery") { try await fixture.deliveries() == ["shop delivered 1"] }
+            }
+        }
+    }
+}
