@@ -3,6 +3,15 @@ package import Basics
 /// Decides which addresses siwad connects to for the endpoints of applications: public ones by `https:`, and the ones that
 /// the operator of the daemon allows. So a person who may write the table of endpoints can't reach the internal network.
 package struct AddressPolicy: Sendable, Equatable {
+    /// Why siwad doesn't connect to an address.
+    package struct Refusal: Sendable, Equatable, CustomStringConvertible {
+        package let cause: String
+        /// The next step.
+        package let remedy: String
+
+        package var description: String { "\(cause); \(remedy)" }
+    }
+
     /// `SIWAD_DELIVERY_ALLOW`.
     package let allowed: [AddressRange]
 
@@ -10,14 +19,15 @@ package struct AddressPolicy: Sendable, Equatable {
         self.allowed = allowed
     }
 
-    /// Why siwad doesn't connect to this address, with the next step; nil if it does.
-    package func refusal(of address: IPAddress, isEncrypted: Bool) -> String? {
+    /// nil for an address that siwad connects to.
+    package func refusal(of address: IPAddress, isEncrypted: Bool) -> Refusal? {
         if allowed.contains(where: { $0.contains(address) }) { return nil }
         let remedy = "SIWAD_DELIVERY_ALLOW=\(AddressRange(address)) allows it"
         if Self.denied.contains(where: { $0.contains(address) }) {
-            return "\(address) is not a public address; \(remedy)"
+            return Refusal(cause: "\(address) is not a public address", remedy: remedy)
         }
-        return isEncrypted ? nil : "http: to \(address) is not encrypted; use https:, or \(remedy)"
+        guard !isEncrypted else { return nil }
+        return Refusal(cause: "http: to \(address) is not encrypted", remedy: "use https:, or \(remedy)")
     }
 
     /// The addresses that the IANA registries of special-purpose addresses list as not globally reachable, and addresses

@@ -58,13 +58,19 @@ package final class EndpointClient: Sendable {
 
     package struct Failure: Error, Sendable, Equatable {
         package let reason: Reason
-        /// One line; contains no part of the answer and no query of the URL.
-        package let words: String
+        /// Contains no part of the answer and no query of the URL.
+        package let cause: String
+        /// The next step, where the configuration of the daemon or the URL is the cause.
+        package let remedy: String?
 
-        package init(_ reason: Reason, _ words: String) {
+        package init(_ reason: Reason, _ cause: String, remedy: String? = nil) {
             self.reason = reason
-            self.words = words
+            self.cause = cause
+            self.remedy = remedy
         }
+
+        /// The cause and the next step in one line.
+        package var words: String { cause + (remedy.map { "; \($0)" } ?? "") }
     }
 
     /// An HTTP client whose connections lead to one address.
@@ -240,17 +246,7 @@ package final class EndpointClient: Sendable {
 
     /// The client for an address that the policy allows; ``release(_:)`` must follow.
     private func pin(within limit: Duration) async throws(Failure) -> Pinned {
-        var address: IPAddress?
-        if settings.proxy == nil {
-            address = try await allowedAddress(within: limit)
-        } else if let literal = url.literal {
-            if let words = refusal(of: literal) { throw Failure(.blocked, words) }
-        } else if !url.isEncrypted {
-            throw Failure(
-                .blocked,
-                "http: to a name is not possible through a proxy, which looks the name up; use https:"
-            )
-        }
+        let address = try await settings.addresses(of: url, by: resolver, within: limit).map(chosen)
         let (pinned, replaced) = state.withLock { state in
             let kept = state.current.flatMap { $0.address == address ? $0 : nil }
             let pinned = kept ?? makeClient(for: address)
@@ -275,27 +271,16 @@ package final class EndpointClient: Sendable {
         if isUnused { try? await pinned.client.shutdown() }
     }
 
-    private func allowedAddress(within limit: Duration) async throws(Failure) -> IPAddress {
-        let addresses: [IPAddress]
-        do throws(WebClientError) {
-            addresses = try await resolver.addresses(of: url.host, within: limit)
-        } catch {
-            throw Failure(.unreachable, error.message)
-        }
-        let allowed = addresses.filter { refusal(of: $0) == nil }
-        guard !allowed.isEmpty else {
-            throw Failure(.blocked, addresses.first.flatMap(refusal) ?? "the host has no address")
-        }
-        return state.withLock { state in
+    /// The address to connect to.
+    ///
+    /// - Parameter allowed: at least one.
+    private func chosen(_ allowed: [IPAddress]) -> IPAddress {
+        state.withLock { state in
             // Connections that work are kept while the host still has their address.
             let usable = allowed.filter { $0 != state.avoided }
             if let current = state.current?.address, usable.contains(current) { return current }
             return usable.first ?? allowed[0]
         }
-    }
-
-    private func refusal(of address: IPAddress) -> String? {
-        settings.policy.refusal(of: address, isEncrypted: url.isEncrypted)
     }
 
     private func makeClient(for address: IPAddress?) -> Pinned {
@@ -332,6 +317,49 @@ package final class EndpointClient: Sendable {
         default:
             return Failure(.unreachable, words)
         }
+    }
+}
+
+extension EndpointClient.Settings {
+    /// The addresses that siwad may connect to for an endpoint, in the resolver's order; at least one. nil with a proxy, which
+    /// looks the host up itself.
+    ///
+    /// - Throws: `unreachable` for an unknown host, `blocked` if the policy refuses all its addresses.
+    package func addresses(
+        of url: EndpointURL,
+        by resolver: Resolver,
+        within limit: Duration = Resolver.limit
+    ) async throws(EndpointClient.Failure) -> [IPAddress]? {
+        guard proxy == nil else {
+            if let literal = url.literal {
+                if let found = refusal(of: literal, for: url) { throw EndpointClient.Failure(found) }
+            } else if !url.isEncrypted {
+                let cause = "http: to a name is not possible through a proxy, which looks the name up"
+                throw EndpointClient.Failure(.blocked, cause, remedy: "use https:")
+            }
+            return nil
+        }
+        let addresses: [IPAddress]
+        do throws(WebClientError) {
+            addresses = try await resolver.addresses(of: url.host, within: limit)
+        } catch {
+            throw EndpointClient.Failure(.unreachable, error.message)
+        }
+        let allowed = addresses.filter { refusal(of: $0, for: url) == nil }
+        guard allowed.isEmpty, let first = addresses.first.flatMap({ refusal(of: $0, for: url) }) else {
+            return allowed
+        }
+        throw EndpointClient.Failure(first)
+    }
+
+    private func refusal(of address: IPAddress, for url: EndpointURL) -> AddressPolicy.Refusal? {
+        policy.refusal(of: address, isEncrypted: url.isEncrypted)
+    }
+}
+
+extension EndpointClient.Failure {
+    fileprivate init(_ refusal: AddressPolicy.Refusal) {
+        self.init(.blocked, refusal.cause, remedy: refusal.remedy)
     }
 }
 

@@ -21,7 +21,7 @@ package struct EndpointURL: Sendable, Hashable, CustomStringConvertible {
         switch text[..<scheme.lowerBound].lowercased() {
         case "https": isEncrypted = true
         case "http": isEncrypted = false
-        default: throw Self.invalid("its scheme is not https:")
+        default: throw Self.invalid("its scheme is not https")
         }
         let rest = text[scheme.upperBound...]
         guard !rest.contains("#") else { throw Self.invalid("it must have no fragment (#…)") }

@@ -28,6 +28,7 @@ package final class Resolver: Sendable {
         self.lookUp = lookUp
     }
 
+    /// - Returns: at least one.
     /// - Parameter limit: how long to wait for the name server, at most five seconds.
     /// - Throws: `unreachable` if the name is unknown, or if the name server does not answer in time.
     package func addresses(

@@ -8,7 +8,8 @@ import Testing
 
 @Suite("siwad endpoints", .timeLimit(.minutes(10)))
 struct EndpointCommandTests {
-    private static let url = "https://shop.example.com/hooks/siwa?token=hidden-in-the-query"
+    private static let query = "token=hidden-in-the-query"
+    private static let url = "https://shop.example.com/hooks/siwa?\(query)"
 
     private func run(
         _ arguments: [String],
@@ -463,7 +464,8 @@ struct EndpointCommandTests {
     func list() async throws {
         try await DaemonFixture.with { fixture in
             for name in ["shop", "crm", "idp", "old"] {
-                try await done("add \(name) --url \(Self.url) --type consent.authorized", fixture)
+                // A public address, which siwad doctor needs not look up.
+                try await done("add \(name) --url https://1.0.0.1/hooks --type consent.authorized", fixture)
             }
             try await Changes.publish(2, in: fixture)
             try await fixture.run(
@@ -512,6 +514,50 @@ struct EndpointCommandTests {
             try await fixture.run("UPDATE siwa.deliveries SET created_at = now() - interval '2 h'")
             let late = try await siwad(["doctor"], environment: fixture.environment())
             #expect(late.output.contains("idp: paused (operator: why), 2 behind, the oldest for 2 h"), "\(late.output)")
+        }
+    }
+
+    @Test("siwad doctor says which endpoints have an address that siwad doesn't connect to, and the next step.")
+    func addresses() async throws {
+        try await DaemonFixture.with { fixture in
+            let urls = [
+                "private": "https://10.1.2.3/x?\(Self.query)", "plain": "http://1.0.0.1/", "public": "https://1.0.0.1/",
+                "unknown": "https://nowhere.invalid/", "hex": "https://0x7f.1/", "rest": "https://10.1.2.3/",
+            ]
+            for (name, url) in urls { try await done("add \(name) --url \(url)", fixture) }
+            try await done("pause rest", fixture)
+            func findings(_ settings: [String: String] = [:]) async throws -> [String: String] {
+                let run = try await siwad(["doctor", "--json"], environment: fixture.environment(settings))
+                #expect(!run.output.contains(Self.query))
+                let found = try run.lines.map { try JSONValue(parsing: Array($0.utf8)) }
+                    .filter { $0["check"]?.string == "endpoints" }
+                return Dictionary(
+                    uniqueKeysWithValues: found.map { finding in
+                        let texts = ["status", "detail", "remedy"].map { finding[$0]?.string ?? "" }
+                        return (finding["subject"]?.string ?? "", texts.joined(separator: " | "))
+                    }
+                )
+            }
+            func edit(_ name: String) -> String { "siwad endpoints edit \(name) --url" }
+            let found = try await findings()
+            #expect(
+                found["private"]?.contains("fail | enabled, 0 behind; 10.1.2.3 is not a public address | ") == true
+                    && found["private"]?.contains("SIWAD_DELIVERY_ALLOW=10.1.2.3/32 allows it, or") == true
+                    && found["private"]?.contains(edit("private")) == true,
+                "\(found)"
+            )
+            #expect(found["plain"]?.contains("fail | enabled, 0 behind; http: to 1.0.0.1 is not encrypted") == true)
+            #expect(found["hex"]?.contains("fail | enabled, 0 behind; 127.0.0.1 is not a public address") == true)
+            #expect(found["public"] == "pass | enabled, 0 behind | ")
+            #expect(
+                found["unknown"]?.hasPrefix("warn | enabled, 0 behind; the host name nowhere.invalid is not") == true
+                    && found["unknown"]?.contains(edit("unknown")) == true
+            )
+            #expect(
+                found["rest"]?.contains("warn | paused (operator: why), 0 behind; 10.1.2.3 is not a public") == true
+            )
+            let allowed = try await findings(["SIWAD_DELIVERY_ALLOW": "10.0.0.0/8,127.0.0.0/8,1.0.0.0/8"])
+            #expect(allowed.filter { $0.value.hasPrefix("pass") }.count == 5, "\(allowed)")
         }
     }
 

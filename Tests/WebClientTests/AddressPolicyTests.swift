@@ -29,7 +29,7 @@ struct AddressPolicyTests {
     private func refusal(_ text: String, by policy: AddressPolicy = AddressPolicy(), isEncrypted: Bool = true) throws
         -> String?
     {
-        policy.refusal(of: try #require(IPAddress(text)), isEncrypted: isEncrypted)
+        policy.refusal(of: try #require(IPAddress(text)), isEncrypted: isEncrypted)?.description
     }
 
     @Test("Every range of special addresses is refused, with the setting that allows it.", arguments: edges)

@@ -228,16 +228,40 @@ extension Checkup {
             let letters = try DatabaseHealth.openLetters(in: session)
             return [.deadLetters(letters, limit: configuration.deadLetterLimit, now: time)]
         }
-        findings += await ask(pool, .endpoints) { session throws(PostgresError) in
-            let overviews = try Endpoints.overviews(in: session)
+        findings += await attempt(.endpoints) {
+            let overviews = try await pool.transaction(.repeatableRead) { session throws(PostgresError) in
+                try Endpoints.overviews(in: session)
+            }
+            let failures = await addressFailures(overviews.map(\.endpoint))
             let dead = overviews.map(\.dead).reduce(0, +)
-            return Finding.endpoints(overviews, now: time) + [.deliveries(dead: dead)]
+            return Finding.endpoints(overviews, addressFailures: failures, now: time) + [.deliveries(dead: dead)]
         }
         guard let audiences = configuration.apps else { return findings }
         return findings
             + (await ask(pool, .notifications) { session throws(PostgresError) in
                 Finding.notifications(audiences, last: try DatabaseHealth.lastNotifications(in: session), now: time)
             })
+    }
+
+    /// Why siwad would not connect to an endpoint, by the endpoint's id. Nothing is sent.
+    private func addressFailures(_ endpoints: [Endpoint]) async -> [Int32: EndpointClient.Failure] {
+        let (settings, resolver) = (configuration.endpointClient, Resolver())
+        return await withTaskGroup(of: (Int32, EndpointClient.Failure?).self) { group in
+            for endpoint in endpoints where endpoint.configuration.kind == .webhook {
+                group.addTask {
+                    do {
+                        let url = try EndpointURL(parsing: endpoint.configuration.url ?? "")
+                        _ = try await settings.addresses(of: url, by: resolver)
+                        return (endpoint.id, nil)
+                    } catch let failure as EndpointClient.Failure {
+                        return (endpoint.id, failure)
+                    } catch {
+                        return (endpoint.id, EndpointClient.Failure(.blocked, "\(error)"))
+                    }
+                }
+            }
+            return await group.reduce(into: [:]) { failures, result in failures[result.0] = result.1 }
+        }
     }
 
     private func ask(

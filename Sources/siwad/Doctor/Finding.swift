@@ -4,6 +4,7 @@ import Basics
 import JOSE
 import Settings
 import Terminal
+import WebClient
 
 /// The result of one check of `siwad doctor`.
 struct Finding: Sendable, Equatable {
@@ -221,7 +222,13 @@ extension Finding {
     }
 
     /// One for each endpoint.
-    static func endpoints(_ overviews: [EndpointOverview], now: WallTime) -> [Finding] {
+    ///
+    /// - Parameter addressFailures: why siwad would not connect to it, by the endpoint's id.
+    static func endpoints(
+        _ overviews: [EndpointOverview],
+        addressFailures: [Int32: EndpointClient.Failure],
+        now: WallTime
+    ) -> [Finding] {
         guard !overviews.isEmpty else { return [.pass(.endpoints, "none")] }
         return overviews.map { overview in
             let name = overview.endpoint.name
@@ -229,15 +236,23 @@ extension Finding {
             let behind = "\(overview.behind) behind" + (age.map { ", the oldest for \($0.rounded)" } ?? "")
             let why = overview.why(now: now).map { " (\($0))" } ?? ""
             let text = "\(overview.status)\(why), \(behind)"
-            let show = "\(nextCommand("endpoints show \(name)")) explains it"
+            func finding(_ status: Status, _ detail: String, _ remedy: String) -> Finding {
+                Finding(check: .endpoints, subject: name, status: status, detail: detail, remedy: remedy)
+            }
             if overview.endpoint.status == .disabled {
                 let resume = nextCommand("endpoints resume \(name) --note '…'")
-                let remedy = "repair the receiver, then \(resume)"
-                return Finding(check: .endpoints, subject: name, status: .fail, detail: text, remedy: remedy)
+                return finding(.fail, text, "repair the receiver, then \(resume)")
+            }
+            if let failure = addressFailures[overview.endpoint.id] {
+                let edit = nextCommand("endpoints edit \(name) --url … --note '…'")
+                let remedy = "\(failure.remedy ?? "check the URL and this machine's name server"), or \(edit)"
+                // An unknown host may be a passing fault of the name server, and nothing is sent during a pause.
+                let isCertain = failure.reason == .blocked && overview.endpoint.status == .enabled
+                return finding(isCertain ? .fail : .warn, "\(text); \(failure.cause)", remedy)
             }
             let isLate = age.map { $0 > .seconds(3_600) } ?? false
-            return overview.isOpen || isLate
-                ? .warn(.endpoints, text, show, subject: name) : .pass(.endpoints, text, subject: name)
+            guard overview.isOpen || isLate else { return .pass(.endpoints, text, subject: name) }
+            return finding(.warn, text, "\(nextCommand("endpoints show \(name)")) explains it")
         }
     }
 
