@@ -51,8 +51,11 @@ package struct ChangeEvent: Sendable {
     }
 
     /// The body, with its id and the time of its publication.
-    package var envelope: JSONText {
-        .object([.init("id", .string(id)), .init("published_at", Self.json(change.publishedAt))] + members)
+    package var envelope: JSONText { .object(envelopeMembers) }
+
+    /// The members of ``envelope``, in their order.
+    package var envelopeMembers: [JSONText.Member] {
+        [.init("id", .string(id)), .init("published_at", Self.json(change.publishedAt))] + members
     }
 
     private var data: [JSONText.Member] {

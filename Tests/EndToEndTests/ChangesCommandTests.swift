@@ -147,6 +147,28 @@ struct ChangesCommandTests {
         }
     }
 
+    @Test("In 80 columns, the list tells the types apart.")
+    func narrow() async throws {
+        try await DaemonFixture.with { fixture in
+            try await signIn("person" + String(repeating: "0", count: 40), in: fixture)
+            try await fixture.run(
+                """
+                INSERT INTO siwa.account_changes (account_id, app_id, facet, from_state, to_state, event_time)
+                SELECT account_id, 'com.example.one', facet, from_state, to_state, now()
+                FROM siwa.accounts, (VALUES
+                    ('email', 'deliverable', 'undeliverable'), ('email', 'undeliverable', 'deliverable'),
+                    ('consent', 'authorized', 'revoked'), ('account', 'active', 'deleted')
+                ) AS v (facet, from_state, to_state)
+                """
+            )
+            try await publish(fixture)
+            let list = try await siwadOnTerminal(["changes", "list"], columns: 80, environment: fixture.environment())
+            #expect(list.lines.allSatisfy { $0.count <= 80 }, "\(list.output)")
+            let ends = ["ding_disabled ", "ding_enabled ", "revoked ", "authorized ", "deleted "]
+            for end in ends { #expect(list.lines.contains { $0.contains(end) }, "\(end) in \(list.output)") }
+        }
+    }
+
     @Test("list shows the latest first, show one with its event, and schema describes the events.")
     func reading() async throws {
         try await DaemonFixture.with { fixture in
@@ -162,7 +184,7 @@ struct ChangesCommandTests {
             #expect(show.status == 0 && show.output.contains("consent unknown → authorized"), "\(show.output)")
             let event = try await run(["show", "1", "--json"], fixture)
             let followed = try await run(["follow", "--json", "--from-start", "--limit", "1"], fixture)
-            #expect(event.output == followed.output && !event.output.isEmpty)
+            #expect(event.output == "\(followed.output.dropLast(2)),\"deliveries\":[]}\n" && !followed.output.isEmpty)
             let missing = try await run(["show", "3"], fixture)
             #expect(missing.status == 4 && missing.errors.contains("the last one is 2"))
             let schema = try await siwad(["changes", "schema"])

@@ -94,6 +94,11 @@ struct DeliveryCommandTests {
                 environment: fixture.environment()
             )
             #expect(narrow.lines.count == 5 && narrow.lines.allSatisfy { $0.count <= 80 }, "\(narrow.output)")
+            let none = try await run("list --endpoint crm", fixture)
+            #expect(none.errors == "siwad: no dead deliveries match\n", "\(none.errors)")
+            let waiting = try await run("retry crm/1", fixture, note: "x")
+            let advice = "siwad deliveries list crm/1 shows"
+            #expect(waiting.status == 4 && waiting.errors.contains(advice), "\(waiting.errors)")
         }
     }
 
@@ -250,17 +255,27 @@ struct DeliveryCommandTests {
             #expect(
                 try await fates() == [
                     "crm: pending", "idp: filtered out", "late: none, as the endpoint was added later",
-                    "shop: dead: timed-out",
+                    "shop: dead after 10 attempts: timed-out",
                 ]
             )
+            let json = try await siwad(["changes", "show", "1", "--json"], environment: fixture.environment())
+            let deliveries = try #require(try JSONValue(parsing: Array(json.output.utf8))["deliveries"]?.array)
+            #expect(
+                deliveries.map { "\($0["endpoint"]?.string ?? "") \($0["status"]?.string ?? "")" } == [
+                    "crm pending", "idp filtered-out", "late added-later", "shop dead",
+                ]
+            )
+            #expect(deliveries[3]["attempts"]?.integer == 10 && deliveries[3]["reason"]?.string == "timed-out")
+            #expect(deliveries[1]["attempts"] == .null)
             try await fixture.run(
                 """
                 UPDATE siwa.deliveries AS d
-                SET status = 'delivered', next_attempt_at = NULL, resolved_at = '2026-01-02 03:04:05Z'
+                SET status = 'delivered', next_attempt_at = NULL, resolved_at = '2026-01-02 03:04:05Z', attempts = 1,
+                    http_status = 204
                 FROM siwa.endpoints AS e WHERE e.endpoint_id = d.endpoint_id AND e.name = 'shop'
                 """
             )
-            #expect(try await fates().last == "shop: delivered, 2026-01-02 03:04:05 UTC")
+            #expect(try await fates().last == "shop: delivered (HTTP 204) with 1 attempt, 2026-01-02 03:04:05 UTC")
             _ = try await run("discard crm/1 --status pending --operator kim", fixture, note: "not needed")
             #expect(try await fates().first == "crm: discarded by kim: not needed")
             try await fixture.run("DELETE FROM siwa.deliveries")

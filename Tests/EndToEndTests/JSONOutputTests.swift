@@ -182,6 +182,7 @@ struct JSONOutputTests {
             ("endpoints-list", ""), ("endpoints-show", "ok"), ("endpoints-show", "failing"),
             ("endpoints-apply", "\(endpoints) --dry-run"), ("deliveries-list", "--status any"),
             ("deliveries-show", "failing/1"), ("deliveries-show", "failing/3"), ("deliveries-show", "failing/4"),
+            ("changes-show", "1"), ("changes-show", "2"), ("changes-show", "3"), ("changes-show", "4"),
             ("deliveries-stats", "--by endpoint"),
             ("deliveries-stats", "--by reason"), ("deliveries-stats", "--by type"), ("deliveries-stats", "--by app"),
             ("deliveries-retry", "--all --status any --dry-run"),

@@ -84,7 +84,7 @@ struct ChangesShowCommand: DatabaseCommand {
 
     @Argument(help: "Its position.")
     var position: Int64
-    @Flag(help: "Print the event as one JSON object.")
+    @Flag(help: "Print one JSON object: the event and its deliveries.")
     var json = false
     @OptionGroup var database: DatabaseOptions
 
@@ -100,48 +100,6 @@ struct ChangesShowCommand: DatabaseCommand {
             throw CommandFailure(.nothingMatched, "no change has this position, \(last)")
         }
         invocation.console.print(ChangePage(change: change, fates: fates), asJSON: json)
-    }
-}
-
-struct ChangePage: CommandOutput {
-    let change: PublishedChange
-    let fates: [DeliveryFate]
-
-    func lines(style: OutputStyle) -> [String] {
-        let cause = change.notificationID.map { "notification \($0)" }
-        let session = change.sessionID.map { "an operator, who ended session \($0)" }
-        let facts = [
-            ("position", "\(change.position)"), ("type", change.type), ("sub", change.subject.rawValue),
-            ("team", change.team.rawValue), ("app", change.app.rawValue),
-            ("concerns", change.scope == "app" ? "this app group" : "all apps of the team"),
-            ("change", "\(change.facet) \(change.fromState) → \(change.toState)"),
-            ("sessions", "\(change.sessionsEnded) ended"), ("because of", cause ?? session ?? "a sign-in"),
-            ("happened", "\(change.eventTime.secondText) UTC"), ("recorded", "\(change.recordedAt.secondText) UTC"),
-            ("published", "\(change.publishedAt.secondText) UTC"), ("event", ChangeEvent(change).envelope.line),
-        ]
-        let deliveries = fates.map { ("endpoint", "\($0.endpoint.name): \($0.sentence(change))") }
-        return (facts + deliveries).map { name, text in name.padding(to: 12) + VisibleText.visible(text) }
-    }
-
-    var json: [JSONText] { [ChangeEvent(change).envelope] }
-}
-
-extension DeliveryFate {
-    fileprivate func sentence(_ change: PublishedChange) -> String {
-        guard let delivery else {
-            if !isWanted { return "filtered out" }
-            return endpoint.createdAt > change.publishedAt
-                ? "none, as the endpoint was added later"
-                : "settled, and deleted after SIWAD_DELIVERY_RETENTION"
-        }
-        let reason = delivery.reason ?? ""
-        return switch delivery.status {
-        case .pending: delivery.isClaimed ? "in its first attempt" : "pending"
-        case .retry: "in retry: \(reason)" + (delivery.nextAttemptAt.map { ", next at \($0.secondText) UTC" } ?? "")
-        case .dead: "dead: \(reason)"
-        case .discarded: "discarded by \(delivery.resolvedBy ?? "")" + (delivery.note.map { ": \($0)" } ?? "")
-        case .delivered: "delivered" + (delivery.resolvedAt.map { ", \($0.secondText) UTC" } ?? "")
-        }
     }
 }
 

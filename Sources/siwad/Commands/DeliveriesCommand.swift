@@ -44,8 +44,10 @@ struct DeliveriesListCommand: ListingCommand {
     @OptionGroup var listing: ListingOptions
 
     func rows(in session: borrowing Session) throws -> Listing<DeliveryRecord> {
-        let filter = try filter.filter(otherwise: filter.ids.isEmpty ? [.dead] : [], in: session)
-        return DeliveryListing.list(try DeliveryRecords.list(filter, limit: listing.limit, in: session))
+        let usual: [DeliveryStatus] = filter.ids.isEmpty ? [.dead] : []
+        let wanted = try filter.filter(otherwise: usual, in: session)
+        let noun = filter.status == nil && !usual.isEmpty ? "dead delivery" : "delivery"
+        return DeliveryListing.list(try DeliveryRecords.list(wanted, limit: listing.limit, in: session), noun: noun)
     }
 }
 
@@ -296,12 +298,14 @@ extension DeliveryDecisionCommand {
             leftAlone = report?.leftAlone ?? 0
             if let report { summarize(report, console) }
         }
-        guard let total else {
-            throw CommandFailure(.nothingMatched, "no delivery matches: nothing was \(participle)")
-        }
         let ids = options.filter.ids
+        let list = nextCommand("deliveries list \(ids.map(\.description).joined(separator: " "))")
+        guard let total else {
+            let noun = options.filter.status == nil ? "dead delivery" : "delivery"
+            let step = ids.isEmpty ? "" : "; \(list) shows their status"
+            throw CommandFailure(.nothingMatched, "no \(noun) matches: nothing was \(participle)\(step)")
+        }
         if total < ids.count {
-            let list = nextCommand("deliveries list \(ids.map(\.description).joined(separator: " "))")
             let what = "\(ids.count - total) of \(ids.count) named can't be \(participle)"
             throw CommandFailure(.partlyFailed, "\(what): \(list) shows their status")
         }

@@ -11,7 +11,8 @@ enum DeliveryListing {
             .init("endpoint", \.delivery.id.endpoint),
             .init("position", \.delivery.id.position),
             .init("message_id", { ChangeEvent($0.change).id }, "MESSAGE", .cutEnd(minimum: 12)),
-            .init("type", \.change.type, "TYPE", .cutEnd(minimum: 12)) {
+            // The types differ at their ends.
+            .init("type", \.change.type, "TYPE", .cutStart(minimum: 12)) {
                 Table.Cell(String($0.change.type.dropFirst(5)))
             },
             .init("status", \.delivery.status.rawValue, "STATUS") { cell($0.delivery.status) },
@@ -29,11 +30,12 @@ enum DeliveryListing {
         ]
     }
 
-    static func list(_ rows: [DeliveryRecord]) -> Listing<DeliveryRecord> {
+    /// - Parameter noun: the word for one row.
+    static func list(_ rows: [DeliveryRecord], noun: String) -> Listing<DeliveryRecord> {
         let next = rows.contains { $0.delivery.nextAttemptAt != nil } ? ["NEXT (UTC)"] : []
         return Listing(
             rows: rows,
-            noun: "delivery",
+            noun: noun,
             part: "latest",
             columns: columns,
             titles: ["ID", "TYPE", "STATUS", "TRIED", "REASON", "HTTP"] + next,
@@ -42,12 +44,18 @@ enum DeliveryListing {
     }
 
     static func counts(_ rows: [DeliveryCount], by grouping: DeliveryGrouping) -> Listing<DeliveryCount> {
-        let layout: Table.Layout = grouping == .app ? .cutStart(minimum: 12) : .cutEnd(minimum: 12)
+        let layout: Table.Layout =
+            switch grouping {
+            case .app, .type: .cutStart(minimum: 12)
+            case .endpoint, .reason: .cutEnd(minimum: 12)
+            }
         return Listing(
             rows: rows,
             noun: "group",
             columns: [
-                .init(grouping.rawValue, \.group, grouping.rawValue.uppercased(), layout),
+                .init(grouping.rawValue, \.group, grouping.rawValue.uppercased(), layout) { row in
+                    Table.Cell(grouping == .type ? row.group.map { String($0.dropFirst(5)) } : row.group)
+                },
                 .init("pending", \.pending, "PENDING", .right),
                 .init("retry", \.retry, "RETRY", .right),
                 .init("dead", \.dead, "DEAD", .right) { Table.Cell("\($0.dead)", color: $0.dead > 0 ? .red : nil) },
@@ -110,6 +118,7 @@ struct DeliveryPage: CommandOutput {
             ("attempts", "\(delivery.attempts)" + (delivery.isClaimed ? ", one of them under way" : "")),
             ("next attempt", delivery.nextAttemptAt.map { "\($0.secondText) UTC" }),
             ("first failed", delivery.firstFailedAt.map { "\($0.secondText) UTC" }),
+            ("last failure", attempts.last?.detail),
             (
                 delivery.status.rawValue,
                 delivery.resolvedAt.map { time in

@@ -247,10 +247,11 @@ enum ChangeListing {
         [
             .init("position", \.position, "POSITION", .right),
             .init("published_at", \.publishedAt, "PUBLISHED (UTC)") { Table.Cell($0.publishedAt.secondText) },
-            .init("type", \.type, "TYPE", .cutEnd(minimum: 12)) { Table.Cell(String($0.type.dropFirst(5))) },
+            // The types differ at their ends.
+            .init("type", \.type, "TYPE", .cutStart(minimum: 16)) { Table.Cell(String($0.type.dropFirst(5))) },
             .init("scope", \.scope, "SCOPE"),
             .init("team_id", \.team.rawValue, "TEAM"),
-            .init("sub", \.subject.rawValue, "SUB", .cutEnd(minimum: 15)),
+            .init("sub", \.subject.rawValue, "SUB", .cutEnd(minimum: 12)),
             .init("app_id", \.app.rawValue, "APP", .cutStart(minimum: 10)),
             .init("facet", \.facet, "FACET"),
             .init("from_state", \.fromState, "BEFORE"),

@@ -40,8 +40,15 @@ struct JSONSchemas {
     private static func name(of file: String) -> String { String(file.dropLast(".json".count)) }
 
     private mutating func problems(_ value: JSONValue, _ schema: JSONValue, at path: String) -> [String] {
-        if let reference = schema["$ref"]?.string.map(Self.name(of:)) {
-            return schemas[reference].map { problems(value, $0, at: reference) } ?? ["\(path): no \(reference)"]
+        if let reference = schema["$ref"]?.string {
+            if value != .null { seen.insert(path) }
+            // `file.json`, or `file.json#/properties/member`
+            let parts = reference.split(separator: "#")
+            let name = Self.name(of: String(parts[0]))
+            let member = parts.dropFirst().first.map { String($0.dropFirst("/properties/".count)) }
+            let target = member.map { schemas[name]?["properties"]?[$0] } ?? schemas[name]
+            let place = ([name] + [member].compactMap(\.self)).joined(separator: "/")
+            return target.map { problems(value, $0, at: place) } ?? ["\(path): no \(reference)"]
         }
         if let alternatives = schema["anyOf"]?.array {
             var all: [String] = []
