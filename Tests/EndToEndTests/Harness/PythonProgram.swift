@@ -11,6 +11,9 @@ enum PythonProgram {
     static var isAvailable: Bool { access(interpreter, X_OK) == 0 }
     static let missing: Comment = "deploy/test could not install the packages of Receivers/requirements.txt"
 
+    /// The receiver that the documents show.
+    static let exampleReceiver = root + "/deploy/examples/webhook/python/receiver.py"
+
     static func path(_ program: String) -> String { "\(root)/Tests/EndToEndTests/Receivers/\(program)" }
 
     /// What is wrong with events, by the JSON Schema that siwad publishes.
