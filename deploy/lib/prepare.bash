@@ -240,7 +240,7 @@ allow_services() {
 # outside of it. The options keep it small: the compiler prefers short code and lets the linker leave out public functions too;
 # the linker leaves out functions that nothing uses and the tables of deploy/lib/siwad.ld, keeps one of several equal functions,
 # exports no symbols, and writes relocations in the compact form that glibc 2.36 understands. No path of this directory gets into
-# the binary, so that it is the same everywhere.
+# the binary or its debug symbols, which would name the compiler's cache, so that they are the same everywhere.
 build_release() {
     local archives=$PWD/.build/archives runtime relocations=()
     # The Swift runtime uses libstdc++ and libgcc. The linker takes them from this directory, which has archives only; if they
@@ -262,6 +262,7 @@ build_release() {
         -Xswiftc -Osize -Xswiftc -Xfrontend -Xswiftc -function-sections -Xswiftc -Xfrontend -Xswiftc -internalize-at-link \
         -Xcc -ffunction-sections -Xcc -fdata-sections \
         -Xswiftc -file-prefix-map -Xswiftc "$PWD=." -Xcc "-ffile-prefix-map=$PWD=." \
+        -Xswiftc -Xfrontend -Xswiftc -no-clang-module-breadcrumbs \
         -Xlinker -T -Xlinker "$PWD/deploy/lib/siwad.ld" -Xlinker --no-export-dynamic -Xlinker --icf=all \
         "${relocations[@]}" -Xlinker --build-id=sha1 </dev/null >&2
 }
