@@ -4,6 +4,7 @@ import StoreTestSupport
 import Synchronization
 import TestSupport
 import Testing
+import Webhooks
 
 /// Writers of random transactions, publishers and daemons that are killed, and receivers that are no part of siwad.
 @Suite(
