@@ -125,8 +125,8 @@ struct PublicationTests {
                         try session.execute(script: "BEGIN")
                         let revocation = ReceivedNotification.sample(
                             "consent-revoked",
-                            sub: "p",
-                            at: Store.now + .seconds(Int64(number)),
+                            sub: "r\(number)",
+                            at: Store.now,
                             id: "\(number)"
                         )
                         _ = try Notifications.record([revocation], source: .endpoint, in: session)

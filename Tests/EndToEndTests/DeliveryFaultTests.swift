@@ -225,7 +225,9 @@ struct DeliveryFaultTests {
             try await FaultyProxy.with(before: fixture.connection) { proxy in
                 try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in .never }) { receiver in
                     try await fixture.addEndpoint("shop", receiver.url) { $0.timeout = .seconds(60) }
-                    let through = ["SIWAD_DATABASE_URL": proxy.conninfo(fixture.conninfo)]
+                    let through = [
+                        "SIWAD_DATABASE_URL": proxy.conninfo(fixture.conninfo), "SIWAD_SHUTDOWN_GRACE": "3s",
+                    ]
                     let first = fixture.start(try DaemonFixture.delivering(through))
                     _ = try await first.ready()
                     try await fixture.revoke(20)

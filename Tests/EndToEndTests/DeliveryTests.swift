@@ -133,7 +133,7 @@ struct DeliveryTests {
                 try await fixture.revoke(1)
                 try await eventually("the delivery") { try await fixture.deliveries().contains("endless delivered 1") }
             }
-            #expect(try await memory() - before < 32e6)
+            #expect(try await memory() - before < 64e6)
             #expect(daemon.status == nil)
         }
     }
