@@ -1,3 +1,4 @@
+import AccountStore
 import JOSE
 import TestSupport
 import Testing

@@ -1,6 +1,9 @@
+import AccountStore
+import AppleSimulator
 import JOSE
 import TestSupport
 import Testing
+import Webhooks
 
 @Suite("Secrets of endpoints in output", .timeLimit(.minutes(10)))
 struct DeliverySecretTests {

@@ -377,7 +377,7 @@ struct DeliveryTests {
                     try await eventually("the report") { reports() == 1 }
                     try await eventually("publication") { try await fixture.deliveries() == ["shop pending 1"] }
                     try await fixture.run("GRANT SELECT ON siwa.endpoint_secrets TO siwad_daemon")
-                    try await untilDelivered(fixture, "shop delivered 1")
+                    try await fixture.untilDelivered("shop delivered 1")
                     #expect(reports() == 1)
                 }
             }
