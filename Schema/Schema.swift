@@ -16,6 +16,7 @@ package enum Schema {
         Migration(number: 7, name: "following", sql: text(PackageResources._007_following_sql)),
         Migration(number: 8, name: "changes", sql: text(PackageResources._008_changes_sql)),
         Migration(number: 9, name: "deliveries", sql: text(PackageResources._009_deliveries_sql)),
+        Migration(number: 10, name: "sign_ins", sql: text(PackageResources._010_sign_ins_sql)),
     ]
 
     /// Every object of the schema as the migrations make it, for `siwad doctor`: a line for each, of its kind, name and

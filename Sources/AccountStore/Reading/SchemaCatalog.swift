@@ -5,7 +5,8 @@ import Schema
 /// The objects of the schema `siwa`, as PostgreSQL's catalogs describe them.
 package struct SchemaCatalog: Sendable, Equatable {
     package struct Object: Sendable, Hashable, Comparable, CustomStringConvertible {
-        /// `table`, `column`, `constraint`, `index`, `trigger`, `domain`, `function`, `view`, `view body`, `function body`.
+        /// `table`, `column`, `constraint`, `index`, `trigger`, `domain`, `type`, `function`, `view`, `view body`,
+        /// `function body`.
         package let kind: String
         /// Its name within the schema: `accounts.email`.
         package let name: String

@@ -85,6 +85,14 @@ object AS (
     WHERE d.typnamespace = 'siwa'::regnamespace AND d.typtype = 'd'
     UNION ALL
     SELECT
+        'type', c.relname,
+        string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum)
+    FROM pg_class AS c
+    JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE c.relnamespace = 'siwa'::regnamespace AND c.relkind = 'c'
+    GROUP BY c.relname
+    UNION ALL
+    SELECT
         'function',
         f.name,
         concat_ws(

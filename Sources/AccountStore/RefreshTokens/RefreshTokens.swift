@@ -1,0 +1,37 @@
+package import AppleTokens
+package import Basics
+package import Postgres
+
+/// A refresh token, sealed with a key of `SIWAD_SEALING_KEYS`: see ``SealedRefreshToken``.
+package struct SealedToken: Sendable, Equatable {
+    package let sealed: [UInt8]
+    package let keyName: String
+
+    package init(sealed: [UInt8], keyName: String) {
+        self.sealed = sealed
+        self.keyName = keyName
+    }
+}
+
+/// Apple's refresh tokens (`siwa.apple_tokens`): one for each person and client, of the latest sign-in.
+package enum RefreshTokens {
+    /// Stores the token of a sign-in, unless a later sign-in has stored one. Call it in the transaction of
+    /// ``SignIns/settle(_:in:)``.
+    package static func store(
+        _ token: SealedToken,
+        of signIn: SettledSignIn,
+        in transaction: borrowing Session
+    ) throws(PostgresError) {
+        _ = try transaction.execute(
+            store,
+            signIn.accountID,
+            signIn.client,
+            signIn.app,
+            signIn.signedInAt,
+            token.sealed,
+            token.keyName
+        )
+    }
+
+    private static let store = Statement("SELECT siwa.store_refresh_token($1, $2, $3, $4, $5, $6)")
+}
