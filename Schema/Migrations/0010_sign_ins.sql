@@ -77,7 +77,7 @@ COMMENT ON COLUMN siwa.sign_ins.refresh IS
 there was no code. lost: the code was used up without an answer. refused: Apple refused the code, see refresh_error.';
 COMMENT ON COLUMN siwa.sign_ins.refresh_error IS 'Apple''s code of the error, such as invalid_client.';
 COMMENT ON COLUMN siwa.sign_ins.code_sealed IS
-    'A compact JWE with the code, sealed with a key of SIWAD_SEALING_KEYS; erased at the latest ten minutes after the sign-in.';
+    'A compact JWE with the code, sealed with a key of SIWAD_SEALING_KEYS; erased when the code was traded or given up.';
 COMMENT ON COLUMN siwa.sign_ins.code_attempts IS 'How often the code may have been sent to Apple without an outcome.';
 COMMENT ON COLUMN siwa.sign_ins.device IS 'What the application said of the device: platform, model, label. For support.';
 

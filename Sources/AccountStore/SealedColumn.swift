@@ -4,11 +4,13 @@ package import Postgres
 /// cases; to seal another column, add one.
 package enum SealedColumn: String, Sendable, CaseIterable {
     case endpointSecrets = "endpoint_secrets"
+    case appleTokens = "apple_tokens"
 
     /// The column with the name of the key; null where nothing is sealed.
     private var keyName: String {
         switch self {
         case .endpointSecrets: "key_id"
+        case .appleTokens: "key_name"
         }
     }
 
@@ -16,6 +18,15 @@ package enum SealedColumn: String, Sendable, CaseIterable {
     private var identity: [(name: String, type: String)] {
         switch self {
         case .endpointSecrets: [("endpoint_id", "integer"), ("purpose", "text"), ("generation", "integer")]
+        case .appleTokens: [("account_id", "bigint"), ("client_id", "text")]
+        }
+    }
+
+    /// What else changes in the row of a text that was opened and sealed again.
+    private var recovery: String {
+        switch self {
+        case .endpointSecrets: ""
+        case .appleTokens: ", state = CASE t.state WHEN 'unreadable' THEN 'valid' ELSE t.state END"
         }
     }
 }
@@ -102,10 +113,18 @@ extension SealedColumn {
         let names = identity.map { "i_\($0.name)" }.joined(separator: ", ")
         let join = identity.map { "t.\($0.name) = n.i_\($0.name)::\($0.type)" }.joined(separator: " AND ")
         let sql = """
-            UPDATE siwa.\(rawValue) AS t SET \(keyName) = n.key_name, sealed = n.sealed
+            UPDATE siwa.\(rawValue) AS t SET \(keyName) = n.key_name, sealed = n.sealed\(recovery)
             FROM unnest($1::text[], $2::bytea[], \(arrays)) AS n (key_name, sealed, \(names))
             WHERE \(join)
             """
         _ = try transaction.execute(Statement(once: sql), binds)
+    }
+
+    /// Marks texts that no key opens, if the column has a state for that. The transaction has locked their rows.
+    package func setAside(_ rows: [SealedRow], in transaction: borrowing Session) throws(PostgresError) {
+        switch self {
+        case .endpointSecrets: break
+        case .appleTokens: try RefreshTokens.setAside(rows.map(\.identity), in: transaction)
+        }
     }
 }

@@ -153,7 +153,9 @@ package struct SiwadMetrics: Sendable {
 
 /// The metrics of the daemon's maintenance of the database.
 package struct MaintenanceMetrics: Sendable {
-    private static let tasks = ["partitions", "retention", "sessions", "erasure", "deliveries"]
+    private static let tasks = [
+        "partitions", "retention", "sessions", "erasure", "deliveries", "sign-ins", "tokens",
+    ]
 
     /// The result is `elsewhere` if another daemon was running the task.
     package let runs: CounterFamily
@@ -172,6 +174,7 @@ package struct MaintenanceMetrics: Sendable {
         let items = [
             "partitions-created", "partitions-dropped", "dead-letters-deleted", "sessions-deleted",
             "accounts-erased", "tokens-erased", "dead-letters-erased", "deliveries-deleted",
+            "sign-ins-deleted", "codes-erased", "refresh-tokens-deleted", "names-deleted",
         ]
         effects = registry.counters(
             "siwad_maintenance_items_total",

@@ -45,7 +45,7 @@ struct DoctorTests {
             for check in [
                 "configuration", "files", "operations", "database", "database-tls", "public-schema", "schema",
                 "objects", "keys", "endpoint", "readiness", "instance", "database-clock",
-                "partitions", "maintenance", "sealing-keys", "dead-letters", "notifications", "spool",
+                "partitions", "maintenance", "sealing-keys", "token-keys", "dead-letters", "notifications", "spool",
             ] {
                 #expect(checks.contains(check), "\(check) is missing: \(run.output)")
             }

@@ -66,6 +66,11 @@ struct JSONOutputTests {
             SELECT siwa.open_session('com.example.one', 'person', 'live', now(), now() + '1d'::interval);
             SELECT siwa.open_session('com.example.one', 'person', 'ended', now());
             SELECT siwa.open_session('com.example.one', 'revoked', 'revoked', now());
+            INSERT INTO siwa.apple_tokens (
+                account_id, client_id, app_id, obtained_at, sealed, key_name, validated_at, asked_at, due_at
+            )
+            SELECT account_id, 'com.example.one', 'com.example.one', now(), '', 'test', now(), now(), now()
+            FROM siwa.accounts WHERE sub = 'person';
             """
         )
         var events = [
@@ -175,6 +180,7 @@ struct JSONOutputTests {
             ("audit-list", ""), ("audit-show", "1"),
             ("clients-list", ""), ("clients-remove", "com.example.web --note why"),
             ("sealing-status", ""), ("sealing-rotate", "--note why"),
+            ("tokens-list", ""), ("tokens-show", "person"),
             ("client-secret", "--client-id com.example.one --apple-keys AAAAAAAAAA/KEY1234567=\(key)"),
             ("migrate-status", ""), ("config", ""), ("config", "--apps none"), ("doctor", ""),
             ("verify", "\(token) --keys \(keys)"),

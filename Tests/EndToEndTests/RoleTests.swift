@@ -79,12 +79,24 @@ struct RoleTests {
         """
 
     private static let views = [
-        "account_history", "account_states", "changes", "live_sessions", "sessions", "undeliverable_addresses",
+        "account_history", "account_names", "account_states", "changes", "live_sessions", "refresh_tokens", "sessions",
+        "undeliverable_addresses",
     ]
     private static let tables = [
-        "account_changes", "account_sessions", "accounts", "change_log", "clients", "consents", "dead_letter_attempts",
-        "dead_letters", "deliveries", "delivery_attempts", "endpoint_states", "endpoints", "maintenance",
-        "notifications", "operator_actions", "publication", "schema_migrations", "signing_keys",
+        "account_changes", "account_sessions", "accounts", "apple_tokens", "change_log", "clients", "consents",
+        "dead_letter_attempts", "dead_letters", "deliveries", "delivery_attempts", "endpoint_states", "endpoints",
+        "kept_names", "maintenance", "notifications", "operator_actions", "publication", "schema_migrations",
+        "sign_ins", "signing_keys",
+    ]
+    /// The columns that siwad_reader may not read, in tables that it may read.
+    private static let secrets = [
+        "apple_tokens": "sealed", "dead_letters": "body", "notifications": "jws", "sign_ins": "code_sealed",
+    ]
+    /// The columns of a sign-in that siwad_application may read: neither the device nor the code.
+    private static let signInColumns = [
+        "sign_in_id", "presented_digest", "nonce_digest", "code_digest", "client_id", "app_id", "flow", "caller",
+        "attempt", "signed_in_at", "received_at", "lease_until", "settled_at", "account_id", "session_id",
+        "new_account", "real_user_status", "refresh", "refresh_error", "code_due_at", "code_attempts",
     ]
     /// What siwad_reader may not even read in part.
     private static let secretTables = ["endpoint_secrets"]
@@ -118,9 +130,10 @@ struct RoleTests {
     /// What siwad_daemon holds.
     private static var daemonRights: Set<String> {
         let helpers = [
-            "app_group", "check_identifier", "check_session_end_reason", "check_time", "claim_deliveries",
-            "endpoint_wants", "publication_age", "publish_changes", "rebase_publication", "session_expiry",
-            "settle_deliveries",
+            "answer_sign_in", "app_group", "check_identifier", "check_session_end_reason", "check_time",
+            "claim_deliveries", "claim_exchanges", "endpoint_wants", "finish_exchange", "publication_age",
+            "publish_changes", "rebase_publication", "refresh_outcome_of", "reserve_sign_in", "session_expiry",
+            "settle_deliveries", "settle_sign_in", "store_refresh_token",
         ]
         var rights = (views + tables + secretTables).map { "SELECT \($0)" }
         rights += (applicationFunctions + helpers).map { "EXECUTE \($0)" }
@@ -128,7 +141,8 @@ struct RoleTests {
             rights += ["INSERT \(table)", "UPDATE \(table)"]
         }
         for table in [
-            "account_sessions", "clients", "deliveries", "endpoint_secrets", "endpoint_states", "endpoints",
+            "account_sessions", "apple_tokens", "clients", "deliveries", "endpoint_secrets", "endpoint_states",
+            "endpoints", "kept_names", "sign_ins",
         ] {
             rights += ["INSERT \(table)", "UPDATE \(table)", "DELETE \(table)"]
         }
@@ -154,18 +168,21 @@ struct RoleTests {
             held[words[0], default: []].insert(words[1])
         }
         let application =
-            Self.views.map { "SELECT \($0)" } + Self.applicationFunctions.map { "EXECUTE \($0)" }
+            Self.views.map { "SELECT \($0)" } + Self.signInColumns.map { "SELECT sign_ins.\($0)" }
+            + Self.applicationFunctions.map { "EXECUTE \($0)" }
         #expect(held["siwad_application"] == Set(application))
         #expect(held["siwad_daemon"] == Self.daemonRights)
 
-        let secrets = ["dead_letters": "body", "notifications": "jws"]
+        let secrets = Self.secrets
         let reader = held["siwad_reader", default: []]
         let functions = Self.readerFunctions.map { "EXECUTE \($0)" }
         let open = Set((Self.views + Self.tables.filter { secrets[$0] == nil }).map { "SELECT \($0)" } + functions)
         #expect(reader.isSuperset(of: open))
         let columns = reader.subtracting(open)
-        #expect(columns.allSatisfy { $0.hasPrefix("SELECT dead_letters.") || $0.hasPrefix("SELECT notifications.") })
-        #expect(!columns.contains("SELECT dead_letters.body") && !columns.contains("SELECT notifications.jws"))
+        #expect(
+            columns.allSatisfy { column in secrets.keys.contains { column.hasPrefix("SELECT \($0).") } }
+        )
+        for (table, column) in secrets { #expect(!columns.contains("SELECT \(table).\(column)")) }
     }
 
     @Test("PUBLIC may execute nothing but what derives a state, checks the caller's rights, or serves a trigger.")
@@ -274,9 +291,10 @@ struct RoleTests {
                 guard words[0] != "DELETE", let all = columns[words[1]] else { return [right] }
                 return all.map { "\(words[0]) \($0)" }
             }
-            let secrets = ["SELECT dead_letters.body", "SELECT notifications.jws"]
+            let secrets = Self.secrets.map { "SELECT \($0).\($1)" }
             let promised = [
                 "siwad_application": readable(Self.views) + harmless
+                    + Self.signInColumns.map { "SELECT sign_ins.\($0)" }
                     + Self.applicationFunctions.map { "EXECUTE \($0)" },
                 "siwad_reader": readable(Self.views + Self.tables).filter { !secrets.contains($0) } + harmless
                     + Self.readerFunctions.map { "EXECUTE \($0)" },
@@ -374,7 +392,7 @@ struct RoleTests {
                     try await post(fixture.event("consent-revoked", id: "first"))
                     try await post(fixture.event(app: "com.example.unheard"))
                     try await eventually("maintenance") {
-                        try await fixture.texts("SELECT task FROM siwa.maintenance").count == 5
+                        try await fixture.texts("SELECT task FROM siwa.maintenance").count == 7
                     }
                     #expect(
                         try await fixture.texts("SELECT to_regclass('siwa.notifications_y2020m01')::text") == ["NULL"]
@@ -534,6 +552,7 @@ struct RoleTests {
                 let statements =
                     Self.changesOfStructure + [
                         "SELECT jws FROM siwa.notifications", "SELECT body FROM siwa.dead_letters",
+                        "SELECT sealed FROM siwa.apple_tokens", "SELECT code_sealed FROM siwa.sign_ins",
                         "SELECT * FROM siwa.notifications",
                         "SELECT siwa.ensure_notification_partitions(now() + interval '1 year', now() + interval '1 year')",
                         "SELECT siwa.drop_notification_partition(now() - interval '2 days')",

@@ -53,6 +53,7 @@ let package = Package(
                 "DeadLetters/resolve_letters.sql",
                 "Ingest/record_notifications.sql",
                 "Maintenance/delete_sessions.sql",
+                "Maintenance/delete_tokens.sql",
                 "Maintenance/erase_accounts.sql",
                 "Maintenance/erase_letters.sql",
                 "Reading/months_ahead.sql",

@@ -14,6 +14,12 @@ package enum Maintenance {
     static let lettersAtOnce = 500
     /// The maximum number of deliveries that one transaction deletes.
     static let deliveriesAtOnce = 500
+    /// The maximum number of sign-ins that one transaction deletes.
+    static let signInsAtOnce = 1_000
+    /// The number of pages of refresh tokens, and of names, that one transaction scans: 4 MiB, fewer than 20,000 tokens.
+    static let tokenPagesAtOnce: Int64 = 512
+    /// Longer than any code is valid and any exchange takes.
+    static let codesLast = Duration.seconds(600)
 
     /// Claims a task for the transaction that performs it. Only one daemon at a time gets a claim, and only after `interval`
     /// has passed since the task was last finished. A task that was finished in the future, by a clock that was ahead, is
@@ -54,6 +60,8 @@ package enum Maintenance {
             case .sessions: try sessions(now - policy.sessionRetention, from: previous?.nextPage ?? 0, in: transaction)
             case .erasure: try erasure(now - policy.eraseAfter, now, from: previous?.nextPage ?? 0, in: transaction)
             case .deliveries: try deliveries(now - policy.deliveryRetention, in: transaction)
+            case .signIns: try signIns(now - policy.signInRetention, now - codesLast, in: transaction)
+            case .tokens: try tokens(from: previous?.nextPage ?? 0, in: transaction)
             }
         if step.isLast { _ = try transaction.execute(finish, task.rawValue, now) }
         return step
@@ -133,6 +141,7 @@ package enum Maintenance {
         }
 
         effects.tokensErased += try transaction.execute(eraseLateTokens, now - .seconds(86_400)).affectedRows
+        _ = try transaction.execute(eraseLateDevices, now - .seconds(86_400))
         let letters = try transaction.execute(eraseLetters, lettersAtOnce, erasedNote)
         effects.lettersErased = try letters.value(0, 0)
         let discarded: Int = try letters.value(0, 1)
@@ -159,6 +168,31 @@ package enum Maintenance {
         var effects = MaintenanceEffects()
         effects.deliveriesDeleted = try transaction.execute(deleteDeliveries, cutoff, deliveriesAtOnce).affectedRows
         return MaintenanceStep(effects: effects, isLast: effects.deliveriesDeleted < deliveriesAtOnce)
+    }
+
+    private static func signIns(
+        _ cutoff: WallTime,
+        _ lastCode: WallTime,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceStep {
+        var effects = MaintenanceEffects()
+        effects.codesErased = try transaction.execute(eraseCodes, lastCode, signInsAtOnce).affectedRows
+        effects.signInsDeleted = try transaction.execute(deleteSignIns, cutoff, signInsAtOnce).affectedRows
+        let isLast = max(effects.codesErased, effects.signInsDeleted) < signInsAtOnce
+        return MaintenanceStep(effects: effects, isLast: isLast)
+    }
+
+    private static func tokens(
+        from page: Int64,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> MaintenanceStep {
+        try transaction.execute(script: lookUpByIndex)
+        let rows = try transaction.execute(deleteTokens, page, tokenPagesAtOnce)
+        var effects = MaintenanceEffects()
+        effects.refreshTokensDeleted = try rows.value(0, 0)
+        effects.namesDeleted = try rows.value(0, 1)
+        let next = page + tokenPagesAtOnce
+        return MaintenanceStep(effects: effects, isLast: next >= (try rows.int64(0, 2)), nextPage: next)
     }
 
     // MARK: - Statements
@@ -216,6 +250,31 @@ package enum Maintenance {
         """
     )
 
+    private static let deleteSignIns = Statement(
+        """
+        DELETE FROM siwa.sign_ins
+        WHERE sign_in_id = ANY (ARRAY(
+            SELECT sign_in_id FROM siwa.sign_ins
+            WHERE received_at < $1
+            ORDER BY received_at
+            LIMIT $2
+            FOR UPDATE SKIP LOCKED
+        ))
+        """
+    )
+    private static let eraseCodes = Statement(
+        """
+        UPDATE siwa.sign_ins SET refresh = 'lost', code_sealed = NULL, code_due_at = NULL, lease_until = NULL
+        WHERE sign_in_id = ANY (ARRAY(
+            SELECT sign_in_id FROM siwa.sign_ins
+            WHERE code_due_at IS NOT NULL AND signed_in_at < $1
+            LIMIT $2
+            FOR NO KEY UPDATE SKIP LOCKED
+        ))
+        """
+    )
+    private static let deleteTokens = Statement(String(sql: PackageResources.delete_tokens_sql))
+
     private static let erasedNote = "erased with the deleted account"
     private static let eraseAccounts = Statement(String(sql: PackageResources.erase_accounts_sql))
     private static let eraseLetters = Statement(String(sql: PackageResources.erase_letters_sql))
@@ -227,6 +286,23 @@ package enum Maintenance {
         SET jws = NULL
         FROM siwa.accounts AS a
         WHERE a.erased_at >= $1 AND n.sub = a.sub AND n.team_id = a.team_id AND n.jws IS NOT NULL
+        """
+    )
+
+    /// Erases the devices of sign-ins that another transaction had locked while the account was being erased.
+    private static let eraseLateDevices = Statement(
+        """
+        UPDATE siwa.sign_ins SET device = NULL
+        WHERE sign_in_id = ANY (ARRAY(
+            SELECT s.sign_in_id
+            FROM siwa.accounts AS a
+            CROSS JOIN LATERAL (
+                SELECT s.sign_in_id FROM siwa.sign_ins AS s
+                WHERE s.account_id = a.account_id AND s.device IS NOT NULL
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) AS s
+            WHERE a.erased_at >= $1
+        ))
         """
     )
 }

@@ -12,6 +12,10 @@ package enum MaintenanceTask: String, Sendable, CaseIterable {
     case sessions
     /// Deletes deliveries that were delivered or discarded long ago, with their attempts.
     case deliveries
+    /// Deletes old sign-ins, and gives up codes that were not traded in time.
+    case signIns = "sign-ins"
+    /// Deletes refresh tokens and names of people who revoked their consent, and refresh tokens of deleted accounts.
+    case tokens
 
     /// The period of the task in maintenance intervals. Sessions are scanned less often, because the scan reads the account and
     /// consent of each old session.
@@ -28,17 +32,21 @@ package struct MaintenancePolicy: Sendable, Equatable {
     package var eraseAfter: Duration
     /// For deliveries, after they were delivered or discarded.
     package var deliveryRetention: Duration
+    /// For sign-ins, after their request.
+    package var signInRetention: Duration
 
     package init(
         retention: Duration,
         sessionRetention: Duration,
         eraseAfter: Duration,
-        deliveryRetention: Duration
+        deliveryRetention: Duration,
+        signInRetention: Duration = .seconds(30 * 86_400)
     ) {
         self.retention = retention
         self.sessionRetention = sessionRetention
         self.eraseAfter = eraseAfter
         self.deliveryRetention = deliveryRetention
+        self.signInRetention = signInRetention
     }
 }
 
@@ -58,6 +66,11 @@ package struct MaintenanceEffects: Sendable, Equatable {
     package var tokensErased = 0
     package var lettersErased = 0
     package var deliveriesDeleted = 0
+    package var signInsDeleted = 0
+    /// Authorization codes that were not traded in time.
+    package var codesErased = 0
+    package var refreshTokensDeleted = 0
+    package var namesDeleted = 0
 
     package init() {}
 
@@ -71,6 +84,10 @@ package struct MaintenanceEffects: Sendable, Equatable {
         sum.tokensErased += other.tokensErased
         sum.lettersErased += other.lettersErased
         sum.deliveriesDeleted += other.deliveriesDeleted
+        sum.signInsDeleted += other.signInsDeleted
+        sum.codesErased += other.codesErased
+        sum.refreshTokensDeleted += other.refreshTokensDeleted
+        sum.namesDeleted += other.namesDeleted
         return sum
     }
 }

@@ -33,5 +33,23 @@ package enum RefreshTokens {
         )
     }
 
+    /// Marks tokens that no key opens. They are never sent to Apple, and end nothing.
+    ///
+    /// - Parameter identities: `account_id` and `client_id` as texts.
+    static func setAside(_ identities: [[String]], in transaction: borrowing Session) throws(PostgresError) {
+        let binds = Binds { binds in
+            binds.appendTexts(identities.count) { identities[$0][0] }
+            binds.appendTexts(identities.count) { identities[$0][1] }
+        }
+        _ = try transaction.execute(setAside, binds)
+    }
+
+    private static let setAside = Statement(
+        once: """
+            UPDATE siwa.apple_tokens AS t SET state = 'unreadable'
+            FROM unnest($1::text[], $2::text[]) AS n (account_id, client_id)
+            WHERE t.account_id = n.account_id::bigint AND t.client_id = n.client_id AND t.state <> 'unreadable'
+            """
+    )
     private static let store = Statement("SELECT siwa.store_refresh_token($1, $2, $3, $4, $5, $6)")
 }

@@ -19,9 +19,15 @@ package struct SealedRefreshToken: Sendable, Hashable {
 
     /// - Throws: as `SealingKeys.open`; `notAuthentic` for the token of another person or client.
     package func open(_ sealed: [UInt8], with keys: SealingKeys) throws(JOSEError) -> String {
-        let bytes = try keys.open(sealed)
+        try token(in: keys.open(sealed))
+    }
+
+    /// The token in the content of an opened text.
+    ///
+    /// - Throws: `notAuthentic` for the token of another person or client.
+    package func token(in opened: [UInt8]) throws(JOSEError) -> String {
         // The content has one form, so comparing it as a whole compares each member.
-        guard let token = try JSONValue(parsing: bytes)["token"]?.string, bytes == Array(content(token).utf8) else {
+        guard let token = try JSONValue(parsing: opened)["token"]?.string, opened == Array(content(token).utf8) else {
             throw JOSEError(.notAuthentic, "it was sealed for another person or client")
         }
         return token

@@ -168,6 +168,15 @@ struct DatabaseMaintenance: Sendable {
         notice(sessions, "ended and expired sessions deleted", ["sessions": "\(sessions)"])
         let deliveries = effects.deliveriesDeleted
         notice(deliveries, "settled deliveries older than the retention deleted", ["deliveries": "\(deliveries)"])
+        let signIns = effects.signInsDeleted
+        notice(signIns, "sign-ins older than the retention deleted", ["sign_ins": "\(signIns)"])
+        notice(effects.codesErased, "codes that were not traded in time erased", ["codes": "\(effects.codesErased)"])
+        let (tokens, names) = (effects.refreshTokensDeleted, effects.namesDeleted)
+        notice(
+            tokens + names,
+            "refresh tokens and names without a consent deleted",
+            ["refresh_tokens": "\(tokens)", "names": "\(names)"]
+        )
         notice(
             effects.accountsErased + effects.tokensErased + effects.lettersErased,
             "personal data of deleted accounts erased",
@@ -187,6 +196,8 @@ extension MaintenanceEffects {
             ("dead-letters-deleted", lettersDeleted), ("sessions-deleted", sessionsDeleted),
             ("accounts-erased", accountsErased), ("tokens-erased", tokensErased),
             ("dead-letters-erased", lettersErased), ("deliveries-deleted", deliveriesDeleted),
+            ("sign-ins-deleted", signInsDeleted), ("codes-erased", codesErased),
+            ("refresh-tokens-deleted", refreshTokensDeleted), ("names-deleted", namesDeleted),
         ]
     }
 }

@@ -1,4 +1,5 @@
 import AccountStore
+import AppleTokens
 import ArgumentParser
 import Basics
 import JOSE
@@ -11,7 +12,7 @@ struct SealingCommand: ParsableCommand {
         commandName: "sealing",
         abstract: "Make the keys that seal secrets in the database, and replace them.",
         discussion: """
-            Secrets of endpoints are stored encrypted. The keys are in SIWAD_SEALING_KEYS, one line NAME:BASE64 each: the \
+            Secrets of endpoints and Apple's refresh tokens are stored encrypted. The keys are in SIWAD_SEALING_KEYS, one line NAME:BASE64 each: the \
             first seals, all of them open. To replace a key:
 
             1. Append the line of siwad sealing new-key to the keys of every daemon, and reload them.
@@ -65,7 +66,7 @@ struct SealingStatusCommand: DatabaseCommand {
         abstract: "Count the sealed secrets by their key.",
         usage: "siwad sealing status [<options>]",
         discussion: """
-            siwad doctor also opens each of them.
+            siwad doctor also opens each secret of an endpoint.
 
             Example:
               siwad sealing status
@@ -79,9 +80,11 @@ struct SealingStatusCommand: DatabaseCommand {
     func run(_ invocation: Invocation) async throws {
         let names = invocation.configuration.sealingKeys?.names ?? []
         let rows = try await invocation.read { session in
+            var tables: [(column: SealedColumn, counts: [String: Int])] = []
+            for column in SealedColumn.allCases { tables.append((column, try column.counts(in: session))) }
+            let used = tables.filter { !$0.counts.isEmpty }
             var rows: [SealingStatus] = []
-            for column in SealedColumn.allCases {
-                let counts = try column.counts(in: session)
+            for (column, counts) in used.isEmpty ? tables : used {
                 let missing = counts.keys.filter { !names.contains($0) }.sorted()
                 rows += (names + missing).map { name in
                     let use: SealingStatus.Use =
@@ -140,7 +143,7 @@ struct SealingRotateCommand: DatabaseCommand {
         discussion: """
             The secrets stay the same, so receivers see no difference. Each batch of 500 is committed with its entry in \
             the audit: an interrupted run can be repeated and continues with the rest. A secret that no key opens stays \
-            as it is.
+            as it is; a refresh token that no key opens becomes unreadable, until a later run opens it.
 
             Example:
               siwad sealing rotate --dry-run
@@ -179,6 +182,20 @@ struct SealingRotateCommand: DatabaseCommand {
                 try rotation.report(asJSON: json, to: console)
             }
         }
+    }
+}
+
+extension SealedColumn {
+    /// The content of a text. A refresh token is also compared with its row: in another row, it opens nothing.
+    fileprivate func open(_ row: SealedRow, with keys: SealingKeys) throws(JOSEError) -> [UInt8] {
+        let content = try keys.open(row.sealed)
+        switch self {
+        case .endpointSecrets: break
+        case .appleTokens:
+            guard let account = row.identity.first.flatMap({ Int64($0) }), let client = row.identity.last else { break }
+            _ = try SealedRefreshToken(account: account, client: ClientID(client)).token(in: content)
+        }
+        return content
     }
 }
 
@@ -234,15 +251,18 @@ private struct SealingRotation: Sendable {
                 in: session
             )
             var sealed: [SealedRow] = []
+            var unopened: [SealedRow] = []
             var problems: [String] = []
             for row in rows {
                 do throws(JOSEError) {
-                    let text = try keys.seal(keys.open(row.sealed))
+                    let text = try keys.seal(column.open(row, with: keys))
                     sealed.append(SealedRow(identity: row.identity, keyName: keys.first, sealed: text))
                 } catch {
+                    unopened.append(row)
                     problems.append("\(row.identity.joined(separator: "/")) of \(column.rawValue): \(error)")
                 }
             }
+            if note != nil, !unopened.isEmpty { try column.setAside(unopened, in: session) }
             if let note, !sealed.isEmpty {
                 try column.replace(sealed, in: session)
                 let action = OperatorAction(

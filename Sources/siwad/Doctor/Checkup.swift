@@ -216,6 +216,9 @@ extension Checkup {
         findings += await ask(pool, .sealingKeys) { session throws(PostgresError) in
             [.sealingKeys(try SealedSecrets(readWith: configuration.sealingKeys, in: session))]
         }
+        findings += await ask(pool, .tokenKeys) { session throws(PostgresError) in
+            [.tokenKeys(try RefreshTokens.counts(in: session), configuration.sealingKeys)]
+        }
         // The check of the key set reports a malformed URL.
         if let trust = try? configuration.keyTrust() {
             findings += await ask(pool, .keptKeys) { session throws(PostgresError) in

@@ -29,6 +29,7 @@ struct Finding: Sendable, Equatable {
         case maintenance
         case publication
         case sealingKeys = "sealing-keys"
+        case tokenKeys = "token-keys"
         case appleKeys = "apple-keys"
         case keys
         case keptKeys = "kept-keys"
@@ -179,6 +180,39 @@ extension Finding {
         }
         let spare = old.isEmpty ? "" : "; nothing needs \(old.joined(separator: ", ")) any more"
         return .pass(.sealingKeys, "\(total), all sealed with \(keys.first)\(spare)")
+    }
+
+    /// The keys of refresh tokens. Only `siwad sealing rotate` opens the tokens, because there is one for each person.
+    static func tokenKeys(_ counts: [RefreshTokenCount], _ keys: SealingKeys?) -> Finding {
+        guard !counts.isEmpty else { return .pass(.tokenKeys, "no refresh token") }
+        let (ring, name) = (keys?.names ?? [], SettingKey.sealingKeys.environmentName)
+        func total(_ isCounted: (RefreshTokenCount) -> Bool) -> Int {
+            counts.filter(isCounted).map(\.count).reduce(0, +)
+        }
+        func text(_ names: [String]) -> String {
+            names.map { name in "\(name): \(total { $0.keyName == name && $0.state != .unreadable })" }
+                .joined(separator: ", ")
+        }
+        let all = counted(total { _ in true }, "refresh token")
+        let used = Set(counts.filter { $0.state != .unreadable }.map(\.keyName))
+        let missing = used.subtracting(ring).sorted()
+        guard missing.isEmpty else {
+            let putBack = "put the missing key back into \(name)"
+            return .fail(.tokenKeys, "\(all), some with keys that \(name) lacks (\(text(missing)))", putBack)
+        }
+        let rotate = nextCommand("sealing rotate")
+        let unreadable = total { $0.state == .unreadable }
+        guard unreadable == 0 else {
+            let remedy = "put their key back and run \(rotate), or let the people sign in again"
+            return .warn(.tokenKeys, "\(unreadable) of \(all) unreadable: no key opened them", remedy)
+        }
+        let old = ring.dropFirst()
+        let waiting = old.filter(used.contains)
+        guard waiting.isEmpty, let first = ring.first else {
+            return .warn(.tokenKeys, "\(all), some with old keys (\(text(waiting)))", "\(rotate) seals them again")
+        }
+        let spare = old.isEmpty ? "" : "; none needs \(old.joined(separator: ", ")) any more"
+        return .pass(.tokenKeys, "\(all), all sealed with \(first)\(spare)")
     }
 
     /// The key set that the daemon last stored from the URL in force.
