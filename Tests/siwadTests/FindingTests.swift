@@ -58,7 +58,8 @@ struct FindingTests {
     @Test("Overdue maintenance is a warning.")
     func maintenance() {
         let never = Finding.maintenance([.partitions: now], now: now)
-        #expect((never.status, never.detail) == (.warn, "never done: retention, erasure, sessions, deliveries, sign-ins, tokens"))
+        let others = "never done: retention, erasure, sessions, deliveries, sign-ins, tokens"
+        #expect((never.status, never.detail) == (.warn, others))
         let times: [MaintenanceTask: WallTime] = [
             .partitions: ago(60), .retention: ago(600), .erasure: ago(60), .sessions: ago(7_200),
             .deliveries: ago(60), .signIns: ago(60), .tokens: ago(60),
