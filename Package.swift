@@ -60,6 +60,7 @@ let package = Package(
         .target(name: "Postgres", dependencies: ["CLibPQ"], swiftSettings: facingC),
         .target(name: "JOSE", dependencies: ["Basics", "COpenSSL"], swiftSettings: facingC),
         .target(name: "AppleTokens", dependencies: ["Basics", "JOSE"], swiftSettings: house),
+        .target(name: "SignIn", dependencies: ["AppleTokens", "Basics", "JOSE"], swiftSettings: house),
         .target(name: "AppleSimulator", dependencies: ["Basics", "JOSE"], swiftSettings: house),
         .target(
             name: "WebClient",
@@ -264,6 +265,7 @@ package.targets += [
     ),
     tests(of: "Postgres", with: ["TestSupport"]),
     tests(of: "Settings", with: ["AppleTokens", "Basics", "JOSE", "Telemetry"]),
+    tests(of: "SignIn", with: ["AppleTokens", "Basics", "JOSE"]),
     tests(of: "Spool", with: ["TestSupport"]),
     tests(of: "Telemetry", with: ["Basics", .product(name: "Logging", package: "swift-log")]),
     tests(of: "Terminal"),

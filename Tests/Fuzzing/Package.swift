@@ -35,6 +35,7 @@ let package = Package(
         target("Basics"),
         target("JOSE", ["Basics", "COpenSSL"]),
         target("AppleTokens", ["Basics", "JOSE"]),
+        target("SignIn", ["AppleTokens", "Basics", "JOSE"]),
         target("Webhooks", ["Basics", "JOSE"]),
         target("Telemetry", ["Basics", .product(name: "Logging", package: "swift-log")]),
         .target(
