@@ -67,6 +67,7 @@ let package = Package(
             dependencies: [
                 "Basics",
                 "JOSE",
+                "SignIn",
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
@@ -141,7 +142,7 @@ let package = Package(
         ),
         .target(
             name: "Settings",
-            dependencies: ["AppleTokens", "Basics", "JOSE", "Telemetry"],
+            dependencies: ["AppleTokens", "Basics", "JOSE", "SignIn", "Telemetry"],
             swiftSettings: house
         ),
         .target(name: "Terminal", dependencies: ["Basics"], swiftSettings: house),
@@ -210,7 +211,7 @@ package.targets += [
     ),
     tests(
         of: "WebClient",
-        with: ["Basics", "JOSE", "TestSupport", .product(name: "NIOSSL", package: "swift-nio-ssl")] + nio
+        with: ["Basics", "JOSE", "SignIn", "TestSupport", .product(name: "NIOSSL", package: "swift-nio-ssl")] + nio
     ),
     tests(of: "AppleTokens", with: ["AppleSimulator", "Basics", "JOSE"]),
     tests(of: "AppleSimulator", with: ["JOSE"]),
@@ -264,7 +265,7 @@ package.targets += [
         ] + nio
     ),
     tests(of: "Postgres", with: ["TestSupport"]),
-    tests(of: "Settings", with: ["AppleTokens", "Basics", "JOSE", "Telemetry"]),
+    tests(of: "Settings", with: ["AppleTokens", "Basics", "JOSE", "SignIn", "Telemetry"]),
     tests(of: "SignIn", with: ["AppleTokens", "Basics", "JOSE"]),
     tests(of: "Spool", with: ["TestSupport"]),
     tests(of: "Telemetry", with: ["Basics", .product(name: "Logging", package: "swift-log")]),

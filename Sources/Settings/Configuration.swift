@@ -1,6 +1,7 @@
 package import AppleTokens
 package import Basics
 package import JOSE
+package import SignIn
 package import Telemetry
 
 /// Every setting of siwad with its value in force.
@@ -40,12 +41,7 @@ package struct Configuration: Sendable {
     package var apps: AudienceMap? { optional(.apps) }
     package var listen: HostAndPort { value(.listen) }
     package var notificationPath: String { value(.notificationPath) }
-    package var tls: TLSFiles? {
-        guard let certificate: String = optional(.tlsCertificate), let key: String = optional(.tlsKey) else {
-            return nil
-        }
-        return TLSFiles(certificate: certificate, key: key)
-    }
+    package var tls: TLSFiles? { tlsFiles(.tlsCertificate, .tlsKey) }
     package var operationsListen: HostAndPort { value(.operationsListen) }
     /// Not checked here: `KeySetURL` decides which URLs are allowed.
     package var keysURL: String { value(.keysURL) }
@@ -77,6 +73,17 @@ package struct Configuration: Sendable {
     package var deliveryConcurrency: Int { value(.deliveryConcurrency) }
     package var appleKeys: AppleKeys? { optional(.appleKeys) }
     package var clientSecretLifetime: Duration { value(.clientSecretLifetime) }
+    /// nil: there is no application endpoint.
+    package var applicationListen: ApplicationAddress? { optional(.applicationListen) }
+    package var applicationSocketMode: UInt16 { value(.applicationSocketMode) }
+    /// nil: callers need no token.
+    package var applicationTokens: CallerDirectory? { optional(.applicationTokens) }
+    package var applicationTLS: TLSFiles? { tlsFiles(.applicationTLSCertificate, .applicationTLSKey) }
+    package var codeExchange: CodeExchange { value(.codeExchange) }
+    package var noncePolicy: NoncePolicy { value(.nonce) }
+    package var identityTokenAge: Duration { value(.identityTokenAge) }
+    package var keepsNames: Bool { value(.keepNames) }
+    package var signInRetention: Duration { value(.signInRetention) }
     package var logLevel: LogLevel { value(.logLevel) }
     /// nil: text on a terminal, else JSON.
     package var logFormat: LogFormat? { optional(.logFormat) }
@@ -182,6 +189,11 @@ package struct Configuration: Sendable {
         return value
     }
 
+    private func tlsFiles(_ certificate: SettingKey, _ key: SettingKey) -> TLSFiles? {
+        guard let certificate: String = optional(certificate), let key: String = optional(key) else { return nil }
+        return TLSFiles(certificate: certificate, key: key)
+    }
+
     private var combinationProblems: [String] {
         var problems: [String] = []
         if databaseConnections < leastDatabaseConnections, origin(of: .spoolDirectory) != .unset {
@@ -190,9 +202,33 @@ package struct Configuration: Sendable {
                     + "\(leastDatabaseConnections): draining the spool takes a connection of its own"
             )
         }
-        for (present, missing) in [(SettingKey.tlsCertificate, SettingKey.tlsKey), (.tlsKey, .tlsCertificate)]
+        let pairs: [(certificate: SettingKey, key: SettingKey)] = [
+            (.tlsCertificate, .tlsKey), (.applicationTLSCertificate, .applicationTLSKey),
+        ]
+        for (present, missing) in pairs + pairs.map({ ($0.key, $0.certificate) })
         where origin(of: present) != .unset && origin(of: missing) == .unset {
             problems.append("\(name(of: present)) needs \(missing.environmentName) too")
+        }
+        return problems + applicationProblems
+    }
+
+    /// A caller over TCP can be any program of the machine or, beyond loopback, of the network.
+    private var applicationProblems: [String] {
+        guard case .tcp(let address) = applicationListen else { return [] }
+        var problems: [String] = []
+        if origin(of: .applicationTokens) == .unset {
+            let advice = "siwad application-token prints a line for it; a socket unix:/path needs none"
+            problems.append(
+                "\(name(of: .applicationListen)) is a TCP address, and \(SettingKey.applicationTokens.environmentName) is "
+                    + "not set: \(advice)"
+            )
+        }
+        if !address.isLoopback, origin(of: .applicationTLSCertificate) == .unset {
+            problems.append(
+                "\(name(of: .applicationListen)) is not a loopback address: set "
+                    + "\(SettingKey.applicationTLSCertificate.environmentName) and "
+                    + "\(SettingKey.applicationTLSKey.environmentName), or listen on unix:/path"
+            )
         }
         return problems
     }

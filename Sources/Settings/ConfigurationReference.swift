@@ -19,7 +19,7 @@ package enum ConfigurationReference {
         The first of these that has a value decides:
 
         1. the flag, for example `--batch-limit 512`: the variable's name in lower case without `SIWAD_`, with hyphens
-           (`SIWAD_SEALING_KEYS` has none);
+           (`SIWAD_SEALING_KEYS` and `SIWAD_APPLICATION_TOKENS` have none);
         2. the environment variable, for example `SIWAD_BATCH_LIMIT=512`; for a secret, then a credential of systemd;
         3. the file that `--config` names, for example `batch_limit: 512`: the name in lower case without `SIWAD_`;
         4. the default.
@@ -44,7 +44,8 @@ package enum ConfigurationReference {
         `--database-url`; siwad warns about it.
 
         The same applies to the sealing keys, in the credential `sealing-keys` or in `SIWAD_SEALING_KEYS_FILE`. Keep a copy of
-        them apart from the backups of the database: without it, the sealed secrets of a restored database are lost.
+        them apart from the backups of the database: without it, the sealed secrets of a restored database are lost. The
+        callers' tokens are read in the same way: credential `application-tokens`, or `SIWAD_APPLICATION_TOKENS_FILE`.
 
         ## Change a setting
 

@@ -1,4 +1,5 @@
 import AppleTokens
+import SignIn
 import Telemetry
 
 /// A setting of siwad. The raw value is its key in a configuration file; the names of its flag and its environment variable
@@ -42,6 +43,16 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
     case deliveryConcurrency = "delivery_concurrency"
     case appleKeys = "apple_keys"
     case clientSecretLifetime = "client_secret_lifetime"
+    case applicationListen = "application_listen"
+    case applicationSocketMode = "application_socket_mode"
+    case applicationTokens = "application_tokens"
+    case applicationTLSCertificate = "application_tls_certificate"
+    case applicationTLSKey = "application_tls_key"
+    case codeExchange = "code_exchange"
+    case nonce
+    case identityTokenAge = "identity_token_age"
+    case keepNames = "keep_names"
+    case signInRetention = "sign_in_retention"
     case logLevel = "log_level"
     case logFormat = "log_format"
     case shutdownGrace = "shutdown_grace"
@@ -177,8 +188,9 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
             (
                 .appleKeys,
                 nil,
-                "keys of your developer teams for `siwad client-secret`: `TEAMID/KEYID=FILE`, or "
-                    + "`TEAMID/primary.app.id/KEYID=FILE` for one app, separated by commas; the files are read again at each use"
+                "keys of your developer teams, with which client secrets are signed: `TEAMID/KEYID=FILE`, or "
+                    + "`TEAMID/primary.app.id/KEYID=FILE` for one app, separated by commas; the files are read again at a "
+                    + "reload. Without it, codes are refused. Needs `SIWAD_SEALING_KEYS`"
             )
         case .clientSecretLifetime:
             (
@@ -186,6 +198,52 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
                 "5m",
                 "how long a client secret is valid"
             )
+        case .applicationListen:
+            (
+                .applicationAddress,
+                nil,
+                "address of the endpoint at which your backends sign people in; without it there is none. "
+                    + "`host:port` needs `SIWAD_APPLICATION_TOKENS`, and TLS if the address is not a loopback address"
+            )
+        case .applicationSocketMode: (.fileMode, "0660", "permissions of the Unix socket of the application endpoint")
+        case .applicationTokens:
+            (
+                .callers,
+                nil,
+                "a line `NAME SHA256HEX [client.id …]` for each token of a backend, with the client ids that it may act for; "
+                    + "`siwad application-token` prints one"
+            )
+        case .applicationTLSCertificate:
+            (
+                .line,
+                nil,
+                "PEM file with the certificate chain of the application endpoint, for TLS 1.2 or later; read again when it "
+                    + "changes"
+            )
+        case .applicationTLSKey:
+            (.line, nil, "PEM file with that certificate's private key; read again when it changes")
+        case .codeExchange:
+            (
+                .word(CodeExchange.self),
+                "preferred",
+                "`preferred`: people sign in even if Apple's token endpoint is unavailable; `required`: only with a refresh "
+                    + "token"
+            )
+        case .nonce:
+            (
+                .word(NoncePolicy.self),
+                "required",
+                "`issued`: only nonces from siwad; `required`: any nonce; `optional`: none is needed where Apple sends none"
+            )
+        case .identityTokenAge:
+            (
+                .duration(.seconds(1)...day),
+                "10m",
+                "an identity token is accepted this long after Apple issued it; Apple's own limit is a day"
+            )
+        case .keepNames:
+            (.boolean, "true", "whether names, which Apple sends once, are stored and returned by later sign-ins")
+        case .signInRetention: (.duration(day * 2...century), "30d", "records of sign-ins are deleted after this time")
         case .logLevel:
             (.word(LogLevel.self), "info", "`trace`, `debug`, `info`, `notice`, `warning`, `error` or `critical`")
         case .logFormat: (.word(LogFormat.self), nil, "`text` or `json`; without it `text` on a terminal, else `json`")
@@ -217,8 +275,8 @@ extension SettingKey {
     /// `--database-url`
     package var flag: String { "--" + String(rawValue.map { $0 == "_" ? "-" : $0 }) }
 
-    /// False for a key, which would appear in the list of processes.
-    package var hasFlag: Bool { self != .sealingKeys }
+    /// False for keys and tokens, which would appear in the list of processes.
+    package var hasFlag: Bool { ![.sealingKeys, .applicationTokens].contains(self) }
 
     /// The meaning in one line of plain text.
     package var meaning: String { declaration.meaning.filter { $0 != "`" } }
@@ -226,7 +284,7 @@ extension SettingKey {
     package var defaultText: String? { declaration.defaultText }
 
     /// True if the value is never printed and may come from a file or a credential.
-    package var isSecret: Bool { [.databaseURL, .sealingKeys].contains(self) }
+    package var isSecret: Bool { [.databaseURL, .sealingKeys, .applicationTokens].contains(self) }
 
     /// A value without its password, for a command in a message. What else may be secret is masked, so that the command fails
     /// instead of using another database.
@@ -242,12 +300,15 @@ extension SettingKey {
 
     /// True if SIGHUP applies a change; otherwise a restart does.
     package var isReloadable: Bool {
-        [.apps, .issuer, .clockLeeway, .deliveryAllow, .deliveryCA, .sealingKeys, .logLevel].contains(self)
+        [
+            .apps, .issuer, .clockLeeway, .deliveryAllow, .deliveryCA, .sealingKeys, .appleKeys, .clientSecretLifetime,
+            .applicationTokens, .codeExchange, .nonce, .identityTokenAge, .keepNames, .logLevel,
+        ].contains(self)
     }
 
     /// True if `siwad doctor` compares the value with that of a running daemon. It compares the database itself instead of its
     /// URL, and finds the daemon by its addresses. A command may have a log level and format of its own.
     package var isCompared: Bool {
-        ![.databaseURL, .listen, .operationsListen, .logLevel, .logFormat].contains(self)
+        ![.databaseURL, .listen, .operationsListen, .applicationListen, .logLevel, .logFormat].contains(self)
     }
 }

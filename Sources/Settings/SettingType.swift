@@ -1,6 +1,7 @@
 import AppleTokens
 import Basics
 import JOSE
+import SignIn
 
 /// How the text of a setting becomes its value, and how the text is printed.
 struct SettingType: Sendable {
@@ -68,6 +69,42 @@ struct SettingType: Sendable {
         },
         takesList: true
     )
+
+    static let applicationAddress = SettingType(
+        values: "`unix:/path` or `host:port`",
+        parse: ApplicationAddress.init(parsing:)
+    )
+
+    /// Permissions in octal, with which the owner can read and write.
+    static let fileMode = SettingType(values: "0600 to 0777") { text throws(MalformedValue) in
+        guard 3...4 ~= text.utf8.count, let mode = UInt16(text, radix: 8), 0o600...0o777 ~= mode else {
+            throw MalformedValue(advice: "write permissions in octal from 0600 to 0777, such as 0660")
+        }
+        return mode
+    }
+
+    /// Printed with the names of the callers only.
+    static let callers = SettingType(
+        values: "lines",
+        parse: { text throws(MalformedValue) in
+            do throws(CallerDirectoryError) {
+                return try CallerDirectory(parsing: text)
+            } catch {
+                throw MalformedValue(advice: error.description)
+            }
+        },
+        redacted: { text in
+            // A text that is no directory may have a token where a name is expected.
+            guard let callers = try? CallerDirectory(parsing: text) else { return Redaction.mask }
+            return callers.names.map { "\($0) \(Redaction.mask)" }.joined(separator: ",")
+        },
+        takesList: true
+    )
+
+    static let boolean = SettingType(values: "`true` or `false`") { text throws(MalformedValue) in
+        guard let value = Bool(text.lowercased()) else { throw MalformedValue(advice: "write true or false") }
+        return value
+    }
 
     static let addressRanges = SettingType(
         values: "list",
@@ -256,4 +293,33 @@ package struct HostAndPort: Sendable, Hashable, CustomStringConvertible {
     }
 
     package var description: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
+}
+
+/// Where the application endpoint listens.
+package enum ApplicationAddress: Sendable, Hashable {
+    /// An absolute path.
+    case unix(String)
+    case tcp(HostAndPort)
+
+    init(parsing text: String) throws(MalformedValue) {
+        guard text.hasPrefix("unix:") else {
+            self = .tcp(try HostAndPort(parsing: text))
+            return
+        }
+        let path = try ValueParser.line(String(text.dropFirst("unix:".count)))
+        // The end of sockaddr_un.sun_path is a NUL (unix(7)).
+        guard path.hasPrefix("/"), 2...107 ~= path.utf8.count else {
+            throw MalformedValue(advice: "write unix: and an absolute path of at most 107 bytes, or host:port")
+        }
+        self = .unix(path)
+    }
+}
+
+extension HostAndPort {
+    /// True for `localhost`, `::1` and addresses in 127.0.0.0/8.
+    package var isLoopback: Bool {
+        if host.lowercased() == "localhost" || host == "::1" { return true }
+        let parts = host.split(separator: ".", omittingEmptySubsequences: false)
+        return parts.count == 4 && parts[0] == "127" && parts.allSatisfy { UInt8($0) != nil }
+    }
 }

@@ -127,6 +127,85 @@ struct ConfigurationTests {
         )
     }
 
+    @Test("reads the callers of the application endpoint, prints their names only, and has no flag for them.")
+    func callers() throws {
+        let lines = [
+            "shop " + String(repeating: "ab", count: 32), "web " + String(repeating: "cd", count: 32) + " a.b",
+        ]
+        let file = try load(
+            environment: ["SIWAD_APPLICATION_TOKENS_FILE": "/run/secrets/tokens"],
+            files: ["/run/secrets/tokens": lines.joined(separator: "\n")]
+        )
+        #expect(file.applicationTokens?.names == ["shop", "web"])
+        #expect(file.entries.first { $0.key == .applicationTokens }?.text == "shop ****,web ****")
+        let list = try load(files: ["siwad.yaml": "application_tokens:\n" + lines.map { "- \($0)\n" }.joined()])
+        #expect(list.applicationTokens == file.applicationTokens)
+        #expect(!SettingKey.applicationTokens.hasFlag && SettingKey.applicationTokens.isReloadable)
+        let problem = problems(environment: ["SIWAD_APPLICATION_TOKENS": "shop abab"]).first ?? ""
+        #expect(problem.hasPrefix("SIWAD_APPLICATION_TOKENS: line 1: ") && !problem.contains("abab"))
+    }
+
+    @Test("listens for applications on a Unix socket without further settings.")
+    func applicationSocket() throws {
+        let socket = try load(environment: ["SIWAD_APPLICATION_LISTEN": "unix:/run/siwad/application.sock"])
+        #expect(socket.applicationListen == .unix("/run/siwad/application.sock"))
+        #expect(
+            socket.applicationSocketMode == 0o660 && socket.applicationTokens == nil && socket.applicationTLS == nil
+        )
+        #expect(try load().applicationListen == nil)
+        #expect(try load(environment: ["SIWAD_APPLICATION_SOCKET_MODE": "0600"]).applicationSocketMode == 0o600)
+        for path in ["unix:", "unix:run", "unix:/" + String(repeating: "x", count: 107)] {
+            #expect(problems(environment: ["SIWAD_APPLICATION_LISTEN": path]).count == 1)
+        }
+        for mode in ["660x", "0400", "1777", "6", "0o660"] {
+            #expect(problems(environment: ["SIWAD_APPLICATION_SOCKET_MODE": mode]).count == 1, "\(mode)")
+        }
+    }
+
+    @Test("refuses to listen for applications over TCP without tokens, and beyond loopback without TLS.")
+    func applicationTCP() throws {
+        let tokens = ["SIWAD_APPLICATION_TOKENS": "shop " + String(repeating: "ab", count: 32)]
+        let tls = ["SIWAD_APPLICATION_TLS_CERTIFICATE": "/c.pem", "SIWAD_APPLICATION_TLS_KEY": "/k.pem"]
+        func problems(at address: String, with settings: [[String: String]]) -> [String] {
+            let environment = settings.reduce(["SIWAD_APPLICATION_LISTEN": address]) { $0.merging($1) { $1 } }
+            return self.problems(environment: environment)
+        }
+        for address in ["127.0.0.1:8070", "localhost:8070", "[::1]:8070"] {
+            #expect(problems(at: address, with: [tokens]).isEmpty)
+            #expect(problems(at: address, with: []).first?.contains("SIWAD_APPLICATION_TOKENS is not set") == true)
+        }
+        for address in ["0.0.0.0:8070", "10.1.2.3:8070", "siwad.example.com:8070", "[::]:8070"] {
+            #expect(problems(at: address, with: [tokens, tls]).isEmpty)
+            #expect(problems(at: address, with: [tokens]).first?.contains("is not a loopback address") == true)
+            #expect(problems(at: address, with: []).count == 2)
+        }
+        #expect(
+            self.problems(environment: ["SIWAD_APPLICATION_TLS_KEY": "/k.pem"]) == [
+                "SIWAD_APPLICATION_TLS_KEY needs SIWAD_APPLICATION_TLS_CERTIFICATE too"
+            ]
+        )
+    }
+
+    @Test("reads how sign-ins are checked and kept.")
+    func signIn() throws {
+        let assumed = try load()
+        #expect(assumed.codeExchange == .preferred && assumed.noncePolicy == .required && assumed.keepsNames)
+        #expect(assumed.identityTokenAge == .seconds(600) && assumed.signInRetention == .seconds(30 * 86_400))
+        let written = try load(
+            environment: [
+                "SIWAD_CODE_EXCHANGE": "required", "SIWAD_NONCE": "issued", "SIWAD_KEEP_NAMES": "false",
+                "SIWAD_IDENTITY_TOKEN_AGE": "60s",
+            ]
+        )
+        #expect(written.codeExchange == .required && written.noncePolicy == .issued && !written.keepsNames)
+        #expect(written.identityTokenAge == .seconds(60))
+        let bad = [
+            "SIWAD_KEEP_NAMES": "maybe", "SIWAD_SIGN_IN_RETENTION": "1d", "SIWAD_NONCE": "none",
+            "SIWAD_IDENTITY_TOKEN_AGE": "25h",
+        ]
+        #expect(problems(environment: bad).count == 4)
+    }
+
     @Test("reads a secret from the credential of systemd, unless a variable sets it.")
     func credential() throws {
         let directory = ["CREDENTIALS_DIRECTORY": "/run/credentials/siwad.service"]

@@ -1,4 +1,5 @@
 import JOSE
+import SignIn
 import Testing
 
 @testable import WebClient

@@ -1,5 +1,6 @@
 import Basics
 import JOSE
+package import SignIn
 
 /// What an answer of Apple's token endpoint means. The whole table of known answers is in ``init(status:retryAfter:body:)``.
 package enum TokenAnswer: Sendable, Equatable {
@@ -159,20 +160,7 @@ extension TokenRefusal {
 
 // MARK: - What a sign-in does
 
-/// How much a sign-in depends on the exchange of its code.
-package enum CodeExchange: String, Sendable, Hashable, CaseIterable {
-    /// The identity token alone decides.
-    case preferred
-    case required
-
-    /// The time for one exchange, with its second attempt.
-    package var budget: Duration {
-        switch self {
-        case .preferred: .seconds(3)
-        case .required: .seconds(6)
-        }
-    }
-
+extension CodeExchange {
     /// What a sign-in does with the answer to its code.
     package enum Consequence: Sendable, Hashable {
         /// The sign-in succeeds and the refresh token is stored.

@@ -179,11 +179,7 @@ extension Finding {
     }
 
     static func operations(_ address: HostAndPort) -> Finding {
-        let digits = address.host.split(separator: ".", omittingEmptySubsequences: false)
-        let isLoopback =
-            ["localhost", "::1"].contains(address.host)
-            || digits.count == 4 && digits[0] == "127" && digits.allSatisfy { UInt8($0) != nil }
-        if isLoopback { return .pass(.operations, "\(address) is for this machine only") }
+        if address.isLoopback { return .pass(.operations, "\(address) is for this machine only") }
         let text = "other machines reach metrics and readiness at \(address), without TLS and without a password"
         let remedy = "set SIWAD_OPERATIONS_LISTEN to a loopback address, or let a firewall pass only those who need it"
         return .warn(.operations, text, remedy)

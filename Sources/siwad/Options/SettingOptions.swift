@@ -22,7 +22,8 @@ struct CommonOptions: ParsableArguments {
 struct DaemonOptions: ParsableArguments, CustomReflectable {
     private static let keys = SettingKey.allCases.filter { $0.hasFlag && $0 != .logLevel }
     private static let completions: [SettingKey: CompletionKind] = [
-        .tlsCertificate: .file(), .tlsKey: .file(), .spoolDirectory: .directory, .logFormat: .logFormat,
+        .tlsCertificate: .file(), .tlsKey: .file(), .applicationTLSCertificate: .file(), .applicationTLSKey: .file(),
+        .spoolDirectory: .directory, .logFormat: .logFormat,
     ]
     /// The options without values, made once: ArgumentParser creates this type several times for each command line.
     private static let declared = Dictionary(
