@@ -126,13 +126,30 @@ let package = Package(
                 "Basics",
                 "Ingest",
                 "JOSE",
+                "Listening",
                 "Telemetry",
-                .product(name: "Hummingbird", package: "hummingbird"),
                 .product(name: "HummingbirdCore", package: "hummingbird"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
                 .product(name: "NIOTLS", package: "swift-nio"),
             ] + nio,
+            swiftSettings: house
+        ),
+        .target(
+            name: "Listening",
+            dependencies: [.product(name: "NIOSSL", package: "swift-nio-ssl")] + nio,
+            swiftSettings: house
+        ),
+        .target(
+            name: "WebServer",
+            dependencies: [
+                "Listening",
+                "Telemetry",
+                .product(name: "Hummingbird", package: "hummingbird"),
+                .product(name: "HummingbirdCore", package: "hummingbird"),
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "NIOCore", package: "swift-nio"),
+            ],
             swiftSettings: house
         ),
         .target(
@@ -165,6 +182,7 @@ let package = Package(
                 "Effects",
                 "Ingest",
                 "JOSE",
+                "Listening",
                 "LocalPostgres",
                 "NotificationServer",
                 "Postgres",
@@ -173,6 +191,7 @@ let package = Package(
                 "Spool",
                 "Telemetry",
                 "Terminal",
+                "WebServer",
                 "Webhooks",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
@@ -254,10 +273,9 @@ package.targets += [
             "AppleTokens",
             "Basics",
             "Ingest",
+            "Listening",
             "Telemetry",
             "TestSupport",
-            .product(name: "AsyncHTTPClient", package: "async-http-client"),
-            .product(name: "Hummingbird", package: "hummingbird"),
             .product(name: "Logging", package: "swift-log"),
             .product(name: "NIOEmbedded", package: "swift-nio"),
             .product(name: "NIOSSL", package: "swift-nio-ssl"),
@@ -270,6 +288,10 @@ package.targets += [
     tests(of: "Spool", with: ["TestSupport"]),
     tests(of: "Telemetry", with: ["Basics", .product(name: "Logging", package: "swift-log")]),
     tests(of: "Terminal"),
+    tests(
+        of: "WebServer",
+        with: ["Listening", "Telemetry", .product(name: "AsyncHTTPClient", package: "async-http-client")] + nio
+    ),
     tests(of: "Webhooks", with: ["Basics", "JOSE"]),
     tests(
         of: "siwad",
@@ -279,6 +301,7 @@ package.targets += [
             "AppleTokens",
             "Basics",
             "Ingest",
+            "Listening",
             "NotificationServer",
             "Postgres",
             "Settings",
@@ -296,6 +319,7 @@ package.targets += [
             "Basics",
             "Ingest",
             "JOSE",
+            "Listening",
             "LocalPostgres",
             "NotificationServer",
             "Postgres",

@@ -1,13 +1,13 @@
-import WebClient
 import Basics
 import Glibc
 import JOSE
+import Listening
 import LocalPostgres
-import NotificationServer
 import Postgres
 import Settings
 import Spool
 import Terminal
+import WebClient
 
 extension CommandFailure {
     /// The line and the exit code of an error of a part of siwad; nil for an unknown error.

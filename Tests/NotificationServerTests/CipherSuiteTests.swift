@@ -1,3 +1,4 @@
+import Listening
 import NotificationServer
 import TestSupport
 import Testing

@@ -1,3 +1,4 @@
+import Listening
 import Telemetry
 import Testing
 
@@ -49,18 +50,5 @@ struct ListenAddressTests {
             #expect(error?.message.contains("127.0.0.1:\(server.port)") == true)
             #expect(error?.message.contains("SIWAD_LISTEN") == true)
         }
-    }
-
-    @Test("An address of another machine is reported as unavailable.")
-    func unavailable() async throws {
-        let error = await #expect(throws: ServerError.self) {
-            try await OperationsServer.run(
-                address: ListenAddress(host: "192.0.2.1", port: 0, setting: "SIWAD_OPERATIONS_LISTEN"),
-                eventLoops: TestServer.eventLoops,
-                log: TestServer.log,
-                metrics: .init()
-            ) { [] }
-        }
-        #expect(error?.code == .addressUnavailable)
     }
 }

@@ -1,4 +1,5 @@
 import Glibc
+import Listening
 import NIOCore
 import NIOSSL
 import Telemetry

@@ -1,4 +1,5 @@
 import Ingest
+import Listening
 import Logging
 import NIOCore
 import NIOSSL

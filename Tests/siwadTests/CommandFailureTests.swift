@@ -1,4 +1,4 @@
-import NotificationServer
+import Listening
 import Terminal
 import Testing
 

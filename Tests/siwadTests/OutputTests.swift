@@ -1,7 +1,6 @@
 import AppleTokens
 import Basics
 import JOSE
-import NotificationServer
 import Terminal
 import Testing
 

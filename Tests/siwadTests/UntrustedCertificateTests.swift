@@ -1,4 +1,5 @@
 import Ingest
+import Listening
 import NotificationServer
 import Settings
 import Terminal

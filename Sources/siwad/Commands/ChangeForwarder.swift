@@ -2,7 +2,7 @@ import AccountStore
 import ArgumentParser
 import Basics
 import Effects
-import NotificationServer
+import Listening
 import Terminal
 import WebClient
 import Webhooks

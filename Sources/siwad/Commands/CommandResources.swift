@@ -1,10 +1,10 @@
 import AccountStore
-import WebClient
 import AppleTokens
 import JOSE
-import NotificationServer
+import Listening
 import Postgres
 import Settings
+import WebClient
 
 protocol DaemonCommand: Command {
     var options: DaemonOptions { get }

@@ -1,9 +1,9 @@
 import AccountStore
-import AppleTokens
 import AppleSimulator
+import AppleTokens
 import ArgumentParser
 import Ingest
-import NotificationServer
+import Listening
 import Postgres
 import ServiceLifecycle
 import Settings

@@ -1,7 +1,7 @@
 import AppleTokens
 import ArgumentParser
 import Basics
-import NotificationServer
+import Listening
 import Settings
 import Telemetry
 import Terminal

@@ -4,7 +4,7 @@ import ArgumentParser
 import Basics
 import Effects
 import JOSE
-import NotificationServer
+import Listening
 import Postgres
 import Terminal
 import WebClient

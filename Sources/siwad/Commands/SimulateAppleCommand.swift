@@ -3,11 +3,12 @@ import AppleTokens
 import ArgumentParser
 import Basics
 import JOSE
-import NotificationServer
+import Listening
 import Settings
 import Telemetry
 import Terminal
 import WebClient
+import WebServer
 
 struct SimulateAppleCommand: Command {
     static let configuration = CommandConfiguration(

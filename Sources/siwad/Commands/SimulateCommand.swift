@@ -1,15 +1,16 @@
 import AccountStore
-import WebClient
 import AppleSimulator
 import AppleTokens
 import ArgumentParser
 import Basics
-import NotificationServer
+import Listening
 import Postgres
 import Settings
 import Synchronization
 import Telemetry
 import Terminal
+import WebClient
+import WebServer
 
 /// Simulates Apple where Apple cannot be used: in development and tests.
 struct SimulateCommand: ParsableCommand {

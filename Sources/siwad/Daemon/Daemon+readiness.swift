@@ -2,10 +2,10 @@ import AccountStore
 import AppleTokens
 import Basics
 import Ingest
-import NotificationServer
 import Postgres
 import Settings
 import Telemetry
+import WebServer
 
 extension Daemon {
     /// The conditions under which notifications can be accepted durably.

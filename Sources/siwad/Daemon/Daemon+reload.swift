@@ -1,7 +1,7 @@
 import AppleTokens
 import Effects
 import Ingest
-import NotificationServer
+import Listening
 import Settings
 import Telemetry
 import UnixSignals

@@ -1,11 +1,10 @@
-import UnixSignals
 import AccountStore
-import WebClient
 import AppleTokens
 import Basics
 import Effects
 import Ingest
 import JOSE
+import Listening
 import NotificationServer
 import Postgres
 import ServiceLifecycle
@@ -13,6 +12,9 @@ import Settings
 import Spool
 import Synchronization
 import Telemetry
+import UnixSignals
+import WebClient
+import WebServer
 
 /// The daemon: creates all parts from the configuration and connects them.
 struct Daemon: Sendable {

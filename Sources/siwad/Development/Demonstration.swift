@@ -1,12 +1,12 @@
 import AccountStore
-import WebClient
 import AppleSimulator
 import AppleTokens
 import Basics
-import NotificationServer
+import Listening
 import Postgres
 import ServiceLifecycle
 import Terminal
+import WebClient
 
 /// The demonstration of `siwad dev`: people sign in, the simulated Apple sends every type of event to the real endpoint, and
 /// the database is checked after each event.

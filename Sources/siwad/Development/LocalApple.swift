@@ -2,10 +2,10 @@ import AppleSimulator
 import Basics
 import JOSE
 import NIOCore
-import NotificationServer
 import Synchronization
 import Telemetry
 import WebClient
+import WebServer
 
 /// A simulated Apple that answers over HTTP and sends notifications.
 final class LocalApple: Sendable {

@@ -1,13 +1,13 @@
 import AccountStore
-import WebClient
 import AppleTokens
 import Basics
 import Glibc
-import NotificationServer
+import Listening
 import Postgres
 import Settings
 import Spool
 import Terminal
+import WebClient
 
 /// Runs the checks of `siwad doctor`. Each check ends within seconds. To add a check, add a case to `Finding.Check`, a
 /// function of `Finding` that judges the result, and a call here.

@@ -1,5 +1,5 @@
-import NotificationServer
 import Settings
+import WebServer
 
 /// The database and the settings of a siwad as hashes, which `/readyz?verbose` shows and `siwad doctor` compares. No secret
 /// goes into them.

@@ -2,6 +2,7 @@ import AccountStore
 import AppleTokens
 import Basics
 import Ingest
+import Listening
 import NotificationServer
 import ServiceLifecycle
 import Telemetry

@@ -31,7 +31,7 @@ package struct EventLoops: Sendable {
 }
 
 /// The number of files and sockets that this process may open.
-enum OpenFileLimit {
+package enum OpenFileLimit {
     /// Descriptors for the database, the log, the spool and the listening sockets. It is better to refuse connections than
     /// to run out: libdispatch ends the process if it cannot read its own threads in `/proc`.
     static let reserve = 128
@@ -41,7 +41,7 @@ enum OpenFileLimit {
     /// Raises the soft limit to the hard limit, and returns the number of connections that it allows.
     ///
     /// - Throws: `tooFewOpenFiles`.
-    static func raise() throws(ServerError) -> Int {
+    package static func raise() throws(ServerError) -> Int {
         var limit = rlimit()
         let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
         guard getrlimit(resource, &limit) == 0 else { return Int.max }

@@ -1,5 +1,5 @@
 import Glibc
-import NIOSSL
+package import NIOSSL
 import Synchronization
 
 /// The certificate chain and key of the notification endpoint, reloaded when their files change.
@@ -35,7 +35,7 @@ package final class ServerCertificates: Sendable {
         state.withLock { $0.expiry }
     }
 
-    var context: NIOSSLContext {
+    package var context: NIOSSLContext {
         state.withLock { $0.context }
     }
 

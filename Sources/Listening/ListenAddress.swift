@@ -74,7 +74,7 @@ package struct ServerError: Error, Sendable, Equatable, CustomStringConvertible 
     package var description: String { message }
 
     /// The error for a failure to listen on `address`.
-    static func listening(on address: ListenAddress, _ error: any Error) -> ServerError {
+    package static func listening(on address: ListenAddress, _ error: any Error) -> ServerError {
         let place = "cannot listen on \(address)"
         guard let error = error as? IOError else {
             return ServerError(.listenFailed, "\(place): \(error); check \(address.setting)")

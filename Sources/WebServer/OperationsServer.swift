@@ -1,5 +1,6 @@
 import Hummingbird
 import HummingbirdCore
+package import Listening
 import Logging
 import NIOCore
 package import Telemetry

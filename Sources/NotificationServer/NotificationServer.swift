@@ -1,4 +1,5 @@
 import HummingbirdCore
+package import Listening
 import Logging
 import NIOCore
 import NIOSSL

@@ -1,6 +1,7 @@
 import Hummingbird
 import HummingbirdCore
 import HTTPTypes
+package import Listening
 import NIOCore
 package import Telemetry
 

@@ -1,10 +1,11 @@
 import AsyncHTTPClient
+import Listening
 import NIOCore
 import NIOHTTP1
-import NotificationServer
 import Synchronization
 import Telemetry
 import Testing
+import WebServer
 
 @Suite("The operations endpoint and the published key set", .timeLimit(.minutes(5)))
 struct OperationsServerTests {
@@ -35,7 +36,7 @@ struct OperationsServerTests {
         _ questions: (_ get: Client) async throws -> Void
     ) async throws {
         let (ports, running) = AsyncStream.makeStream(of: Int.self)
-        let client = HTTPClient(eventLoopGroup: TestServer.eventLoops.group)
+        let client = HTTPClient(eventLoopGroup: Surroundings.eventLoops.group)
         try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask { try await run { running.yield($0) } }
             var iterator = ports.makeAsyncIterator()
@@ -48,6 +49,19 @@ struct OperationsServerTests {
         try await client.shutdown()
     }
 
+    @Test("An address of another machine is reported as unavailable.")
+    func unavailable() async throws {
+        let error = await #expect(throws: ServerError.self) {
+            try await OperationsServer.run(
+                address: ListenAddress(host: "192.0.2.1", port: 0, setting: "SIWAD_OPERATIONS_LISTEN"),
+                eventLoops: Surroundings.eventLoops,
+                log: Surroundings.log,
+                metrics: .init()
+            ) { [] }
+        }
+        #expect(error?.code == .addressUnavailable)
+    }
+
     @Test("It reports liveness, each readiness check, and metrics.")
     func operations() async throws {
         let metrics = SiwadMetrics(version: "1.2.3", appIDs: [])
@@ -55,8 +69,8 @@ struct OperationsServerTests {
         try await ask { onRunning in
             try await OperationsServer.run(
                 address: ListenAddress(host: "127.0.0.1", port: 0),
-                eventLoops: TestServer.eventLoops,
-                log: TestServer.log,
+                eventLoops: Surroundings.eventLoops,
+                log: Surroundings.log,
                 onRunning: onRunning,
                 metrics: metrics.registry
             ) {
@@ -90,8 +104,8 @@ struct OperationsServerTests {
         try await ask { onRunning in
             try await OperationsServer.run(
                 address: ListenAddress(host: "127.0.0.1", port: 0),
-                eventLoops: TestServer.eventLoops,
-                log: TestServer.log,
+                eventLoops: Surroundings.eventLoops,
+                log: Surroundings.log,
                 onRunning: onRunning,
                 metrics: metrics.registry
             ) {
@@ -122,8 +136,8 @@ struct OperationsServerTests {
             try await KeySetServer.run(
                 address: ListenAddress(host: "127.0.0.1", port: 0),
                 keySet: Array(#"{"keys":[]}"#.utf8),
-                eventLoops: TestServer.eventLoops,
-                log: TestServer.log,
+                eventLoops: Surroundings.eventLoops,
+                log: Surroundings.log,
                 onRunning: onRunning
             )
         } _: { get in
