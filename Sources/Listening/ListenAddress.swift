@@ -75,23 +75,27 @@ package struct ServerError: Error, Sendable, Equatable, CustomStringConvertible 
 
     /// The error for a failure to listen on `address`.
     package static func listening(on address: ListenAddress, _ error: any Error) -> ServerError {
+        listening(on: "\(address)", setting: address.setting, error)
+    }
+
+    package static func listening(on address: String, setting: String, _ error: any Error) -> ServerError {
         let place = "cannot listen on \(address)"
         guard let error = error as? IOError else {
-            return ServerError(.listenFailed, "\(place): \(error); check \(address.setting)")
+            return ServerError(.listenFailed, "\(place): \(error); check \(setting)")
         }
         let (code, cause): (Code, String) =
             switch error.errnoCode {
             case EADDRINUSE:
-                (.addressInUse, "the port is in use; stop the process that listens there or change \(address.setting)")
+                (.addressInUse, "the port is in use; stop the process that listens there or change \(setting)")
             case EADDRNOTAVAIL:
-                (.addressUnavailable, "this machine has no such address; change \(address.setting)")
+                (.addressUnavailable, "this machine has no such address; change \(setting)")
             case EACCES, EPERM:
                 (
                     .permissionDenied,
-                    "permission denied; choose a port above 1023 in \(address.setting) or grant CAP_NET_BIND_SERVICE"
+                    "permission denied; choose a port above 1023 in \(setting) or grant CAP_NET_BIND_SERVICE"
                 )
             default:
-                (.listenFailed, "\(String(cString: strerror(error.errnoCode))); check \(address.setting)")
+                (.listenFailed, "\(String(cString: strerror(error.errnoCode))); check \(setting)")
             }
         return ServerError(code, "\(place): \(cause)")
     }

@@ -1,8 +1,9 @@
 import Glibc
 package import NIOSSL
 import Synchronization
+package import Telemetry
 
-/// The certificate chain and key of the notification endpoint, reloaded when their files change.
+/// The certificate chain and key of an endpoint, reloaded when their files change.
 package final class ServerCertificates: Sendable {
     package enum Change: Sendable, Equatable {
         case none
@@ -17,17 +18,34 @@ package final class ServerCertificates: Sendable {
         var stamps: [[Int]?]
     }
 
+    /// The names of the two settings, for error texts.
+    package struct SettingNames: Sendable {
+        let certificate: String
+        let key: String
+
+        package init(certificate: String = "SIWAD_TLS_CERTIFICATE", key: String = "SIWAD_TLS_KEY") {
+            self.certificate = certificate
+            self.key = key
+        }
+    }
+
     private let certificateFile: String
     private let keyFile: String
+    private let names: SettingNames
     private let state: Mutex<State>
 
     /// Reads PEM files: the certificate with its chain, and its key.
     ///
     /// - Throws: `unreadableCertificate`, `keyMismatch`.
-    package init(certificateFile: String, keyFile: String) throws(ServerError) {
+    package init(
+        certificateFile: String,
+        keyFile: String,
+        settings names: SettingNames = SettingNames()
+    ) throws(ServerError) {
         self.certificateFile = certificateFile
         self.keyFile = keyFile
-        self.state = Mutex(try Self.load(certificateFile, keyFile))
+        self.names = names
+        self.state = Mutex(try Self.load(certificateFile, keyFile, names))
     }
 
     /// When the certificate expires, in seconds since 1970.
@@ -44,7 +62,7 @@ package final class ServerCertificates: Sendable {
         let stamps = [stamp(certificateFile), stamp(keyFile)]
         guard state.withLock({ $0.stamps != stamps }) else { return .none }
         do {
-            let loaded = try Self.load(certificateFile, keyFile)
+            let loaded = try Self.load(certificateFile, keyFile, names)
             state.withLock { $0 = loaded }
             return .loaded
         } catch {
@@ -54,16 +72,36 @@ package final class ServerCertificates: Sendable {
         }
     }
 
-    private static func load(_ certificateFile: String, _ keyFile: String) throws(ServerError) -> State {
+    /// Looks for changed files until it is cancelled.
+    package func watch(every interval: Duration, log: Log, onLoad: () -> Void = {}) async {
+        // The sleep throws only when the server has ended.
+        while (try? await Task.sleep(for: interval)) != nil {
+            switch reloadIfChanged() {
+            case .none:
+                break
+            case .loaded:
+                onLoad()
+                log.notice("certificate re-read")
+            case .kept(let error):
+                log.error("certificate not re-read, the old one stays in use", ["error": error.message])
+            }
+        }
+    }
+
+    private static func load(
+        _ certificateFile: String,
+        _ keyFile: String,
+        _ names: SettingNames
+    ) throws(ServerError) -> State {
         // Before the content, so that the next check notices a change between the two.
         let stamps = [stamp(certificateFile), stamp(keyFile)]
-        let chain = try read(certificateFile, "SIWAD_TLS_CERTIFICATE", "a PEM file of certificates") {
+        let chain = try read(certificateFile, names.certificate, "a PEM file of certificates") {
             try NIOSSLCertificate.fromPEMFile($0)
         }
         guard let leaf = chain.first else {
-            throw ServerError(.unreadableCertificate, "\(certificateFile) (SIWAD_TLS_CERTIFICATE) holds no certificate")
+            throw ServerError(.unreadableCertificate, "\(certificateFile) (\(names.certificate)) holds no certificate")
         }
-        let key = try read(keyFile, "SIWAD_TLS_KEY", "a PEM file of an unencrypted private key") {
+        let key = try read(keyFile, names.key, "a PEM file of an unencrypted private key") {
             try NIOSSLPrivateKey(file: $0, format: .pem)
         }
         var configuration = TLSConfiguration.makeServerConfiguration(
@@ -79,8 +117,8 @@ package final class ServerCertificates: Sendable {
         } catch {
             throw ServerError(
                 .keyMismatch,
-                "the key in \(keyFile) (SIWAD_TLS_KEY) does not match the certificate in \(certificateFile) "
-                    + "(SIWAD_TLS_CERTIFICATE); the file must begin with the server's own certificate"
+                "the key in \(keyFile) (\(names.key)) does not match the certificate in \(certificateFile) "
+                    + "(\(names.certificate)); the file must begin with the server's own certificate"
             )
         }
     }

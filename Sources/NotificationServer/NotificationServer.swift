@@ -85,7 +85,11 @@ package struct NotificationServer: Sendable {
             }
             if let certificates {
                 metrics.certificateExpiry.set(Double(certificates.expiry))
-                group.addTask { await watch(certificates) }
+                group.addTask {
+                    await certificates.watch(every: certificatePoll, log: log) {
+                        metrics.certificateExpiry.set(Double(certificates.expiry))
+                    }
+                }
             }
             // The watch ends only when it is cancelled, so the first to end is the server.
             try await group.next()
@@ -132,21 +136,6 @@ package struct NotificationServer: Sendable {
         )
         await onRunning(port)
     }
-
-    private func watch(_ certificates: ServerCertificates) async {
-        // The sleep throws only when the server has ended.
-        while (try? await Task.sleep(for: certificatePoll)) != nil {
-            switch certificates.reloadIfChanged() {
-            case .none:
-                break
-            case .loaded:
-                metrics.certificateExpiry.set(Double(certificates.expiry))
-                log.notice("certificate re-read")
-            case .kept(let error):
-                log.error("certificate not re-read, the old one stays in use", ["error": error.message])
-            }
-        }
-    }
 }
 
 /// Sets up the connections that Hummingbird's server accepts.
@@ -183,25 +172,5 @@ private struct NotificationChannel: ServerChildChannel {
         } onCancel: {
             value.channel.close(promise: nil)
         }
-    }
-}
-
-/// Logs failures to accept a connection, for example because too many files are open. If they reached the stream of
-/// accepted connections, they would end the server.
-private final class AcceptErrors: ChannelInboundHandler {
-    typealias InboundIn = any Channel
-
-    private let log: Log
-    private var lastLogged: NIODeadline?
-
-    init(log: Log) {
-        self.log = log
-    }
-
-    func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        let now = NIODeadline.now()
-        if let lastLogged, now - lastLogged < .seconds(10) { return }
-        lastLogged = now
-        log.error("accepting a connection failed; check the limit of open files", ["error": "\(error)"])
     }
 }
