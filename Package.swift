@@ -137,19 +137,24 @@ let package = Package(
         ),
         .target(
             name: "Listening",
-            dependencies: [.product(name: "NIOSSL", package: "swift-nio-ssl")] + nio,
+            dependencies: ["Telemetry", .product(name: "NIOSSL", package: "swift-nio-ssl")] + nio,
             swiftSettings: house
         ),
         .target(
             name: "WebServer",
             dependencies: [
+                "AppleTokens",
+                "Basics",
                 "Listening",
+                "SignIn",
                 "Telemetry",
                 .product(name: "Hummingbird", package: "hummingbird"),
                 .product(name: "HummingbirdCore", package: "hummingbird"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ],
+            resources: [.embedInCode("Application/openapi.json")],
             swiftSettings: house
         ),
         .target(
@@ -214,7 +219,14 @@ func tests(of target: String, with dependencies: [Target.Dependency] = []) -> Ta
 package.targets += [
     .target(
         name: "TestSupport",
-        dependencies: ["LocalPostgres", "Postgres", .product(name: "Subprocess", package: "swift-subprocess")],
+        dependencies: [
+            "LocalPostgres",
+            "Postgres",
+            .product(name: "NIOCore", package: "swift-nio"),
+            .product(name: "NIOPosix", package: "swift-nio"),
+            .product(name: "NIOSSL", package: "swift-nio-ssl"),
+            .product(name: "Subprocess", package: "swift-subprocess"),
+        ],
         path: "Tests/TestSupport",
         swiftSettings: house
     ),
@@ -290,7 +302,18 @@ package.targets += [
     tests(of: "Terminal"),
     tests(
         of: "WebServer",
-        with: ["Listening", "Telemetry", .product(name: "AsyncHTTPClient", package: "async-http-client")] + nio
+        with: [
+            "AppleTokens",
+            "Basics",
+            "JOSE",
+            "Listening",
+            "SignIn",
+            "Telemetry",
+            "TestSupport",
+            .product(name: "AsyncHTTPClient", package: "async-http-client"),
+            .product(name: "NIOSSL", package: "swift-nio-ssl"),
+            .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+        ] + nio
     ),
     tests(of: "Webhooks", with: ["Basics", "JOSE"]),
     tests(
@@ -334,7 +357,7 @@ package.targets += [
             .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             .product(name: "Subprocess", package: "swift-subprocess"),
         ] + nio,
-        exclude: ["receiver.py", "requirements.txt", "validate.py"].map { "Receivers/\($0)" },
+        exclude: ["receiver.py", "requirements.txt", "sign_in.py", "validate.py"].map { "Receivers/\($0)" },
         swiftSettings: house
     ),
     // Swift's module Glibc lacks epoll.

@@ -20,6 +20,7 @@ package struct Problem: Error, Sendable, Equatable {
         case clientNotAllowed = "client-not-allowed"
         case notFound = "not-found"
         case methodNotAllowed = "method-not-allowed"
+        case requestTimeout = "request-timeout"
         case bodyTooLarge = "body-too-large"
         case unsupportedMediaType = "unsupported-media-type"
 
@@ -85,6 +86,7 @@ extension Problem.Reason {
         case .clientNotAllowed: 403
         case .notFound: 404
         case .methodNotAllowed: 405
+        case .requestTimeout: 408
         case .bodyTooLarge: 413
         case .unsupportedMediaType: 415
         case .malformedToken, .unsupportedAlgorithm, .notAnIdentityToken, .badSignature, .unknownKey, .wrongIssuer,
@@ -108,7 +110,9 @@ extension Problem.Reason {
             .wrongAudience, .codeMismatch, .nonceMismatch, .nonceMissing, .nonceUsed, .tokenUsed, .accountDeleted:
             .refuse
         case .expired, .tokenTooOld, .notYetValid, .nonceExpired, .codeRejected, .consentRevoked: .askAgain
-        case .inProgress, .keysUnavailable, .appleUnavailable, .databaseUnavailable, .overloaded, .draining: .retry
+        case .requestTimeout, .inProgress, .keysUnavailable, .appleUnavailable, .databaseUnavailable, .overloaded,
+            .draining:
+            .retry
         }
     }
 
@@ -121,6 +125,7 @@ extension Problem.Reason {
         case .clientNotAllowed: "The caller may not act for this client id"
         case .notFound: "Not found"
         case .methodNotAllowed: "The method is not allowed"
+        case .requestTimeout: "The request took too long"
         case .bodyTooLarge: "The body is too large"
         case .unsupportedMediaType: "The body is not JSON"
         case .malformedToken: "The identity token is malformed"
