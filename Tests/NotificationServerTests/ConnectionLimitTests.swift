@@ -1,5 +1,6 @@
 import Ingest
 import Telemetry
+import TestSupport
 import Testing
 
 @testable import NotificationServer

@@ -1,4 +1,5 @@
 import Ingest
+import TestSupport
 import Testing
 
 @Suite("Clients that disconnect early, and servers that shut down", .timeLimit(.minutes(5)))

@@ -1,6 +1,7 @@
 import AppleTokens
 import Ingest
 import Telemetry
+import TestSupport
 import Testing
 
 @testable import NotificationServer

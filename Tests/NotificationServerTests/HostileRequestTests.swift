@@ -1,6 +1,7 @@
 import AppleTokens
 import Ingest
 import NIOCore
+import TestSupport
 import Testing
 
 @testable import NotificationServer

@@ -2,6 +2,7 @@ import Ingest
 import NIOCore
 import NIOEmbedded
 import Telemetry
+import TestSupport
 import Testing
 
 @testable import NotificationServer

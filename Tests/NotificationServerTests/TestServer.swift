@@ -6,6 +6,7 @@ import NIOSSL
 import NotificationServer
 import ServiceLifecycle
 import Telemetry
+import TestSupport
 
 /// A notification server on its own port for the duration of a test.
 struct TestServer {

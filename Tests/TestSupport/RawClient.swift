@@ -1,24 +1,24 @@
-import NIOCore
+package import NIOCore
 import NIOPosix
-import NIOSSL
+package import NIOSSL
 
-/// A TCP client that sends exactly the given bytes and parses responses as they arrive.
-final class RawClient {
-    struct Response: Equatable {
-        var status: Int
+/// A client that sends exactly the given bytes and parses responses as they arrive.
+package final class RawClient {
+    package struct Response: Equatable {
+        package var status: Int
         /// By lower-case name.
-        var fields: [String: String]
-        var body: String
+        package var fields: [String: String]
+        package var body: String
 
         /// The reason at the end of a problem's `type`.
-        var reason: String? {
+        package var reason: String? {
             body.firstRange(of: "\"urn:siwad:problem:").map { start in
                 String(body[start.upperBound...].prefix { $0 != "\"" })
             }
         }
     }
 
-    struct NoResponse: Error {}
+    package struct NoResponse: Error {}
 
     private let channel: any Channel
     private var incoming: AsyncStream<ByteBuffer>.Iterator
@@ -29,9 +29,25 @@ final class RawClient {
         self.incoming = incoming.makeAsyncIterator()
     }
 
-    /// Connects, with TLS if there is a context for it.
-    static func connect(to port: Int, on group: any EventLoopGroup, tls: NIOSSLContext? = nil) async throws -> RawClient
-    {
+    /// Connects to a port of this machine, with TLS if there is a context for it.
+    package static func connect(
+        to port: Int,
+        on group: any EventLoopGroup,
+        tls: NIOSSLContext? = nil
+    ) async throws -> RawClient {
+        try await connect(to: SocketAddress(ipAddress: "127.0.0.1", port: port), on: group, tls: tls)
+    }
+
+    /// Connects to a socket in the file system.
+    package static func connect(toSocket path: String, on group: any EventLoopGroup) async throws -> RawClient {
+        try await connect(to: SocketAddress(unixDomainSocketPath: path), on: group, tls: nil)
+    }
+
+    private static func connect(
+        to address: SocketAddress,
+        on group: any EventLoopGroup,
+        tls: NIOSSLContext?
+    ) async throws -> RawClient {
         let (stream, continuation) = AsyncStream.makeStream(of: ByteBuffer.self)
         let channel = try await ClientBootstrap(group: group)
             .channelOption(.allowRemoteHalfClosure, value: false)
@@ -45,29 +61,29 @@ final class RawClient {
                     try channel.pipeline.syncOperations.addHandler(Collector(continuation))
                 }
             }
-            .connect(host: "127.0.0.1", port: port).get()
+            .connect(to: address).get()
         return RawClient(channel, stream)
     }
 
-    func send(_ text: String) async throws {
+    package func send(_ text: String) async throws {
         try await channel.writeAndFlush(ByteBuffer(string: text)).get()
     }
 
     /// Sends these bytes and ignores a failure.
-    func push(_ text: String) {
+    package func push(_ text: String) {
         channel.writeAndFlush(ByteBuffer(string: text), promise: nil)
     }
 
     /// Closes the sending side.
-    func finishSending() async throws {
+    package func finishSending() async throws {
         try await channel.close(mode: .output).get()
     }
 
-    func disconnect() async throws {
+    package func disconnect() async throws {
         try await channel.close().get()
     }
 
-    func response(toHEAD: Bool = false) async throws -> Response {
+    package func response(toHEAD: Bool = false) async throws -> Response {
         while true {
             if let response = parse(toHEAD: toHEAD) { return response }
             guard let more = await incoming.next(isolation: #isolation) else { throw NoResponse() }
@@ -76,7 +92,7 @@ final class RawClient {
     }
 
     /// The bytes that arrive until the server closes the connection.
-    func rest() async -> String {
+    package func rest() async -> String {
         while let more = await incoming.next(isolation: #isolation) {
             received.writeImmutableBuffer(more)
         }
