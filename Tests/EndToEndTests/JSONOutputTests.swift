@@ -182,6 +182,7 @@ struct JSONOutputTests {
             ("sealing-status", ""), ("sealing-rotate", "--note why"),
             ("tokens-list", ""), ("tokens-show", "person"),
             ("client-secret", "--client-id com.example.one --apple-keys AAAAAAAAAA/KEY1234567=\(key)"),
+            ("application-token", "shop --client-id com.example.one"),
             ("migrate-status", ""), ("config", ""), ("config", "--apps none"), ("doctor", ""),
             ("verify", "\(token) --keys \(keys)"),
             ("changes-list", ""), ("changes-show", "1"), ("changes-follow", "--from-start --until-current"),

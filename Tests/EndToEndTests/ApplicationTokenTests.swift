@@ -1,0 +1,113 @@
+import Glibc
+import JOSE
+import TestSupport
+import Testing
+
+@Suite("siwad application-token", .timeLimit(.minutes(5)))
+struct ApplicationTokenTests {
+    @Test("It prints another token each time, of 256 bits, and a line with its SHA-256 that is accepted as a setting.")
+    func tokens() async throws {
+        var tokens: Set<String> = []
+        for clients in [[], ["com.example.app"], ["com.example.app", "com.example.web"]] {
+            let run = try await siwad(["application-token", "shop"] + clients.flatMap { ["--client-id", $0] })
+            #expect(run.status == 0 && run.lines.count == 2, "\(run.errors)")
+            let token = String(try #require(run.lines.first))
+            tokens.insert(token)
+            #expect(try Base64URL.decode(token).count == 32)
+            let digest = SHA256.digest(Array(token.utf8).span).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }
+            let line = String(try #require(run.lines.last))
+            #expect(line == (["shop", digest.joined()] + clients).joined(separator: " "))
+            #expect(run.errors.contains("SIWAD_APPLICATION_TOKENS") && !run.errors.contains(token))
+            let config = try await siwad(["config"], environment: ["SIWAD_APPLICATION_TOKENS": line])
+            #expect(config.status == 0)
+            #expect(!config.output.contains(digest.joined()))
+        }
+        #expect(tokens.count == 3)
+    }
+
+    @Test("Names and client ids that a line can't hold are refused.")
+    func usage() async throws {
+        for arguments in [[], ["a b"], ["a:b"], [""], ["shop", "--client-id", "a b"], ["shop", "--client-id", ""]] {
+            #expect(try await siwad(["application-token"] + arguments).status == 64, "\(arguments)")
+        }
+    }
+}
+
+@Suite("The start of the application endpoint", .timeLimit(.minutes(5)))
+struct ApplicationStartTests {
+    private static let token = "SIWAD_APPLICATION_TOKENS"
+
+    @Test("A daemon that would serve callers over TCP without tokens, or beyond loopback without TLS, does not start.")
+    func exposed() async throws {
+        let line = "shop \(String(repeating: "ab", count: 32))"
+        try await DaemonFixture.with { fixture in
+            for (settings, name) in [
+                (["SIWAD_APPLICATION_LISTEN": "127.0.0.1:0"], Self.token),
+                (["SIWAD_APPLICATION_LISTEN": "[::1]:0"], Self.token),
+                (["SIWAD_APPLICATION_LISTEN": "0.0.0.0:0", Self.token: line], "SIWAD_APPLICATION_TLS_CERTIFICATE"),
+            ] {
+                let run = try await siwad(["serve"], environment: fixture.environment(settings))
+                #expect(run.status == 78 && run.errors.contains(name), "\(settings): \(run.errors)")
+            }
+        }
+    }
+
+    @Test("A second daemon with the same socket ends with the reason, and after kill -9 the next one takes it over.")
+    func sharedSocket() async throws {
+        try await DaemonFixture.with { fixture in
+            try await TemporaryDirectory.with { directory in
+                let path = directory.file("a.sock")
+                let settings = ["SIWAD_APPLICATION_LISTEN": "unix:\(path)"]
+                let first = fixture.start(settings)
+                _ = try await first.ready()
+                let second = fixture.start(settings)
+                #expect(try await second.end() == 1)
+                #expect(second.log.last?.contains("another process answers there") == true, "\(second.log)")
+                #expect(first.status == nil && access(path, W_OK) == 0)
+                await first.kill()
+                #expect(access(path, W_OK) == 0)
+                let third = fixture.start(settings)
+                _ = try await third.ready()
+                third.send("TERM")
+                #expect(try await third.end() == 0)
+                let left = try directory.names
+                #expect(left == [])
+            }
+        }
+    }
+}
+
+@Suite("siwad doctor and the application endpoint", .timeLimit(.minutes(5)))
+struct ApplicationDoctorTests {
+    private func finding(_ settings: [String: String], _ fixture: DaemonFixture) async throws -> String {
+        let run = try await siwad(["doctor"], environment: fixture.environment(settings))
+        return run.lines.first { $0.contains(" application ") }.map(String.init) ?? "none"
+    }
+
+    @Test("It checks the socket, its permissions, and that siwad answers there.")
+    func socket() async throws {
+        try await DaemonFixture.with { fixture in
+            try await TemporaryDirectory.with { directory in
+                let path = directory.file("a.sock")
+                let settings = ["SIWAD_APPLICATION_LISTEN": "unix:\(path)"]
+                #expect(try await finding([:], fixture) == "none")
+                #expect(try await finding(settings, fixture).contains("\(path): No such file or directory"))
+                try await fixture.withDaemon(settings) { _, _ in
+                    try await eventually("the application endpoint") { access(path, W_OK) == 0 }
+                    let passed = try await finding(settings, fixture)
+                    #expect(passed.hasPrefix("✓ application") && passed.contains("need no token"), "\(passed)")
+                    let other = settings.merging(["SIWAD_APPLICATION_SOCKET_MODE": "0600"]) { $1 }
+                    #expect(
+                        try await finding(other, fixture).contains("0660, and SIWAD_APPLICATION_SOCKET_MODE is 0600")
+                    )
+                    #expect(chmod(path, 0o666) == 0)
+                    #expect(try await finding(settings, fixture).hasPrefix("⚠ application"))
+                }
+                // The daemon was killed, so its socket is still there.
+                #expect(chmod(path, 0o660) == 0)
+                let stale = try await finding(settings, fixture)
+                #expect(stale.hasPrefix("✗ application") && stale.contains("nothing answers at unix:"), "\(stale)")
+            }
+        }
+    }
+}
