@@ -172,6 +172,18 @@ struct FindingTests {
         #expect(judged(14).detail == "valid until 2026-10-05")
     }
 
+    @Test("The application endpoint passes if it answers as its callers are configured.")
+    func application() {
+        func judged(_ status: Int, hasTokens: Bool) -> Finding {
+            let answer = LocalProbe.Response(status: status, allow: nil, body: "", latency: .milliseconds(2))
+            return .application(answer, at: "unix:/a", hasTokens: hasTokens)
+        }
+        #expect(judged(401, hasTokens: true) == .pass(.application, "unix:/a answers, in 2 ms; callers need a token"))
+        #expect(judged(200, hasTokens: false).status == .pass)
+        #expect([judged(200, hasTokens: true), judged(401, hasTokens: false)].map(\.status) == [.warn, .warn])
+        #expect([judged(404, hasTokens: true), judged(503, hasTokens: false)].map(\.status) == [.fail, .fail])
+    }
+
     @Test("Waiting files in the spool are a warning, and fail close to the limit.")
     func spool() {
         var contents = SpoolContents()

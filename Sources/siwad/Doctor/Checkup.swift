@@ -33,13 +33,14 @@ struct Checkup: Sendable {
             Finding.readiness
         )
         async let instance = instanceFinding()
-        let files = [configuration.tls?.key].compactMap(\.self) + secretFiles
+        async let application = applicationFinding()
+        let files = [configuration.tls?.key, configuration.applicationTLS?.key].compactMap(\.self) + secretFiles
         let exposure = Finding.files(files) + [.operations(operations)]
         let settings = await attempt(.configuration) { [try configurationFinding()] }
         let spool = await attempt(.spool, spoolFindings)
         let appleKeys = configuration.appleKeys.map { [Finding.appleKeys($0, configuration.apps)] } ?? []
         let local = settings + [certificateFinding()] + exposure + spool + appleKeys
-        let daemon = [await endpoint, await readiness, await instance].compactMap(\.self)
+        let daemon = [await endpoint, await readiness, await instance, await application].compactMap(\.self)
         return Report(local + (await keys) + daemon + (await database))
     }
 

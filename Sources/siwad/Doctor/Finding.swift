@@ -38,6 +38,7 @@ struct Finding: Sendable, Equatable {
         case readiness
         case instance
         case operations
+        case application
         case certificate
         case spool
         case disk

@@ -1,0 +1,100 @@
+import Basics
+import Glibc
+import Listening
+import Settings
+import WebClient
+
+extension Checkup {
+    private static let path = "/v1/openapi.json"
+
+    /// nil if there is no application endpoint.
+    func applicationFinding() async -> Finding? {
+        guard let address = configuration.applicationListen else { return nil }
+        do throws(ServerError) {
+            try checkApplicationCertificate()
+        } catch {
+            return .fail(.application, error.description, "give the endpoint a certificate with its chain, and its key")
+        }
+        switch address {
+        case .unix(let path):
+            if let finding = socketFinding(path) { return finding }
+            let escaped = path.replacing("%", with: "%25").replacing("/", with: "%2F")
+            return await answer(at: "http+unix://\(escaped)", named: "unix:\(path)")
+        case .tcp(let address):
+            let scheme = configuration.applicationTLS == nil ? "http" : "https"
+            guard let url = Self.url(scheme, address) else {
+                let name = configuration.name(of: .applicationListen)
+                return .warn(.application, "not asked: \(name) leaves the port to the system", "name a port")
+            }
+            return await answer(at: url, named: url)
+        }
+    }
+
+    private func checkApplicationCertificate() throws(ServerError) {
+        guard let tls = configuration.applicationTLS else { return }
+        _ = try ServerCertificates(certificateFile: tls.certificate, keyFile: tls.key, settings: .application)
+    }
+
+    /// nil if the socket is there with its permissions, and this process may connect.
+    private func socketFinding(_ path: String) -> Finding? {
+        var status = stat()
+        guard lstat(path, &status) == 0 else {
+            let reason = String(cString: strerror(errno))
+            return .fail(.application, "\(path): \(reason)", "start siwad serve with this configuration")
+        }
+        let (mode, wanted) = (UInt16(status.st_mode & 0o777), configuration.applicationSocketMode)
+        guard mode == wanted else {
+            let (mode, wanted) = (String(mode, radix: 8), String(wanted, radix: 8))
+            let text =
+                "\(path) has the mode 0\(mode), and \(SettingKey.applicationSocketMode.environmentName) is 0\(wanted)"
+            return .warn(.application, text, "restart siwad serve")
+        }
+        guard access(path, W_OK) == 0 else {
+            let remedy = "run siwad doctor as a user who may connect"
+            return .warn(.application, "not asked: this user may not connect to \(path)", remedy)
+        }
+        return nil
+    }
+
+    private func answer(at url: String, named name: String) async -> Finding {
+        do throws(WebClientError) {
+            let response = try await LocalProbe.get(
+                url + Self.path,
+                version: Version.current,
+                eventLoopGroup: loops.group
+            )
+            return .application(response, at: name, hasTokens: configuration.applicationTokens != nil)
+        } catch {
+            return .fail(.application, "nothing answers at \(name)", "start siwad serve with this configuration")
+        }
+    }
+}
+
+extension Finding {
+    static func application(_ response: LocalProbe.Response, at name: String, hasTokens: Bool) -> Finding {
+        let answers = "\(name) answers, in \(response.latency.milliseconds) ms"
+        switch (response.status, hasTokens) {
+        case (401, true): return .pass(.application, "\(answers); callers need a token")
+        case (200, false):
+            return .pass(.application, "\(answers); callers need no token, only the permission to connect")
+        case (200, true), (401, false):
+            let name = SettingKey.applicationTokens.environmentName
+            let text = "\(answers), but not with the \(name) of this configuration"
+            return .warn(.application, text, "reload siwad serve, or give siwad doctor its configuration")
+        default:
+            return .fail(
+                .application,
+                "\(name) answers \(response.status): it is not siwad",
+                "correct \(SettingKey.applicationListen.environmentName)"
+            )
+        }
+    }
+}
+
+extension ServerCertificates.SettingNames {
+    /// Of the application endpoint.
+    static let application = Self(
+        certificate: SettingKey.applicationTLSCertificate.environmentName,
+        key: SettingKey.applicationTLSKey.environmentName
+    )
+}
