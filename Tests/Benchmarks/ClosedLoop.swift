@@ -34,10 +34,18 @@ final class ClosedLoop {
     ///
     /// - Parameters:
     ///   - bodies: request bodies, one per line.
+    ///   - bearer: a token of the caller.
     ///   - range: the part of `bodies` to send.
     ///   - repeats: whether to begin again after the last body; otherwise running out of bodies is an error.
-    init(connections count: Int, to url: String, _ bodies: [UInt8], _ range: Range<Int>, repeats: Bool) throws {
-        target = try LoadTarget(url)
+    init(
+        connections count: Int,
+        to url: String,
+        bearer: String? = nil,
+        _ bodies: [UInt8],
+        _ range: Range<Int>,
+        repeats: Bool
+    ) throws {
+        target = try LoadTarget(url, bearer: bearer)
         self.bodies = bodies
         self.range = range
         self.repeats = repeats
@@ -152,7 +160,7 @@ final class ClosedLoop {
     }
 
     /// The status of a complete response, which must have a Content-Length; nil if a part is missing.
-    private static func status(_ response: UnsafeRawBufferPointer) throws -> Int? {
+    static func status(_ response: UnsafeRawBufferPointer) throws -> Int? {
         var rest = response[...]
         var length: Int?
         while let end = rest.firstIndex(of: UInt8(ascii: "\n")) {

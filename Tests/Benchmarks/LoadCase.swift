@@ -20,6 +20,8 @@ struct LoadCase: Sendable {
     let bodies: String
     let connections: Int
     var requests = Requests.genuine
+    /// A token of the caller.
+    var bearer: String?
 }
 
 extension Workbench {
@@ -75,6 +77,7 @@ extension Workbench {
             let loop = try ClosedLoop(
                 connections: load.connections,
                 to: load.service.url,
+                bearer: load.bearer,
                 bodies,
                 range,
                 repeats: load.requests != .genuine

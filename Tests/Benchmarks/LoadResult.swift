@@ -34,8 +34,10 @@ struct LoadTarget {
     /// A request up to the value of its Content-Length.
     let head: String
 
-    /// - Parameter url: an `http:` URL with an IPv4 address and a port.
-    init(_ url: String) throws {
+    /// - Parameters:
+    ///   - url: an `http:` URL with an IPv4 address and a port.
+    ///   - bearer: a token of the caller.
+    init(_ url: String, bearer: String?) throws {
         let parts = url.dropFirst("http://".count).split(separator: "/", maxSplits: 1)
         let authority = parts.first?.split(separator: ":") ?? []
         guard parts.count == 2, authority.count == 2, let port = Int(authority[1]) else {
@@ -45,6 +47,6 @@ struct LoadTarget {
         self.port = port
         self.head =
             "POST /\(parts[1]) HTTP/1.1\r\nHost: \(host)\r\nContent-Type: application/json\r\nUser-Agent: Apple\r\n"
-            + "Content-Length: "
+            + (bearer.map { "Authorization: Bearer \($0)\r\n" } ?? "") + "Content-Length: "
     }
 }

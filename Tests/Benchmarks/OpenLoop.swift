@@ -9,6 +9,8 @@ struct OpenLoop {
     /// Requests a second.
     let rate: Double
     let seconds: Int
+    /// A token of the caller.
+    var bearer: String?
 
     /// Posts the first lines of the file `bodies`, each once.
     func post(_ bodies: String, to url: String) async throws -> LoadResult {
@@ -16,7 +18,7 @@ struct OpenLoop {
         let lines = try String(contentsOfFile: bodies, encoding: .utf8).utf8.split(separator: UInt8(ascii: "\n"))
             .prefix(count)
         guard lines.count == count else { throw BenchmarkError("too few tokens: raise --tokens") }
-        let target = try LoadTarget(url)
+        let target = try LoadTarget(url, bearer: bearer)
         let requests = lines.map { ByteBuffer(string: "\(target.head)\($0.count)\r\n\r\n\(Substring($0))") }
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let loop = group.next()
@@ -154,12 +156,13 @@ struct OpenLoop {
         func channelRead(context: ChannelHandlerContext, data: NIOAny) {
             var part = unwrapInboundIn(data)
             response.writeBuffer(&part)
-            // A 200 has no body. Any other response ends the measurement of this connection.
-            guard let due, response.readableBytesView.suffix(4).elementsEqual("\r\n\r\n".utf8) else { return }
+            // A response without Content-Length ends the measurement of this connection.
+            guard let due, let status = try? response.withUnsafeReadableBytes({ try ClosedLoop.status($0) }) else {
+                return
+            }
             self.due = nil
-            let isSuccess = response.readableBytesView.dropFirst(9).starts(with: "200".utf8)
             response.clear()
-            schedule.answered(due: due, isSuccess: isSuccess)
+            schedule.answered(due: due, isSuccess: status == 200)
             schedule.isFree(self)
         }
 

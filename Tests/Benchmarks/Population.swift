@@ -12,7 +12,7 @@ enum Population {
             + padded("\(number % 2_400)", 4)
     }
 
-    private static let subjectSQL = """
+    static let subjectSQL = """
         lpad((i % 1000000)::text, 6, '0') || '.' || lpad(to_hex(i), 32, '0') || '.' || lpad((i % 2400)::text, 4, '0')
         """
 

@@ -14,12 +14,12 @@ import Subprocess
 struct Service: Sendable {
     let name: String
     let executable: String
-    let arguments: [String]
-    let environment: [String: String]
+    var arguments: [String]
+    var environment: [String: String]
     /// The database that it uses.
     let database: String
-    /// Where notifications are posted.
-    let url: String
+    /// Where requests are posted.
+    var url: String
     /// Responds with 200 when the service is ready.
     let healthURL: String
     var workingDirectory = "/"

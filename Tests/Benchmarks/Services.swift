@@ -44,6 +44,17 @@ extension Service {
         )
     }
 
+    /// The service for sign-ins.
+    ///
+    /// - Parameter workers: each has eight connections.
+    static func pythonSignIn(_ bench: Workbench, tokens: Tokens, workers: Int) -> Service {
+        var service = Service.python(bench, tokens: tokens, workers: workers, pool: 8)
+        service.arguments[2] = "sign_in:app"
+        service.environment["TOKEN"] = SignInTokens.bearer
+        service.url = "http://127.0.0.1:18091/v1/sign-in"
+        return service
+    }
+
     static func go(_ bench: Workbench, tokens: Tokens, pool: Int) -> Service {
         Service(
             name: "Go",
@@ -64,8 +75,8 @@ extension Service {
 enum Peers {
     static var sources: String { Workbench.absolute("Tests/Benchmarks/peers") }
 
-    /// Installs and builds both services, unless that is done.
-    static func prepare(in directory: String) async throws {
+    /// Installs and builds the services, unless that is done.
+    static func prepare(in directory: String, withGo: Bool = true) async throws {
         let files = FileManager.default
         guard files.fileExists(atPath: "\(sources)/go/main.go") else {
             throw BenchmarkError("\(sources) does not exist: run Benchmarks in the root directory of the package")
@@ -79,7 +90,7 @@ enum Peers {
             )
             try "".write(toFile: "\(directory)/venv/complete", atomically: true, encoding: .utf8)
         }
-        if !files.fileExists(atPath: "\(directory)/go-peer") {
+        if withGo, !files.fileExists(atPath: "\(directory)/go-peer") {
             Progress.note("building the Go service")
             _ = try await output(
                 of: "go",
