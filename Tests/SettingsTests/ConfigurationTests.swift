@@ -1,5 +1,7 @@
+import AppleTokens
 import Basics
 import JOSE
+import SignIn
 import Telemetry
 import Testing
 
