@@ -120,6 +120,14 @@ let package = Package(
             swiftSettings: house
         ),
         .target(
+            name: "SignInFlow",
+            dependencies: [
+                "AccountStore", "AppleTokens", "Basics", "Ingest", "JOSE", "Postgres", "SignIn", "Telemetry",
+                "WebClient",
+            ],
+            swiftSettings: house
+        ),
+        .target(
             name: "NotificationServer",
             dependencies: [
                 "AppleTokens",
@@ -193,6 +201,8 @@ let package = Package(
                 "Postgres",
                 "Schema",
                 "Settings",
+                "SignIn",
+                "SignInFlow",
                 "Spool",
                 "Telemetry",
                 "Terminal",
@@ -297,6 +307,23 @@ package.targets += [
     tests(of: "Postgres", with: ["TestSupport"]),
     tests(of: "Settings", with: ["AppleTokens", "Basics", "JOSE", "SignIn", "Telemetry"]),
     tests(of: "SignIn", with: ["AppleTokens", "Basics", "JOSE"]),
+    tests(
+        of: "SignInFlow",
+        with: [
+            "AccountStore",
+            "AppleSimulator",
+            "AppleTokens",
+            "Basics",
+            "Ingest",
+            "JOSE",
+            "Postgres",
+            "SignIn",
+            "StoreTestSupport",
+            "Telemetry",
+            "TestSupport",
+            "WebClient",
+        ]
+    ),
     tests(of: "Spool", with: ["TestSupport"]),
     tests(of: "Telemetry", with: ["Basics", .product(name: "Logging", package: "swift-log")]),
     tests(of: "Terminal"),

@@ -109,6 +109,13 @@ package enum Applications {
         try session.execute(openSession, client, subject, id, createdAt, expiresAt).bool(0, 0)
     }
 
+    /// Calls `siwa.end_session`.
+    ///
+    /// - Returns: whether it ended the session.
+    package static func endSession(_ id: String, in session: borrowing Session) throws(PostgresError) -> Bool {
+        try session.execute(endSession, id).bool(0, 0)
+    }
+
     /// Calls `siwa.session_is_live`.
     package static func sessionIsLive(_ id: String, in session: borrowing Session) throws(PostgresError) -> Bool {
         try session.execute(sessionIsLive, id).bool(0, 0)
@@ -116,5 +123,6 @@ package enum Applications {
 
     private static let recordSignIn = Statement("SELECT siwa.record_sign_in($1, $2, $3, $4, $5)")
     private static let openSession = Statement("SELECT siwa.open_session($1, $2, $3, $4, $5)")
+    private static let endSession = Statement("SELECT siwa.end_session($1)")
     private static let sessionIsLive = Statement("SELECT siwa.session_is_live($1)")
 }

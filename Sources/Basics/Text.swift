@@ -95,6 +95,13 @@ extension UInt8 {
     }
 }
 
+extension Sequence<UInt8> {
+    /// Two lower-case digits for each byte.
+    package var hexadecimal: String {
+        map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+}
+
 extension Int {
     /// With separators: `1,234,567`.
     package var grouped: String {

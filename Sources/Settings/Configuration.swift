@@ -174,7 +174,7 @@ package struct Configuration: Sendable {
             default: entries.first { $0.key == key }?.text
             }
         let hash = SHA256.digest(Array("\(key.rawValue)=\(text ?? "")".utf8).span)
-        return hash.prefix(Self.digestLength / 2).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        return hash.prefix(Self.digestLength / 2).hexadecimal
     }
 
     /// A setting that has a default. The type is the one that its declaration parses.

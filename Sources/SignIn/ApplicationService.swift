@@ -4,6 +4,8 @@ import JOSE
 
 /// What the application endpoint does for its callers. A caller is nil where no tokens are configured.
 package protocol ApplicationService: Sendable {
+    /// The task must not be cancelled when the caller's connection breaks: the code works once, so its refresh token would be
+    /// lost.
     func signIn(_ request: SignInRequest, by caller: Caller?) async throws(Problem) -> SignInAnswer
 
     func issueNonce(for client: ClientID, by caller: Caller?) async throws(Problem) -> IssuedNonce

@@ -50,17 +50,40 @@ package struct MetricFamily<Metric: Sendable>: Sendable {
     /// Returns the samples of the members whose value is not nil. `isListed` is true if each label value is in its set.
     fileprivate func collect(_ value: (_ metric: Metric, _ isListed: Bool) -> Double?) -> [Sample] {
         metrics.indices.compactMap { position in
-            var rest = position
-            var isListed = true
-            var labels: [(name: String, value: String)] = []
-            for set in sets.reversed() {
-                let size = set.values.count
-                let index = rest % (size + 1)
-                rest /= size + 1
-                isListed = isListed && index < size
-                labels.append((set.name, index < size ? set.values[index] : LabelSet.other))
+            let (labels, isListed) = labels(at: position)
+            return value(metrics[position], isListed).map { Sample(labels: labels, value: $0) }
+        }
+    }
+
+    private func labels(at position: Int) -> (labels: [(name: String, value: String)], isListed: Bool) {
+        var rest = position
+        var isListed = true
+        var labels: [(name: String, value: String)] = []
+        for set in sets.reversed() {
+            let size = set.values.count
+            let index = rest % (size + 1)
+            rest /= size + 1
+            isListed = isListed && index < size
+            labels.append((set.name, index < size ? set.values[index] : LabelSet.other))
+        }
+        return (labels.reversed(), isListed)
+    }
+}
+
+extension MetricFamily<Histogram> {
+    /// Takes one value for each label, in their order.
+    package func histogram(_ values: String...) -> Histogram {
+        metric(values)
+    }
+
+    /// The samples of all members of the closed sets.
+    var samples: [Sample] {
+        metrics.indices.flatMap { position -> [Sample] in
+            let (labels, isListed) = labels(at: position)
+            guard isListed else { return [] }
+            return metrics[position].samples.map {
+                Sample(suffix: $0.suffix, labels: labels + $0.labels, value: $0.value)
             }
-            return value(metrics[position], isListed).map { Sample(labels: labels.reversed(), value: $0) }
         }
     }
 }

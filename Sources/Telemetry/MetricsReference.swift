@@ -6,6 +6,7 @@ package enum MetricsReference {
         _ = MaintenanceMetrics(registry: metrics.registry)
         _ = PublicationMetrics(registry: metrics.registry)
         _ = DeliveryMetrics(registry: metrics.registry)
+        _ = SignInMetrics(registry: metrics.registry)
         return (introduction + metrics.registry.families.map(row) + process).joined(separator: "\n")
     }
 
@@ -55,8 +56,8 @@ package enum MetricsReference {
         against a running siwad.
 
         Counters begin at 0 with the process. A gauge whose value is not known yet is left out. Every value of a label is
-        listed here and exported from the start, except `app_id`, which has the apps of `SIWAD_APPS`, and `endpoint`, which
-        has the names of `siwad endpoints list`; a counter gets the value `other` if a value is missing in its list. No token,
+        listed here and exported from the start, except `app_id`, which has the apps of `SIWAD_APPS`, and `endpoint` of
+        deliveries, which has the names of `siwad endpoints list`; a counter gets the value `other` if a value is missing in its list. No token,
         address or person becomes a label. Times are in seconds.
 
         | metric | type | labels | meaning |

@@ -84,6 +84,18 @@ package final class MetricsRegistry: Sendable {
         return histogram
     }
 
+    package func histograms(
+        _ name: String,
+        _ help: String,
+        unit: Histogram.Unit,
+        bounds: [Double],
+        _ labels: LabelSet
+    ) -> MetricFamily<Histogram> {
+        let family = MetricFamily([labels]) { Histogram(unit: unit, bounds: bounds) }
+        add(name, help, .histogram, [labels]) { family.samples }
+        return family
+    }
+
     /// Renders a scrape in the Prometheus exposition format 0.0.4, with `process_*` of this process at the end.
     package func prometheusText() -> String {
         var text = PrometheusText()

@@ -22,7 +22,7 @@ struct Siwad: ParsableCommand {
             NotificationsCommand.self, TailCommand.self, ChangesCommand.self, DeadLettersCommand.self,
             AuditCommand.self,
             ClientsCommand.self, EndpointsCommand.self, DeliveriesCommand.self, SealingCommand.self,
-            ClientSecretCommand.self, TokensCommand.self, ApplicationTokenCommand.self,
+            ClientSecretCommand.self, TokensCommand.self, ApplicationTokenCommand.self, SignInCommand.self,
             SimulateCommand.self, VerifyCommand.self, DoctorCommand.self, ConfigCommand.self,
         ]
     )

@@ -84,7 +84,7 @@ extension IdentityPolicy {
     private static func compare(_ claim: String, with given: String) throws(IdentityRefusal) {
         let claim = Array(claim.utf8)
         let digest = SHA256.digest(Array(given.utf8).span)
-        let hexadecimal = digest.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        let hexadecimal = digest.hexadecimal
         let isRaw = claim.isEqualInConstantTime(to: Array(given.utf8))
         let isHashed = claim.isEqualInConstantTime(to: Array(hexadecimal.utf8))
         if isRaw || isHashed { return }

@@ -157,6 +157,7 @@ extension IdentityVerifier {
             realUserStatus: claims.realUserStatus.map(VerifiedIdentity.RealUserStatus.init),
             transferSubject: claims.transferSubject,
             organization: claims.organization,
+            accessTokenHash: claims.accessTokenHash.value,
             keyID: keyID
         )
     }

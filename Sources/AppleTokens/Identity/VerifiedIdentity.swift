@@ -44,6 +44,8 @@ package struct VerifiedIdentity: Sendable, Equatable {
     package let transferSubject: String?
     /// The organization of a managed account.
     package let organization: String?
+    /// `at_hash`: the hash of the access token of the same answer of Apple's token endpoint.
+    package let accessTokenHash: String?
     /// `kid` of the key that signed the token.
     package let keyID: String
 

@@ -1,30 +1,31 @@
 import Synchronization
-import Telemetry
+package import Telemetry
 
 /// Rate-limits repeated log messages about the same cause: another cause of the same topic is logged immediately, the same
 /// one every 30 s.
-final class FaultLog: Sendable {
-    enum Topic {
+package final class FaultLog: Sendable {
+    package enum Topic: Sendable {
         case database, spool, refusal, rejection, unread, share, untrusted, unverified, overdue
         case keysRead, keysStored, settlement
+        case signIns, appleClient, appleTokens, sealing
     }
 
     private let log: Log
     private let logged = Mutex<[Topic: (cause: String, at: ContinuousClock.Instant)]>([:])
 
-    init(_ log: Log) {
+    package init(_ log: Log) {
         self.log = log
     }
 
-    func error(_ topic: Topic, _ message: String, _ error: any Error) {
+    package func error(_ topic: Topic, _ message: String, _ error: any Error) {
         if isDue(topic, "\(error)") { log.error(message, ["error": "\(error)"]) }
     }
 
-    func warning(_ topic: Topic, _ message: String, _ error: any Error) {
+    package func warning(_ topic: Topic, _ message: String, _ error: any Error) {
         if isDue(topic, "\(error)") { log.warning(message, ["error": "\(error)"]) }
     }
 
-    func isDue(_ topic: Topic, _ cause: String = "") -> Bool {
+    package func isDue(_ topic: Topic, _ cause: String = "") -> Bool {
         let now = ContinuousClock.now
         return logged.withLock { logged in
             if let last = logged[topic], last.cause == cause, now - last.at < .seconds(30) { return false }
@@ -34,7 +35,7 @@ final class FaultLog: Sendable {
     }
 
     /// Returns whether there was such a fault.
-    func ended(_ topic: Topic) -> Bool {
+    package func ended(_ topic: Topic) -> Bool {
         logged.withLock { $0.removeValue(forKey: topic) != nil }
     }
 }

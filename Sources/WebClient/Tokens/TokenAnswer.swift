@@ -63,16 +63,16 @@ package struct TokenRefusal: Sendable, Equatable {
 
 /// Why an answer says nothing about the grant.
 package struct Unavailability: Error, Sendable, Equatable {
-    package enum Cause: Sendable, Hashable {
+    package enum Cause: String, Sendable, Hashable {
         case unreachable
-        case timedOut
+        case timedOut = "timed-out"
         /// The connection broke, also at the second attempt.
         case broken
         case throttled
         /// 5xx.
-        case serverError
+        case serverError = "server-error"
         /// No answer of a token endpoint, such as a redirect, a page, or more than 64 KiB.
-        case notUnderstood
+        case notUnderstood = "not-understood"
     }
 
     package let cause: Cause

@@ -19,27 +19,40 @@ package struct TokenEndpointClient: Sendable {
     private let userAgent: String
     private let client: HTTPClient
 
-    /// Runs `work` with a client.
-    ///
     /// - Parameter version: of siwad, for the User-Agent that Apple sees.
+    package init(url: AppleURL, version: String, eventLoopGroup: any EventLoopGroup) {
+        var configuration = HTTPClient.Configuration.singleAttempt
+        configuration.tlsConfiguration?.minimumTLSVersion = .tlsv12
+        configuration.timeout = .init(connect: .seconds(3))
+        // As many as there are sign-ins at the same time: none waits for another one's answer.
+        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = 256
+        self.url = "\(url)/auth/token"
+        userAgent = "siwad/\(version) (Sign in with Apple)"
+        client = HTTPClient(eventLoopGroupProvider: .shared(eventLoopGroup), configuration: configuration)
+    }
+
+    /// Call it once all requests have ended.
+    package func close() async {
+        // Fails only if requests are pending.
+        try? await client.shutdown()
+    }
+
+    /// Runs `work` with a client of its own.
     package static func with<Value: Sendable>(
         url: AppleURL,
         version: String,
         eventLoopGroup: any EventLoopGroup,
-        _ work: @escaping @Sendable (TokenEndpointClient) async throws -> Value
+        _ work: (TokenEndpointClient) async throws -> Value
     ) async throws -> Value {
-        var configuration = HTTPClient.Configuration.singleAttempt
-        configuration.tlsConfiguration?.minimumTLSVersion = .tlsv12
-        configuration.timeout = .init(connect: .seconds(3))
-        return try await withHTTPClient(configuration, on: eventLoopGroup, deadline: nil) { client in
-            try await work(
-                TokenEndpointClient(
-                    url: "\(url)/auth/token",
-                    userAgent: "siwad/\(version) (Sign in with Apple)",
-                    client: client
-                )
-            )
+        let client = TokenEndpointClient(url: url, version: version, eventLoopGroup: eventLoopGroup)
+        let result: Result<Value, any Error>
+        do {
+            result = .success(try await work(client))
+        } catch {
+            result = .failure(error)
         }
+        await client.close()
+        return try result.get()
     }
 
     /// Sends a grant. After a connection that broke, it is sent a second time, because Apple closes idle connections; after

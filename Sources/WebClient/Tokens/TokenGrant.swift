@@ -29,7 +29,7 @@ package struct TokenGrant: Sendable, CustomStringConvertible, CustomReflectable 
     }
 
     /// The body in `application/x-www-form-urlencoded`.
-    var form: String {
+    package var form: String {
         var fields = [("client_id", clientID), ("client_secret", clientSecret)]
         switch kind {
         case .code(let code, let redirectURI):

@@ -19,6 +19,8 @@ struct DoctorCommand: DaemonCommand {
             """
     )
 
+    @Flag(help: "Send an invented code to Apple's token endpoint for each client id, to see whether Apple accepts it.")
+    var live = false
     @Flag(help: "Print one JSON object per check.")
     var json = false
     @OptionGroup var options: DaemonOptions
@@ -41,7 +43,8 @@ struct DoctorCommand: DaemonCommand {
                 configuration: invocation.configuration,
                 loops: loops,
                 now: { WallTime.now() },
-                secretFiles: invocation.secretFiles
+                secretFiles: invocation.secretFiles,
+                isLive: live
             ).run()
         }
         invocation.console.print(report, asJSON: json)

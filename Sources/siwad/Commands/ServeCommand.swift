@@ -9,7 +9,8 @@ struct ServeCommand: DaemonCommand {
         discussion: """
             Every setting can be given as a flag, as SIWAD_… in the environment, or in the file of --config. After \
             SIGTERM or SIGINT, siwad stores and answers the notifications that it accepted, then exits; a second signal \
-            ends it immediately. After SIGHUP, it reads the apps, issuer, leeway, log level and TLS files again.
+            ends it immediately. After SIGHUP, it reads the apps, issuer, leeway, policies, keys, tokens, log level and TLS \
+            files again.
 
             Example:
               SIWAD_DATABASE_URL=postgres://siwad@localhost/app \\

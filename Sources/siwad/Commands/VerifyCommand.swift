@@ -59,7 +59,7 @@ struct VerifyCommand: Command {
     }
 
     private func explanation(_ configuration: Configuration) async throws -> Explanation {
-        let body = try body()
+        let body = try CommandFile.bytes(file)
         if let client = identity.clientID {
             let (token, expectation) = try identity.attempt(ClientID(client), body: body)
             let policy = IdentityPolicy(
@@ -77,14 +77,6 @@ struct VerifyCommand: Command {
         let keySet = try await keySet(configuration)
         return try Explanation(of: token, configuration) {
             $0.explain(token: token, keys: keySet, now: at ?? .now())
-        }
-    }
-
-    private func body() throws -> [UInt8] {
-        do throws(FileReadingError) {
-            return try readFile(atPath: file)
-        } catch {
-            throw CommandFailure(.failed, "\(file == "-" ? "standard input" : Redaction.redacted(file)): \(error)")
         }
     }
 
@@ -146,7 +138,7 @@ struct IdentityOptions: ParsableArguments {
     /// The token in a file with only it, or in a JSON object, and what it must belong to.
     func attempt(_ client: ClientID, body: [UInt8]) throws -> (token: [UInt8], IdentityExpectation) {
         var token = Array(body.trimmed { $0 <= UInt8(ascii: " ") })
-        var accessToken = try accessToken.map(value)
+        var accessToken = try accessToken.map(CommandFile.value)
         // What is not JSON is taken for a token: the checks explain what is wrong with it.
         if let answer = try? JSONValue(parsing: body), answer.kind == .object {
             guard let text = answer["id_token"]?.string ?? answer["identity_token"]?.string else {
@@ -157,21 +149,10 @@ struct IdentityOptions: ParsableArguments {
         }
         let expectation = IdentityExpectation(
             client: client,
-            nonce: try nonce.map(value),
-            code: try code.map(value),
+            nonce: try nonce.map(CommandFile.value),
+            code: try code.map(CommandFile.value),
             accessToken: accessToken
         )
         return (token, expectation)
-    }
-
-    /// The value of an option, or the content of the file that it names.
-    private func value(_ text: String) throws -> String {
-        guard text.hasPrefix("@") else { return text }
-        let path = String(text.dropFirst())
-        do throws(FileReadingError) {
-            return String(decoding: try readFile(atPath: path).trimmed { $0 <= UInt8(ascii: " ") }, as: UTF8.self)
-        } catch {
-            throw CommandFailure(.failed, "\(path): \(error)")
-        }
     }
 }

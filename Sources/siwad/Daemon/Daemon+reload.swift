@@ -3,6 +3,7 @@ import Effects
 import Ingest
 import Listening
 import Settings
+import SignInFlow
 import Telemetry
 import UnixSignals
 
@@ -23,9 +24,11 @@ extension Daemon {
         reloadCertificates()
         let new: Configuration
         let policy: NotificationPolicy
+        let signInPolicy: SignInPolicy?
         do {
             new = try Configuration(from: sources)
             policy = try new.policy()
+            signInPolicy = try signIn == nil ? nil : new.signInPolicy()
         } catch {
             log.error("the configuration was not re-read, the old one stays in force", ["error": "\(error)"])
             return
@@ -33,6 +36,7 @@ extension Daemon {
         Log.setLevel(new.logLevel)
         state.reloaded(new)
         let proxy = configuration.deliveryProxy
+        if let signInPolicy { signIn?.service.replace(policy: signInPolicy) }
         dispatcher?.replace(Dispatcher.Connections(new, proxy: proxy, resolver, on: loops.group))
         if policy != intake.policy {
             metrics.lastNotification.admit(policy.audiences.groups.map(\.app.rawValue))

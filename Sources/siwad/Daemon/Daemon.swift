@@ -38,6 +38,8 @@ struct Daemon: Sendable {
     private let publisher: Publisher?
     /// nil if SIWAD_EFFECTS is off.
     let dispatcher: Dispatcher?
+    /// nil if it neither serves applications nor trades codes.
+    let signIn: SignInParts?
     let resolver = Resolver()
     let state = DaemonState()
 
@@ -118,10 +120,21 @@ struct Daemon: Sendable {
                 retention: configuration.retention,
                 sessionRetention: configuration.sessionRetention,
                 eraseAfter: configuration.eraseAfter,
-                deliveryRetention: configuration.deliveryRetention
+                deliveryRetention: configuration.deliveryRetention,
+                signInRetention: configuration.signInRetention
             ),
             metrics: MaintenanceMetrics(registry: metrics.registry)
         )
+        signIn =
+            configuration.signsIn
+            ? try SignInParts(
+                configuration,
+                keys: keys,
+                pool: pool,
+                metrics: metrics.registry,
+                log: log,
+                eventLoopGroup: loops.group
+            ) : nil
         guard configuration.effects == .on else {
             publisher = nil
             dispatcher = nil
@@ -193,6 +206,7 @@ struct Daemon: Sendable {
     /// To be called once the services have ended. The event loops end with the process, because a connection that is still
     /// closing may need them.
     func close() async {
+        await signIn?.close()
         await probes?.close()
         await pool.close()
     }
@@ -236,6 +250,11 @@ struct Daemon: Sendable {
                 await state.endpointsOpen.whenOpen { await dispatcher.run() }
             }
         }
+        let exchange = signIn.map { signIn in
+            NamedService("code exchange", endedBy: { signIn.service.finishExchanges() }) {
+                await state.endpointsOpen.whenOpen { await signIn.service.runExchanges() }
+            }
+        }
         let watchdog = systemd?.watchdogInterval.map { interval in
             NamedService("watchdog") {
                 await cancelWhenGracefulShutdown {
@@ -254,6 +273,7 @@ struct Daemon: Sendable {
             NamedService("keys", endedBy: { keys.stop() }) {
                 await state.endpointsOpen.whenOpen { await keys.run() }
             },
+        ] + [exchange].compactMap(\.self) + [
             NamedService("maintenance") {
                 await state.endpointsOpen.whenOpen { await cancelWhenGracefulShutdown { await maintenance.run() } }
             },

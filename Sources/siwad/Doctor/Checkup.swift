@@ -16,6 +16,8 @@ struct Checkup: Sendable {
     let loops: EventLoops
     let now: @Sendable () -> WallTime
     let secretFiles: [String]
+    /// True to ask Apple's token endpoint about each client id.
+    let isLive: Bool
 
     func run() async -> Report {
         async let database = databaseFindings()
@@ -39,7 +41,8 @@ struct Checkup: Sendable {
         let settings = await attempt(.configuration) { [try configurationFinding()] }
         let spool = await attempt(.spool, spoolFindings)
         let appleKeys = configuration.appleKeys.map { [Finding.appleKeys($0, configuration.apps)] } ?? []
-        let local = settings + [certificateFinding()] + exposure + spool + appleKeys
+        let secrets = [clientSecretFinding()].compactMap(\.self) + (isLive ? await liveFindings() : [])
+        let local = settings + [certificateFinding()] + exposure + spool + appleKeys + secrets
         let daemon = [await endpoint, await readiness, await instance, await application].compactMap(\.self)
         return Report(local + (await keys) + daemon + (await database))
     }

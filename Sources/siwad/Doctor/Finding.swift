@@ -31,6 +31,8 @@ struct Finding: Sendable, Equatable {
         case sealingKeys = "sealing-keys"
         case tokenKeys = "token-keys"
         case appleKeys = "apple-keys"
+        case clientSecret = "client-secret"
+        case appleClient = "apple-client"
         case keys
         case keptKeys = "kept-keys"
         case appleClock = "apple-clock"

@@ -1,0 +1,346 @@
+import AccountStore
+import AppleTokens
+import Basics
+import JOSE
+import SignIn
+import Telemetry
+import WebClient
+
+/// One request to sign in, on its fixed way: the identity token is verified, the sign-in reserved, its code traded, and the
+/// result settled. Nothing is traded before the database has accepted the sign-in.
+struct SignInAttempt: Sendable {
+    /// What all attempts share until the settings change.
+    struct Means: Sendable {
+        let policy: SignInPolicy
+        /// For tokens that applications present.
+        let presented: SharedIdentityVerifier
+        /// For tokens out of Apple's answers.
+        let answered: SharedIdentityVerifier
+        let exchanger: CodeExchanger
+        let database: SignInDatabase
+        let log: Log
+    }
+
+    /// How long a request waits for another one with the same token.
+    private static let longestWait = Duration.seconds(3)
+    /// An old login at Apple's web site must not make the sign-in older than this.
+    private static let oldestLogin = Duration.seconds(600)
+
+    let request: SignInRequest
+    let caller: String
+    let group: AudienceMap.Group
+    let means: Means
+
+    private var policy: SignInPolicy { means.policy }
+
+    func run() async throws(Problem) -> SignInAnswer {
+        let presented = try await presentedIdentity()
+        switch try await reserve(presented) {
+        case .repeated(let settled): return answer(settled, presented, isRepeated: true)
+        case .refused(let conflict): throw Problem(conflict)
+        case .reserved(let signInID):
+            do throws(Problem) {
+                return try await finish(signInID, presented)
+            } catch {
+                // If its outcome may be stored after all, the reservation ends by itself, so that a used code counts as lost.
+                if error.reason != .databaseUnavailable { await means.database.release(signInID) }
+                throw error
+            }
+        }
+    }
+
+    /// The verified token; nil in the flow with a code only.
+    private func presentedIdentity() async throws(Problem) -> VerifiedIdentity? {
+        if case .at(let end) = request.session?.expiry, end <= .now() {
+            throw Problem(.malformedRequest, "session.expires_at is in the past.")
+        }
+        guard let token = request.identityToken else {
+            // Before the code is used up.
+            if request.nonce == nil, policy.identity.nonce != .optional {
+                throw Problem(.nonceMissing, "The request has no nonce.")
+            }
+            try policy.check(request.nonce, of: request.client)
+            return nil
+        }
+        let identity = try await means.presented.verify(
+            token,
+            expecting: IdentityExpectation(
+                client: request.client,
+                nonce: request.nonce,
+                code: request.authorizationCode
+            )
+        )
+        try policy.check(request.nonce, of: request.client)
+        return identity
+    }
+
+    private func reserve(_ presented: VerifiedIdentity?) async throws(Problem) -> Reservation {
+        let code = request.authorizationCode.map { SHA256.digest(Array($0.utf8).span) }
+        let token = request.identityToken.map { SHA256.digest($0.span) }
+        guard let digest = token ?? code else { preconditionFailure("a request has a token or a code") }
+        let new = NewSignIn(
+            presentedDigest: digest,
+            nonceDigest: request.nonce.map { SHA256.digest(Array($0.utf8).span) },
+            codeDigest: code,
+            attempt: request.idempotencyKey.map { SHA256.digest(Array($0.utf8).span) },
+            client: request.client,
+            caller: caller,
+            kind: presented == nil ? .code : request.redirectURI == nil ? .native : .web,
+            subject: presented?.subject,
+            issuedAt: presented?.issuedAt,
+            sessionID: request.session?.id,
+            device: request.device.map { SignInDevice(platform: $0.platform, model: $0.model, label: $0.label) }
+        )
+        let end = ContinuousClock.now + Self.longestWait
+        var pause = Duration.milliseconds(10)
+        while true {
+            let reservation = try await means.database.reserve(new)
+            guard reservation == .refused(.inProgress), .now < end else { return reservation }
+            // The task of a sign-in is never cancelled.
+            try? await Task.sleep(for: pause)
+            pause = min(pause * 2, .milliseconds(200))
+        }
+    }
+
+    private func finish(_ signInID: Int64, _ presented: VerifiedIdentity?) async throws(Problem) -> SignInAnswer {
+        let traded = try await trade(presented)
+        guard let identity = presented ?? traded.identity else {
+            preconditionFailure("a code alone is only accepted with Apple's identity token")
+        }
+        let earliest = identity.issuedAt - Self.oldestLogin
+        let signedInAt = presented?.issuedAt ?? max(identity.authenticatedAt ?? earliest, earliest)
+        let settlement = Settlement(
+            signInID: signInID,
+            subject: identity.subject,
+            email: identity.email,
+            signedInAt: signedInAt,
+            name: request.name.map { Settlement.Name(given: $0.given, family: $0.family) },
+            keepsNames: policy.keepsNames,
+            realUserStatus: identity.realUserStatus?.word,
+            refresh: traded.refresh,
+            session: request.session.map { session in
+                let end: WallTime? =
+                    switch session.expiry {
+                    case nil: nil
+                    case .after(let time): .now() + time
+                    case .at(let time): time
+                    }
+                return Settlement.Session(id: session.id, createdAt: signedInAt, expiresAt: end)
+            }
+        )
+        let token = traded.token.flatMap { token in policy.trade.map { (text: token, keys: $0.sealingKeys) } }
+        return answer(try await means.database.settle(settlement, token), identity, isRepeated: false)
+    }
+}
+
+// MARK: - The exchange
+
+extension SignInAttempt {
+    private struct Traded {
+        var refresh: RefreshState
+        var token: String?
+        /// Out of Apple's answer.
+        var identity: VerifiedIdentity?
+    }
+
+    private func trade(_ presented: VerifiedIdentity?) async throws(Problem) -> Traded {
+        guard let code = request.authorizationCode, let trade = policy.trade else { return Traded(refresh: .none) }
+        let mode = presented == nil ? .required : policy.exchange
+        let answer = await means.exchanger.exchange(
+            TradedCode(code: code, redirectURI: request.redirectURI, client: request.client, group: group),
+            with: trade.secrets,
+            budget: mode.budget
+        )
+        switch (mode.consequence(of: answer), answer) {
+        case (.store, .issued(let tokens)):
+            let identity = try await means.identity(
+                of: tokens,
+                client: request.client,
+                presentedSubject: presented?.subject,
+                nonce: request.nonce
+            )
+            return Traded(
+                refresh: tokens.refreshToken == nil ? .none : .stored,
+                token: tokens.refreshToken,
+                identity: identity
+            )
+        case (.proceed, .grantRefused(let refusal)), (.proceed, .requestRefused(let refusal)),
+            (.proceed, .clientRefused(let refusal)):
+            return Traded(refresh: .refused(refusal.code.rawValue))
+        case (.proceedAndRetry, .unavailable(let unavailability)):
+            return Traded(refresh: try pending(code, trade.sealingKeys, presented, unavailability.retryAfter))
+        case (.codeRejected, .grantRefused(let refusal)), (.codeRejected, .requestRefused(let refusal)):
+            throw Problem(.codeRejected, "Apple answers \(refusal.code.rawValue): \(refusal.detail.words).")
+        case (.clientRefused, .clientRefused(let refusal)):
+            let detail = "Apple answers \(refusal.code.rawValue); siwad's log names what to check."
+            throw Problem(.appleRefusedClient, detail)
+        case (.unavailable, .unavailable(let unavailability)):
+            let detail = "Apple's token endpoint gives no answer at present."
+            throw Problem(.appleUnavailable, detail, retryAfter: unavailability.retryAfter)
+        default: preconditionFailure("a consequence fits its answer")
+        }
+    }
+
+    /// Seals the code for the exchange in the background.
+    private func pending(
+        _ code: String,
+        _ keys: SealingKeys,
+        _ presented: VerifiedIdentity?,
+        _ retryAfter: Int?
+    ) throws(Problem) -> RefreshState {
+        let now = WallTime.now()
+        guard let presented,
+            let due = ExchangeSchedule.next(
+                after: 0,
+                issuedAt: presented.issuedAt,
+                retryAfter: retryAfter,
+                now: now
+            )
+        else { return .lost }
+        do throws(JOSEError) {
+            let sealed = try SealedCode(code: code, redirectURI: request.redirectURI)
+                .seal(for: request.client, with: keys)
+            return .pending(sealedCode: sealed, due: due)
+        } catch {
+            means.log.error("a code can't be sealed, so its refresh token is lost", ["error": "\(error)"])
+            return .lost
+        }
+    }
+}
+
+extension SignInAttempt.Means {
+    /// Verifies the identity token of Apple's answer, and that it belongs to the answer and to the person who signs in.
+    ///
+    /// - Parameters:
+    ///   - presentedSubject: of the presented token, with which the nonce was compared; nil in the flow with a code only.
+    ///   - nonce: of the request.
+    func identity(
+        of tokens: IssuedTokens,
+        client: ClientID,
+        presentedSubject: Subject?,
+        nonce: String?
+    ) async throws(Problem) -> VerifiedIdentity {
+        guard let token = tokens.identityToken else { throw unexpected("it has no identity token") }
+        let identity: VerifiedIdentity
+        do throws(Problem) {
+            let verifier = presentedSubject == nil ? presented : answered
+            let expectation = IdentityExpectation(client: client, nonce: nonce)
+            identity = try await verifier.verify(Array(token.utf8), expecting: expectation)
+        } catch {
+            switch error.reason {
+            case .keysUnavailable, .nonceMismatch, .nonceMissing: throw error
+            default: throw unexpected("its identity token is refused: \(error.reason.rawValue)")
+            }
+        }
+        let isFitting = tokens.matches(
+            subject: identity.subject.rawValue,
+            accessTokenHash: identity.accessTokenHash,
+            presentedSubject: presentedSubject?.rawValue
+        )
+        guard isFitting else { throw unexpected("its identity token is of another person or another answer") }
+        return identity
+    }
+
+    private func unexpected(_ cause: String) -> Problem {
+        log.error("Apple's answer to a code does not fit the sign-in, nothing of it is stored", ["cause": cause])
+        return Problem(.appleUnexpected, "Apple answered the code, but \(cause).")
+    }
+}
+
+// MARK: - The answer
+
+extension SignInAttempt {
+    /// - Parameter identity: nil if a code alone is repeated.
+    private func answer(
+        _ settled: SettledSignIn,
+        _ identity: VerifiedIdentity?,
+        isRepeated: Bool
+    ) -> SignInAnswer {
+        SignInAnswer(
+            signInID: settled.signInID,
+            isRepeated: isRepeated,
+            isNewAccount: settled.isNewAccount,
+            signedInAt: settled.signedInAt,
+            account: SignInAnswer.Account(
+                id: settled.accountID,
+                team: settled.team,
+                subject: settled.subject,
+                app: settled.app,
+                client: settled.client,
+                state: settled.state
+            ),
+            email: email(settled, identity),
+            name: name(settled),
+            realUserStatus: settled.realUserStatus,
+            organization: identity?.organization,
+            transferSubject: identity?.transferSubject,
+            isEmailLinkable: identity?.isEmailLinkable ?? false,
+            refreshToken: SignInAnswer.RefreshToken(settled.refresh),
+            refreshTokenError: settled.refreshError,
+            session: settled.session.map {
+                SignInAnswer.Session(id: $0.id, isLive: $0.isLive, createdAt: $0.createdAt, expiresAt: $0.expiresAt)
+            }
+        )
+    }
+
+    /// The address in the token, or that of the account where no token is at hand.
+    private func email(_ settled: SettledSignIn, _ identity: VerifiedIdentity?) -> SignInAnswer.Email? {
+        let isDeliverable = settled.email?.isDeliverable ?? true
+        guard let identity else {
+            return settled.email.map {
+                SignInAnswer.Email(address: $0.address, isPrivate: $0.isPrivate ?? false, isDeliverable: isDeliverable)
+            }
+        }
+        return identity.email.map {
+            SignInAnswer.Email(address: $0.address, isPrivate: $0.isPrivate, isDeliverable: isDeliverable)
+        }
+    }
+
+    /// The stored name, or the one of the request where names aren't stored.
+    private func name(_ settled: SettledSignIn) -> SignInAnswer.Name? {
+        if let name = settled.name {
+            return SignInAnswer.Name(given: name.given, family: name.family, capturedAt: name.capturedAt)
+        }
+        return request.name.map {
+            SignInAnswer.Name(given: $0.given, family: $0.family, capturedAt: settled.signedInAt)
+        }
+    }
+}
+
+extension VerifiedIdentity.RealUserStatus {
+    /// nil for a number that Apple has not documented.
+    fileprivate var word: String? {
+        switch self {
+        case .unsupported: "unsupported"
+        case .unknown: "unknown"
+        case .likelyReal: "likely-real"
+        case .unrecognized: nil
+        }
+    }
+}
+
+extension SignInAnswer.RefreshToken {
+    fileprivate init(_ outcome: RefreshOutcome) {
+        self =
+            switch outcome {
+            case .stored: .stored
+            case .pending: .pending
+            case .kept: .kept
+            case .none: .none
+            case .lost: .lost
+            case .refused: .refused
+            }
+    }
+}
+
+extension TokenRefusal.Detail {
+    fileprivate var words: String {
+        switch self {
+        case .alreadyUsed: "the code was used before"
+        case .expiredOrRevoked: "the code has expired or was revoked, or is not one of Apple's"
+        case .otherClient: "the code was issued to another client id"
+        case .otherRedirectURI: "the code was issued with another redirect_uri"
+        case .unspecified: "it gives no reason that siwad knows"
+        }
+    }
+}

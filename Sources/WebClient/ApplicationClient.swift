@@ -1,0 +1,67 @@
+import AsyncHTTPClient
+package import NIOCore
+import NIOHTTP1
+
+/// A client of siwad's own application endpoint.
+package struct ApplicationClient: Sendable {
+    package struct Response: Sendable, Equatable {
+        package let status: Int
+        package let body: [UInt8]
+    }
+
+    /// Longer than the deadline of the endpoint.
+    private static let deadline = Duration.seconds(20)
+    private static let largestResponse = 65_536
+
+    /// Without a slash at the end.
+    private let base: String
+    private let address: String
+    private let bearer: String?
+
+    /// - Parameters:
+    ///   - address: `unix:/path`, or the base of a URL.
+    ///   - bearer: the caller's token.
+    /// - Throws: `invalidURL`.
+    package init(address: String, bearer: String?) throws(WebClientError) {
+        if address.hasPrefix("unix:/") {
+            let path = address.dropFirst("unix:".count).replacing("%", with: "%25").replacing("/", with: "%2F")
+            base = "http+unix://\(path)"
+        } else if address.hasPrefix("https://") || address.hasPrefix("http://") {
+            base = address.hasSuffix("/") ? String(address.dropLast()) : address
+        } else {
+            throw WebClientError(.invalidURL, "the address of siwad is not usable: write unix:/path or a URL")
+        }
+        self.address = address
+        self.bearer = bearer
+    }
+
+    /// Sends a request to sign in.
+    ///
+    /// - Throws: `unreachable`, `timedOut`, `tooLarge`.
+    package func signIn(
+        _ body: [UInt8],
+        idempotencyKey: String?,
+        on eventLoopGroup: any EventLoopGroup
+    ) async throws(WebClientError) -> Response {
+        var request = HTTPClientRequest(url: base + "/v1/sign-in")
+        request.method = .POST
+        request.headers.add(name: "Content-Type", value: "application/json")
+        if let bearer { request.headers.add(name: "Authorization", value: "Bearer \(bearer)") }
+        if let idempotencyKey { request.headers.add(name: "Idempotency-Key", value: idempotencyKey) }
+        request.body = .bytes(ByteBuffer(bytes: body))
+        do {
+            return try await withHTTPClient(.singleAttempt, on: eventLoopGroup, deadline: Self.deadline) {
+                [request] client in
+                let response = try await client.execute(request, timeout: TimeAmount(Self.deadline))
+                let body = try await response.body.collect(upTo: Self.largestResponse)
+                return Response(status: Int(response.status.code), body: Array(buffer: body))
+            }
+        } catch let error as HTTPClientError where PlainCause.timeouts.contains(error) {
+            throw WebClientError(.timedOut, "\(address) did not answer in time")
+        } catch is NIOTooManyBytesError {
+            throw WebClientError(.tooLarge, "\(address) answers too much: it is not siwad")
+        } catch {
+            throw WebClientError(.unreachable, PlainCause.words(for: error, from: address))
+        }
+    }
+}

@@ -1,0 +1,257 @@
+import ArgumentParser
+import Basics
+import Ingest
+import JOSE
+import NotificationServer
+import Postgres
+import Settings
+import SignIn
+import SignInFlow
+import Telemetry
+import Terminal
+import WebClient
+
+struct SignInCommand: DatabaseCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "sign-in",
+        abstract: "Sign a person in with what a device got from Apple.",
+        usage: "siwad sign-in --request <file> [<options>]\n"
+            + "       siwad sign-in --client-id <client-id> --token <file> [<options>]",
+        discussion: """
+            Does what POST /v1/sign-in does, in this process and with the settings of siwad serve; with --to, it sends the \
+            request to a running siwad. The values of --code and --nonce can be @FILE, so that other users can't see them. \
+            The exit code is 1 if the sign-in is refused, and 69 if it can be repeated later.
+
+            Example:
+              siwad sign-in --client-id com.example.app --token identity.jws \\
+                  --nonce @nonce --code @code --session s1
+            """
+    )
+
+    @Option(
+        help: ArgumentHelp("Request, as the endpoint takes it; - for standard input.", valueName: "file"),
+        completion: .file()
+    )
+    var request: String?
+    @OptionGroup var parts: SignInPartOptions
+    @Option(help: ArgumentHelp("Idempotency key of the attempt, 16 to 128 characters.", valueName: "key"))
+    var idempotencyKey: String?
+    @Option(help: ArgumentHelp("Send it to this siwad: unix:/path, or a URL.", valueName: "address"))
+    var to: String?
+    @Option(help: ArgumentHelp("File with the token of the caller, for --to.", valueName: "file"), completion: .file())
+    var bearer: String?
+    @Option(help: ArgumentHelp("Apps, as in SIWAD_APPS.", valueName: "apps"))
+    var apps: String?
+    @Flag(help: "Print one JSON object.")
+    var json = false
+    @OptionGroup var database: DatabaseOptions
+
+    var flags: [SettingKey: String] {
+        var flags = database.flags
+        flags[.apps] = apps
+        return flags
+    }
+
+    var defaultLogLevel: LogLevel? { .error }
+
+    func validate() throws {
+        guard (request == nil) == (parts.clientID != nil) else {
+            throw ValidationError("write --request, or --client-id and the parts of a request")
+        }
+        guard bearer == nil || to != nil else { throw ValidationError("--bearer belongs to a running siwad: add --to") }
+    }
+
+    func run(_ invocation: Invocation) async throws {
+        let body = try request.map(CommandFile.bytes) ?? parts.body()
+        let answer: JSONValue
+        if let to {
+            let bearer = try bearer.map { String(decoding: try CommandFile.trimmed($0), as: UTF8.self) }
+            let client = try ApplicationClient(address: to, bearer: bearer)
+            let response = try await EventLoops.withOne { loops async throws(WebClientError) in
+                try await client.signIn(body, idempotencyKey: idempotencyKey, on: loops.group)
+            }
+            do throws(JOSEError) {
+                answer = try JSONValue(parsing: response.body)
+            } catch {
+                throw CommandFailure(.failed, "\(to) answers no JSON: it is not siwad's application endpoint")
+            }
+            if response.status != 200 { throw try refused(answer, invocation.console) }
+        } else {
+            do {
+                answer = try JSONValue(parsing: Array(try await signIn(body, invocation.configuration).json.utf8))
+            } catch let problem as Problem {
+                throw try refused(try JSONValue(parsing: Array(problem.json.utf8)), invocation.console)
+            }
+        }
+        invocation.console.print(
+            lines: json ? [answer.compactText] : SignInPage(answer).lines(invocation.console.style)
+        )
+    }
+
+    /// Prints a refusal with `--json`, and returns the failure.
+    private func refused(_ problem: JSONValue, _ console: Console) throws -> CommandFailure {
+        let canBeRepeated = problem["action"]?.string == "retry"
+        if json { console.print(problem.compactText) }
+        let reason = problem["reason"]?.string ?? problem["title"]?.string ?? "refused"
+        let detail = problem["detail"]?.string ?? ""
+        return CommandFailure(
+            canBeRepeated ? .unavailable : .failed,
+            json ? "" : "\(reason): \(VisibleText.visible(detail))"
+        )
+    }
+
+    /// Signs in in this process.
+    private func signIn(_ body: [UInt8], _ configuration: Configuration) async throws -> SignInAnswer {
+        let request = try SignInRequest(parsing: body, idempotencyKey: idempotencyKey)
+        let pool = ConnectionPool(try configuration.connectionSettings(), maximum: 2)
+        return try await withCleanup(pool.close) {
+            try await EventLoops.withOne { loops in
+                let metrics = SiwadMetrics(version: Version.current, appIDs: [])
+                let log = Log(label: "siwad")
+                let keys = KeyRing(
+                    refresh: configuration.keysRefresh,
+                    floor: configuration.keysRefreshFloor,
+                    source: .init(
+                        fetcher: KeySetFetcher(
+                            url: try configuration.keySetURL(),
+                            version: Version.current,
+                            eventLoopGroup: loops.group
+                        ),
+                        trust: try configuration.keyTrust(),
+                        pool: pool
+                    ),
+                    metrics: metrics,
+                    log: log
+                )
+                let parts = try SignInParts(
+                    configuration,
+                    keys: keys,
+                    pool: pool,
+                    metrics: metrics.registry,
+                    log: log,
+                    eventLoopGroup: loops.group
+                )
+                return try await withCleanup(parts.close) {
+                    async let ring: Void = keys.run()
+                    let result: Result<SignInAnswer, Problem>
+                    do throws(Problem) {
+                        result = .success(try await parts.service.signIn(request, by: nil))
+                    } catch {
+                        result = .failure(error)
+                    }
+                    keys.stop()
+                    await ring
+                    return try result.get()
+                }
+            }
+        }
+    }
+}
+
+/// The parts of a request as options.
+struct SignInPartOptions: ParsableArguments {
+    @Option(help: ArgumentHelp("Client id, one of SIWAD_APPS.", valueName: "client-id"), completion: .clientID)
+    var clientID: String?
+    @Option(
+        help: ArgumentHelp("File with the identity token; - for standard input.", valueName: "file"),
+        completion: .file()
+    )
+    var token: String?
+    @Option(help: ArgumentHelp("Authorization code that came with the token.", valueName: "text"))
+    var code: String?
+    @Option(help: ArgumentHelp("Nonce of the attempt, not hashed.", valueName: "text"))
+    var nonce: String?
+    @Option(help: ArgumentHelp("Redirect URI of the authorization request, if it had one.", valueName: "url"))
+    var redirectURI: String?
+    @Option(help: ArgumentHelp("File with Apple's object about the user.", valueName: "file"), completion: .file())
+    var user: String?
+    @Option(help: ArgumentHelp("Id of the session to open.", valueName: "id"))
+    var session: String?
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp("How long the session lives, such as 30d (default: for ever).", valueName: "duration"),
+        transform: { text in
+            guard let time = Duration(short: text), time >= .seconds(1) else {
+                throw ValidationError("write a duration such as 30d")
+            }
+            return time
+        }
+    )
+    var expiresIn: Duration?
+
+    func validate() throws {
+        if session == nil, expiresIn != nil {
+            throw ValidationError("--expires-in belongs to a session: add --session")
+        }
+        if clientID == nil, token != nil || code != nil || nonce != nil || session != nil || user != nil {
+            throw ValidationError("add --client-id")
+        }
+    }
+
+    /// The request as the endpoint takes it.
+    func body() throws -> [UInt8] {
+        var members: [JSONValue.Member] = []
+        func add(_ name: String, _ text: String?) {
+            if let text { members.append(.init(name, .string(text))) }
+        }
+        add("client_id", clientID)
+        add("identity_token", try token.map { String(decoding: try CommandFile.trimmed($0), as: UTF8.self) })
+        add("authorization_code", try code.map(CommandFile.value))
+        add("nonce", try nonce.map(CommandFile.value))
+        add("redirect_uri", redirectURI)
+        add("user", try user.map { String(decoding: try CommandFile.bytes($0), as: UTF8.self) })
+        if let session {
+            let expiry = expiresIn.map { JSONValue.Member("expires_in", .number(JSONNumber($0.components.seconds))) }
+            members.append(.init("session", .object([.init("id", .string(session))] + [expiry].compactMap(\.self))))
+        }
+        return Array(JSONValue.object(members).compactText.utf8)
+    }
+}
+
+/// Files that options name.
+enum CommandFile {
+    static func bytes(_ path: String) throws(CommandFailure) -> [UInt8] {
+        do throws(FileReadingError) {
+            return try readFile(atPath: path)
+        } catch {
+            throw CommandFailure(.failed, "\(path == "-" ? "standard input" : Redaction.redacted(path)): \(error)")
+        }
+    }
+
+    static func trimmed(_ path: String) throws(CommandFailure) -> ArraySlice<UInt8> {
+        try bytes(path).trimmed { $0 <= UInt8(ascii: " ") }
+    }
+
+    /// The value of an option, or the content of the file that it names as `@FILE`.
+    static func value(_ text: String) throws(CommandFailure) -> String {
+        guard text.hasPrefix("@") else { return text }
+        return String(decoding: try trimmed(String(text.dropFirst())), as: UTF8.self)
+    }
+}
+
+/// A sign-in for a reader.
+private struct SignInPage {
+    private let answer: JSONValue
+
+    init(_ answer: JSONValue) { self.answer = answer }
+
+    func lines(_ style: OutputStyle) -> [String] {
+        func text(_ path: String...) -> String {
+            let value = path.reduce(Optional(answer)) { $0?[$1] }
+            return VisibleText.visible(value?.string ?? "none")
+        }
+        func isTrue(_ path: String...) -> Bool { path.reduce(Optional(answer)) { $0?[$1] } == .boolean(true) }
+        let name = [answer["name"]?["given"]?.string, answer["name"]?["family"]?.string].compactMap(\.self)
+        let forwarding = isTrue("email", "private") ? " (relay)" : ""
+        let title = isTrue("repeated") ? "sign-in \(text("sign_in_id")), repeated" : "sign-in \(text("sign_in_id"))"
+        let facts = [
+            ("person", "\(text("account", "sub")) in team \(text("account", "team_id"))"),
+            ("account", text("account", "id") + (isTrue("new_account") ? ", new" : "")),
+            ("app", text("account", "app_id")),
+            ("name", name.isEmpty ? "none" : VisibleText.visible(name.joined(separator: " "))),
+            ("email", text("email", "address") + forwarding),
+            ("refresh token", text("refresh_token")), ("session", text("session", "id")),
+        ]
+        return [style.painted(title, .bold)] + style.facts(facts, nameWidth: 15)
+    }
+}

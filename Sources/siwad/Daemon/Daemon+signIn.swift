@@ -1,0 +1,103 @@
+import AppleTokens
+import Ingest
+import JOSE
+import NIOCore
+import Postgres
+import Settings
+import SignIn
+import SignInFlow
+import Telemetry
+import WebClient
+
+/// The parts of the daemon that sign people in.
+struct SignInParts: Sendable {
+    let service: SignInService
+    private let apple: TokenEndpointClient
+
+    /// Makes no connection.
+    ///
+    /// - Throws: `SettingsError`.
+    init(
+        _ configuration: Configuration,
+        keys: KeyRing,
+        pool: ConnectionPool,
+        metrics: MetricsRegistry,
+        log: Log,
+        eventLoopGroup: any EventLoopGroup
+    ) throws {
+        let policy = try configuration.signInPolicy()
+        let metrics = SignInMetrics(registry: metrics)
+        let apple = TokenEndpointClient(
+            url: try configuration.appleBase(),
+            version: Version.current,
+            eventLoopGroup: eventLoopGroup
+        )
+        self.apple = apple
+        service = SignInService(
+            policy: policy,
+            keys: keys,
+            exchanger: CodeExchanger(
+                send: { await apple.send($0, budget: $1) },
+                metrics: metrics,
+                log: log
+            ),
+            pool: pool,
+            metrics: metrics,
+            log: log
+        )
+    }
+
+    func close() async { await apple.close() }
+}
+
+extension Configuration {
+    /// True if this daemon serves an application endpoint, or trades codes that another daemon left.
+    var signsIn: Bool { applicationListen != nil || appleKeys != nil }
+
+    /// The settings of sign-ins. Reads the keys of Apple's.
+    ///
+    /// - Throws: `SettingsError` for a key file that can't be used, and for settings that don't fit together.
+    func signInPolicy() throws -> SignInPolicy {
+        if codeExchange == .required, appleKeys == nil {
+            throw problem(.codeExchange, "required needs SIWAD_APPLE_KEYS, with which codes are traded")
+        }
+        if noncePolicy == .issued, sealingKeys == nil {
+            throw problem(.nonce, "issued needs SIWAD_SEALING_KEYS, from which siwad derives the key of its nonces")
+        }
+        return try SignInPolicy(
+            audiences: try audiences(),
+            identity: IdentityPolicy(
+                issuer: issuer,
+                maximumAge: identityTokenAge,
+                leeway: clockLeeway,
+                nonce: noncePolicy
+            ),
+            exchange: codeExchange,
+            keepsNames: keepsNames,
+            sealingKeys: sealingKeys,
+            secrets: try clientSecrets()
+        )
+    }
+
+    /// The keys with which client secrets are signed; nil without any.
+    func clientSecrets() throws(SettingsError) -> ClientSecrets? {
+        guard let appleKeys else { return nil }
+        guard sealingKeys != nil else {
+            let cause = "it needs SIWAD_SEALING_KEYS to seal refresh tokens: siwad sealing new-key prints a line"
+            throw problem(.appleKeys, cause)
+        }
+        var keys: [String: P256PrivateKey] = [:]
+        do throws(AppleKeyFileError) {
+            for entry in appleKeys.entries { keys[entry.file] = try AppleKeyFile.read(entry) }
+        } catch {
+            throw problem(.appleKeys, error.description)
+        }
+        let groups = try audiences().groups.map { group in
+            let own = appleKeys.entries(for: group).compactMap { entry in
+                keys[entry.file].map { ClientSecrets.Key(id: entry.keyID, key: $0) }
+            }
+            return (group.app, own)
+        }
+        return ClientSecrets(keys: Dictionary(uniqueKeysWithValues: groups), lifetime: clientSecretLifetime)
+    }
+}

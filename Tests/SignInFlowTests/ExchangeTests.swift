@@ -1,0 +1,152 @@
+import AppleTokens
+import Basics
+import SignIn
+import Testing
+
+@testable import SignInFlow
+
+@Suite("Exchanging codes", .timeLimit(.minutes(5)))
+struct ExchangeTests {
+    /// Answers that say nothing about a code, as the simulated Apple gives them.
+    private static let faults = [
+        "{\"status\":500}", "{\"retry_after\":1}", "{\"delay_ms\":60000}", "{\"cut\":true}", "{\"status\":302}",
+        "{\"body\":\"<html>\"}", "{\"status\":403,\"body\":\"no\"}", "{\"status\":200,\"body\":\"{}\"}",
+    ]
+
+    @Test(
+        "In preferred mode, a fault of Apple's stops nobody, and the code is traded in the background.",
+        arguments: faults
+    )
+    func preferred(fault: String) async throws {
+        try await FlowFixture.with { flow in
+            try flow.apple.behave(fault)
+            let device = try flow.apple.signIn()
+            let answer = try await flow.signIn(flow.request(device, session: "s1"))
+            #expect(answer.refreshToken == .pending && answer.session?.isLive == true)
+            let stored = try await flow.texts("SELECT convert_from(code_sealed, 'UTF8') FROM siwa.sign_ins")
+            #expect(stored.count == 1 && !stored[0].contains(device.code))
+            async let background: Void = flow.service.runExchanges()
+            // An answer that got lost has used the code; so has one that took too long.
+            let isUsed = fault.contains("cut") || fault.contains("delay")
+            let outcome = isUsed ? "lost" : "stored"
+            try await eventually("the code to be traded") {
+                try await flow.texts("SELECT refresh FROM siwa.sign_ins") == [outcome]
+            }
+            flow.service.finishExchanges()
+            await background
+            #expect(try await flow.texts("SELECT code_sealed::text FROM siwa.sign_ins") == ["NULL"])
+            #expect(try await flow.texts("SELECT state FROM siwa.apple_tokens") == (isUsed ? [] : ["valid"]))
+        }
+    }
+
+    @Test("In required mode, a fault of Apple's is 503, and the same request works later.", arguments: faults)
+    func required(fault: String) async throws {
+        try await FlowFixture.with(FlowFixture.Rules(exchange: .required)) { flow in
+            try flow.apple.behave(fault)
+            let request = try flow.request(flow.apple.signIn(), session: "s1")
+            #expect(await flow.refusal(request) == .appleUnavailable)
+            #expect(try await flow.texts("SELECT 1::text FROM siwa.sign_ins").isEmpty)
+            let isUsed = fault.contains("cut") || fault.contains("delay")
+            #expect(await flow.refusal(request) == (isUsed ? .codeRejected : nil))
+        }
+    }
+
+    @Test("A code that was used before is no obstacle in preferred mode, and refused in required mode.")
+    func usedCode() async throws {
+        try await FlowFixture.with { flow in
+            try flow.apple.behave("{\"repeat_code\":true}")
+            _ = try await flow.signIn(flow.request(flow.apple.signIn()))
+            let second = try flow.apple.signIn(nonce: "nonce-two")
+            let answer = try await flow.signIn(flow.request(second, nonce: "nonce-two"))
+            #expect(answer.refreshToken == .kept)
+            try flow.replace(FlowFixture.Rules(exchange: .required))
+            let third = try flow.apple.signIn(nonce: "nonce-three")
+            #expect(await flow.refusal(try flow.request(third, nonce: "nonce-three")) == .codeRejected)
+        }
+    }
+
+    @Test("A code that Apple accepts no longer is given up and erased.")
+    func givenUp() async throws {
+        try await FlowFixture.with { flow in
+            try flow.apple.behave("{\"status\":500,\"times\":1000}")
+            let device = try flow.apple.signIn(members: ",\"age\":297")
+            let answer = try await flow.signIn(flow.request(device))
+            #expect(answer.refreshToken == .pending)
+            async let background: Void = flow.service.runExchanges()
+            try await eventually("the code to be given up") {
+                try await flow.texts("SELECT refresh FROM siwa.sign_ins WHERE code_sealed IS NULL") == ["lost"]
+            }
+            flow.service.finishExchanges()
+            await background
+            let old = try flow.apple.signIn(nonce: "nonce-two", members: ",\"age\":400")
+            #expect(try await flow.signIn(flow.request(old, nonce: "nonce-two")).refreshToken == .lost)
+        }
+    }
+
+    @Test("The pauses between attempts grow, follow Apple's wish, and end with the life of the code.")
+    func schedule() {
+        let issued = WallTime(seconds: 1_000)
+        func pause(_ attempts: Int, _ retryAfter: Int? = nil, at second: Int64 = 1_000) -> Duration? {
+            let now = WallTime(seconds: second)
+            return ExchangeSchedule.next(after: attempts, issuedAt: issued, retryAfter: retryAfter, now: now)?
+                .duration(since: now)
+        }
+        #expect((0...8).map { pause($0) } == [1, 2, 5, 10, 30, 60, 120, 120, 120].map { .seconds($0) })
+        #expect(pause(0, 20) == .seconds(20) && pause(3, 1) == .seconds(10))
+        #expect(pause(0, at: 1_298) == .seconds(1) && pause(0, at: 1_299) == nil && pause(0, 300) == nil)
+    }
+
+    @Test("After invalid_client the second key of the team is tried, and stays in use.")
+    func secondKey() async throws {
+        try await FlowFixture.with(FlowFixture.Rules(exchange: .required)) { flow in
+            flow.apple.refuse(keys: ["KEYONE0001"])
+            #expect(try await flow.signIn(flow.request(flow.apple.signIn())).refreshToken == .stored)
+            #expect(flow.apple.requests == 2)
+            let second = try flow.apple.signIn(nonce: "nonce-two")
+            _ = try await flow.signIn(flow.request(second, nonce: "nonce-two"))
+            #expect(flow.apple.requests == 3)
+        }
+    }
+
+    @Test("If every key is refused, the log names the keys and the clock, and preferred mode goes on without a token.")
+    func refusedClient() async throws {
+        try await FlowFixture.with(FlowFixture.Rules(exchange: .required)) { flow in
+            flow.apple.refuse(keys: ["KEYONE0001", "KEYTWO0002"])
+            flow.apple.setClock(ahead: .seconds(-90))
+            let request = try flow.request(flow.apple.signIn())
+            #expect(await flow.refusal(request) == .appleRefusedClient)
+            #expect(flow.log.text.contains("clock is wrong") && flow.log.text.contains("KEYONE0001, KEYTWO0002"))
+            try flow.replace(FlowFixture.Rules())
+            let answer = try await flow.signIn(request)
+            #expect(answer.refreshToken == .refused && answer.refreshTokenError == "invalid_client")
+        }
+    }
+
+    @Test("While PostgreSQL is away, the answer is 503 and the code stays unused.")
+    func noDatabase() async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn()
+            await flow.pool.close()
+            #expect(await flow.refusal(try flow.request(device)) == .databaseUnavailable)
+            #expect(flow.apple.requests == 0)
+        }
+    }
+
+    @Test("A client secret is used again until a minute before its end.")
+    func cachedSecret() async throws {
+        let key = ClientSecrets.Key(id: "KEYONE0001", key: try .generate())
+        let audiences = try AudienceMap(parsing: "AAAAAAAAAA/com.example.one")
+        let group = audiences.groups[0]
+        let secrets = ClientSecrets(keys: [group.app: [key]], lifetime: .seconds(300))
+        let start = WallTime(seconds: 2_000_000_000)
+        func secret(after seconds: Int) throws -> String {
+            let client = ClientID("com.example.one")
+            return try secrets.secret(for: client, of: group, keyID: key.id, now: start + .seconds(seconds))
+        }
+        let first = try secret(after: 0)
+        #expect(try secret(after: 239) == first)
+        let second = try secret(after: 240)
+        #expect(second != first)
+        #expect(try secret(after: 400) == second)
+    }
+}

@@ -1,0 +1,291 @@
+import AppleTokens
+import Basics
+import JOSE
+import Postgres
+import SignIn
+import Telemetry
+import Testing
+
+@testable import SignInFlow
+
+@Suite("Signing in", .timeLimit(.minutes(5)))
+struct SignInTests {
+    @Test("The first sign-in answers who came, opens the session, and stores Apple's refresh token sealed.")
+    func first() async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn()
+            let answer = try await flow.signIn(flow.request(device, session: "s1"))
+            #expect(!answer.isRepeated && answer.isNewAccount && answer.account.subject.rawValue == device.subject)
+            #expect(answer.account.app == AppID("com.example.one") && answer.account.state == "authorized")
+            #expect(answer.name?.given == device.user["name"]?["firstName"]?.string)
+            #expect(answer.email?.isDeliverable == true && answer.isEmailLinkable)
+            #expect(answer.realUserStatus == "likely-real" && answer.refreshToken == .stored)
+            #expect(answer.session?.isLive == true && answer.session?.createdAt == answer.signedInAt)
+            let sealed = try await flow.texts("SELECT convert_from(sealed, 'UTF8') FROM siwa.apple_tokens")
+            let place = SealedRefreshToken(account: answer.account.id, client: ClientID("com.example.one"))
+            let token = try place.open(Array(sealed[0].utf8), with: flow.sealingKeys)
+            #expect(token.hasPrefix("r") && sealed.count == 1 && flow.apple.requests == 1)
+            #expect(!flow.log.text.contains(device.code) && !flow.log.text.contains(device.token))
+            #expect(flow.log.text.contains("\"account_id\":\"\(answer.account.id)\""))
+        }
+    }
+
+    @Test("A later sign-in returns the name again, and is no new account.")
+    func later() async throws {
+        try await FlowFixture.with { flow in
+            _ = try await flow.signIn(flow.request(flow.apple.signIn()))
+            let device = try flow.apple.signIn(nonce: "nonce-two")
+            let answer = try await flow.signIn(flow.request(device, nonce: "nonce-two"))
+            #expect(device.user == .null && answer.name?.given != nil)
+            #expect(!answer.isNewAccount && answer.realUserStatus == nil && answer.refreshToken == .stored)
+        }
+    }
+
+    @Test("Names that are not to be kept are in the first answer only.")
+    func namesNotKept() async throws {
+        var rules = FlowFixture.Rules()
+        rules.keepsNames = false
+        try await FlowFixture.with(rules) { flow in
+            #expect(try await flow.signIn(flow.request(flow.apple.signIn())).name != nil)
+            let device = try flow.apple.signIn(nonce: "nonce-two")
+            #expect(try await flow.signIn(flow.request(device, nonce: "nonce-two")).name == nil)
+            #expect(try await flow.texts("SELECT given FROM siwa.kept_names").isEmpty)
+        }
+    }
+
+    @Test("Without a code nothing is asked of Apple, and an older token is kept.")
+    func withoutCode() async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn()
+            let answer = try await flow.signIn(flow.request(device, code: false))
+            #expect(answer.refreshToken == .none && flow.apple.requests == 0)
+            let second = try flow.apple.signIn(nonce: "nonce-two")
+            #expect(try await flow.signIn(flow.request(second, nonce: "nonce-two")).refreshToken == .stored)
+            let third = try flow.apple.signIn(nonce: "nonce-three")
+            let request = try flow.request(third, nonce: "nonce-three", code: false)
+            #expect(try await flow.signIn(request).refreshToken == .kept)
+        }
+    }
+
+    @Test("A code alone signs in with the identity token of Apple's answer.")
+    func codeOnly() async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn()
+            let answer = try await flow.signIn(flow.request(device, session: "s1", token: false))
+            #expect(answer.account.subject.rawValue == device.subject && answer.refreshToken == .stored)
+            let again = try await flow.signIn(flow.request(device, session: "s1", token: false))
+            #expect(again.isRepeated && again.signInID == answer.signInID && flow.apple.requests == 1)
+            let other = try flow.apple.signIn(nonce: "nonce-two")
+            #expect(await flow.refusal(try flow.request(other, nonce: "nonce-three", token: false)) == .nonceMismatch)
+            #expect(await flow.refusal(try flow.request(other, nonce: nil, token: false)) == .nonceMissing)
+        }
+    }
+
+    @Test("A client id that is not configured, or not allowed to the caller, is refused.")
+    func clients() async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn()
+            let request = try flow.request(device)
+            #expect(await flow.refusal(try flow.request(device, client: "com.example.none")) == .unknownClient)
+            let web = Caller(name: "web", clients: [ClientID("com.example.web")])
+            #expect(await flow.refusal(request, by: web) == .clientNotAllowed)
+            #expect(await flow.refusal(try flow.request(device, client: "com.example.two")) == .wrongAudience)
+            let shop = Caller(name: "shop", clients: [ClientID("com.example.one")])
+            _ = try await flow.signIn(request, by: shop)
+            #expect(try await flow.texts("SELECT caller FROM siwa.sign_ins") == ["shop"])
+        }
+    }
+
+    @Test("A code is refused where siwad has no key to trade it, and demanded where the exchange is required.")
+    func codeRules() async throws {
+        var rules = FlowFixture.Rules()
+        rules.appleKeys = []
+        try await FlowFixture.with(rules) { flow in
+            let device = try flow.apple.signIn()
+            #expect(await flow.refusal(try flow.request(device)) == .malformedRequest)
+            _ = try await flow.signIn(flow.request(device, code: false))
+            try flow.replace(FlowFixture.Rules(exchange: .required))
+            let second = try flow.apple.signIn(nonce: "nonce-two")
+            let request = try flow.request(second, nonce: "nonce-two", code: false)
+            #expect(await flow.refusal(request) == .malformedRequest)
+        }
+    }
+
+    @Test("Sessions are shown and ended for callers of their app only.")
+    func sessions() async throws {
+        try await FlowFixture.with { flow in
+            _ = try await flow.signIn(flow.request(flow.apple.signIn(), session: "s1"))
+            let other = Caller(name: "other", clients: [ClientID("com.example.two")])
+            let own = Caller(name: "own", clients: [ClientID("com.example.web")])
+            await #expect(throws: Problem.self) { try await flow.service.session("s1", by: other) }
+            await #expect(throws: Problem.self) { try await flow.service.endSession("s1", by: other) }
+            #expect(try await flow.service.session("s1", by: own).isLive)
+            try await flow.service.endSession("s1", by: own)
+            try await flow.service.endSession("s1", by: nil)
+            let ended = try await flow.service.session("s1", by: nil)
+            #expect(!ended.isLive && ended.endReason == "signed-out" && ended.endedAt != nil)
+            await #expect(throws: Problem.self) { try await flow.service.session("s2", by: nil) }
+        }
+    }
+
+    @Test("After the shutdown has begun, nothing is accepted.")
+    func draining() async throws {
+        try await FlowFixture.with { flow in
+            flow.service.drain()
+            #expect(await flow.refusal(try flow.request(flow.apple.signIn())) == .draining)
+            #expect(flow.apple.requests == 0)
+        }
+    }
+
+    @Test("The metric has every outcome that a sign-in can have.")
+    func outcomes() {
+        let others: [Problem.Reason] = [
+            .unauthenticated, .notFound, .methodNotAllowed, .bodyTooLarge, .unsupportedMediaType,
+        ]
+        let reasons = Problem.Reason.allCases.filter { !others.contains($0) }.map(\.rawValue)
+        #expect(SignInMetrics.outcomes == ["signed-in", "repeated"] + reasons)
+    }
+}
+
+@Suite("Single use", .timeLimit(.minutes(5)))
+struct SingleUseTests {
+    @Test("The same request gets the same answer again, and Apple is asked once.")
+    func repeated() async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn()
+            let request = try flow.request(device, session: "s1")
+            let first = try await flow.signIn(request)
+            var again = try await flow.signIn(request)
+            #expect(again.isRepeated)
+            again.isRepeated = false
+            #expect(again == first && flow.apple.requests == 1)
+            let keyed = try flow.apple.signIn(nonce: "nonce-two")
+            let second = try flow.request(keyed, nonce: "nonce-two", key: "0123456789abcdef")
+            let id = try await flow.signIn(second).signInID
+            #expect(try await flow.signIn(second).signInID == id)
+        }
+    }
+
+    @Test("A token that is presented again without the session or key of its sign-in, or with another, is refused.")
+    func otherAttempt() async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn()
+            _ = try await flow.signIn(flow.request(device, session: "s1"))
+            #expect(await flow.refusal(try flow.request(device)) == .tokenUsed)
+            #expect(await flow.refusal(try flow.request(device, session: "s2")) == .tokenUsed)
+            #expect(await flow.refusal(try flow.request(device, key: "0123456789abcdef")) == .tokenUsed)
+            #expect(await flow.refusal(try flow.request(device, session: "s1", code: false)) == .tokenUsed)
+            #expect(flow.apple.requests == 1)
+        }
+    }
+
+    @Test("A nonce is accepted with one token only.")
+    func nonce() async throws {
+        try await FlowFixture.with { flow in
+            _ = try await flow.signIn(flow.request(flow.apple.signIn()))
+            #expect(await flow.refusal(try flow.request(flow.apple.signIn())) == .nonceUsed)
+        }
+    }
+
+    @Test("A session id that is in use is refused before the code is used.")
+    func session() async throws {
+        try await FlowFixture.with { flow in
+            _ = try await flow.signIn(flow.request(flow.apple.signIn(), session: "s1"))
+            let device = try flow.apple.signIn(nonce: "nonce-two")
+            #expect(await flow.refusal(try flow.request(device, nonce: "nonce-two", session: "s1")) == .sessionTaken)
+            #expect(flow.apple.requests == 1)
+            #expect(
+                try await flow.signIn(flow.request(device, nonce: "nonce-two", session: "s2")).refreshToken == .stored
+            )
+        }
+    }
+
+    @Test("Of two equal requests at the same time one works, and the other gets its answer.")
+    func together() async throws {
+        try await FlowFixture.with { flow in
+            let request = try flow.request(flow.apple.signIn(), session: "s1")
+            async let one = flow.signIn(request)
+            async let other = flow.signIn(request)
+            let answers = try await [one, other]
+            #expect(answers[0].signInID == answers[1].signInID && answers.count(where: \.isRepeated) == 1)
+            #expect(flow.apple.requests == 1)
+        }
+    }
+
+    @Test("A sign-in that another daemon has not finished is taken over after its lease.")
+    func takenOver() async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn()
+            let request = try flow.request(device, session: "s1")
+            try flow.apple.behave("{\"cut\":true}")
+            // Apple has used the code, and the daemon ended before it could store anything.
+            try flow.replace(FlowFixture.Rules(exchange: .required))
+            #expect(await flow.refusal(request) == .appleUnavailable)
+            try flow.replace(FlowFixture.Rules())
+            #expect(try await flow.signIn(request).refreshToken == .refused)
+        }
+    }
+}
+
+@Suite("Bindings of a sign-in", .timeLimit(.minutes(5)))
+struct BindingTests {
+    @Test("Another person's code is refused by the hash in the token, and Apple is not asked.")
+    func codeInjection() async throws {
+        try await FlowFixture.with { flow in
+            var device = try flow.apple.signIn()
+            device.code = try flow.apple.signIn(person: "bob").code
+            #expect(await flow.refusal(try flow.request(device)) == .codeMismatch)
+            #expect(flow.apple.requests == 0)
+            #expect(try await flow.texts("SELECT sign_in_id::text FROM siwa.sign_ins").isEmpty)
+        }
+    }
+
+    @Test("With the policy issued, only nonces of siwad's own are accepted, for their client and in their time.")
+    func issuedNonces() async throws {
+        try await FlowFixture.with(FlowFixture.Rules(nonce: .issued)) { flow in
+            let client = ClientID("com.example.one")
+            let nonce = try await flow.service.issueNonce(for: client, by: nil)
+            let native = try flow.apple.signIn(nonce: nonce.sha256)
+            _ = try await flow.signIn(flow.request(native, nonce: nonce.nonce))
+            let chosen = try flow.apple.signIn(nonce: "nonce-of-device")
+            #expect(await flow.refusal(try flow.request(chosen, nonce: "nonce-of-device")) == .nonceMismatch)
+            let foreign = try await flow.service.issueNonce(for: ClientID("com.example.two"), by: nil).nonce
+            let device = try flow.apple.signIn(nonce: foreign)
+            #expect(await flow.refusal(try flow.request(device, nonce: foreign)) == .nonceMismatch)
+            #expect(await flow.refusal(try flow.request(device, nonce: foreign, token: false)) == .nonceMismatch)
+            let late = try IssuedNonces(keys: flow.sealingKeys).issue(for: client, now: .now() - .seconds(700))
+            let tardy = try flow.apple.signIn(nonce: late)
+            #expect(await flow.refusal(try flow.request(tardy, nonce: late)) == .nonceExpired)
+        }
+    }
+
+    @Test(
+        "An answer of Apple's about another person or another access token stores nothing.",
+        arguments: ["sub", "at_hash"]
+    )
+    func unexpected(tampered: String) async throws {
+        try await FlowFixture.with { flow in
+            try flow.apple.behave("{\"tamper\":\"\(tampered)\"}")
+            #expect(await flow.refusal(try flow.request(flow.apple.signIn(), session: "s1")) == .appleUnexpected)
+            for table in ["sign_ins", "apple_tokens", "accounts", "account_sessions"] {
+                #expect(try await flow.texts("SELECT 1::text FROM siwa.\(table)").isEmpty, "\(table)")
+            }
+            #expect(flow.log.text.contains("does not fit the sign-in"))
+        }
+    }
+
+    @Test("A token from before a revocation opens nothing, and its code stays unused.")
+    func revoked() async throws {
+        try await FlowFixture.with { flow in
+            _ = try await flow.signIn(flow.request(flow.apple.signIn()))
+            let device = try flow.apple.signIn(nonce: "nonce-two")
+            try await flow.run("UPDATE siwa.consents SET revoked_at = now() + interval '1 s'")
+            let request = try flow.request(device, nonce: "nonce-two", session: "s2")
+            #expect(await flow.refusal(request) == .consentRevoked)
+            try await flow.run("UPDATE siwa.accounts SET deleted_at = now()")
+            #expect(await flow.refusal(request) == .accountDeleted)
+            #expect(flow.apple.requests == 1)
+            #expect(try await flow.texts("SELECT session_id FROM siwa.account_sessions").isEmpty)
+        }
+    }
+}
