@@ -2,7 +2,7 @@ import ArgumentParser
 import Basics
 import Ingest
 import JOSE
-import NotificationServer
+import Listening
 import Postgres
 import Settings
 import SignIn

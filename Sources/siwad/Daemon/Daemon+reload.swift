@@ -57,15 +57,15 @@ extension Daemon {
     }
 
     private func reloadCertificates() {
-        guard let certificates else { return }
-        switch certificates.reloadIfChanged() {
-        case .none: break
-        case .loaded:
-            metrics.certificateExpiry.set(Double(certificates.expiry))
-            log.notice("certificate re-read")
-        case .kept(let error):
-            log.error("certificate not re-read, the old one stays in use", ["error": error.message])
+        for certificates in [certificates, signIn?.certificates].compactMap(\.self) {
+            switch certificates.reloadIfChanged() {
+            case .none: break
+            case .loaded: log.notice("certificate re-read")
+            case .kept(let error):
+                log.error("certificate not re-read, the old one stays in use", ["error": error.message])
+            }
         }
+        if let certificates { metrics.certificateExpiry.set(Double(certificates.expiry)) }
     }
 
     /// Settings that changed since the start and need a restart.

@@ -1,6 +1,7 @@
 import AppleTokens
 import Ingest
 import JOSE
+import Listening
 import NIOCore
 import Postgres
 import Settings
@@ -8,15 +9,18 @@ import SignIn
 import SignInFlow
 import Telemetry
 import WebClient
+import WebServer
 
 /// The parts of the daemon that sign people in.
 struct SignInParts: Sendable {
     let service: SignInService
+    /// nil without TLS on the application endpoint.
+    let certificates: ServerCertificates?
     private let apple: TokenEndpointClient
 
     /// Makes no connection.
     ///
-    /// - Throws: `SettingsError`.
+    /// - Throws: `SettingsError`, `ServerError`.
     init(
         _ configuration: Configuration,
         keys: KeyRing,
@@ -26,6 +30,9 @@ struct SignInParts: Sendable {
         eventLoopGroup: any EventLoopGroup
     ) throws {
         let policy = try configuration.signInPolicy()
+        certificates = try configuration.applicationTLS.map { files throws(ServerError) in
+            try ServerCertificates(certificateFile: files.certificate, keyFile: files.key, settings: .application)
+        }
         let metrics = SignInMetrics(registry: metrics)
         let apple = TokenEndpointClient(
             url: try configuration.appleBase(),
@@ -50,7 +57,40 @@ struct SignInParts: Sendable {
     func close() async { await apple.close() }
 }
 
+extension Daemon {
+    /// nil without an application endpoint.
+    var applicationServer: NamedService? {
+        guard let signIn, let address = configuration.applicationAddress else {
+            state.applicationOpen.open()
+            return nil
+        }
+        let (state, configuration, service) = (state, configuration, signIn.service)
+        let server = ApplicationServer(
+            address: address,
+            certificates: signIn.certificates,
+            eventLoops: loops,
+            log: log,
+            callers: { state.current(configuration).applicationTokens },
+            service: service,
+            onRunning: { _ in state.applicationOpen.open() }
+        )
+        return NamedService("application", endedBy: { service.drain() }) {
+            try await state.notificationsOpen.whenOpen { try await server.run() }
+        }
+    }
+}
+
 extension Configuration {
+    fileprivate var applicationAddress: ApplicationServer.Address? {
+        let setting = name(of: .applicationListen)
+        switch applicationListen {
+        case .unix(let path): return .socket(UnixSocket(path: path, mode: applicationSocketMode, setting: setting))
+        case .tcp(let address):
+            return .network(ListenAddress(host: address.host, port: address.port, setting: setting))
+        case nil: return nil
+        }
+    }
+
     /// True if this daemon serves an application endpoint, or trades codes that another daemon left.
     var signsIn: Bool { applicationListen != nil || appleKeys != nil }
 

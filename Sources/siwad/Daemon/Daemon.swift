@@ -293,6 +293,7 @@ struct Daemon: Sendable {
                 }
             },
             operationsServer,
+        ] + [applicationServer].compactMap(\.self) + [
             NamedService("notifications", notificationServer.run),
             // The last to start is the first to end: readiness fails while the endpoint still accepts requests.
             NamedService("readiness") {
@@ -307,17 +308,19 @@ struct Daemon: Sendable {
         let state = state
         return NamedService("operations") {
             try await state.notificationsOpen.whenOpen {
-                try await OperationsServer.run(
-                    address: configuration.operationsAddress,
-                    eventLoops: loops,
-                    log: log,
-                    onRunning: { state.operationsOpened(port: $0) },
-                    metrics: metrics.registry,
-                    readiness: {
-                        state.readinessAsked()
-                        return await checks()
-                    }
-                )
+                try await state.applicationOpen.whenOpen {
+                    try await OperationsServer.run(
+                        address: configuration.operationsAddress,
+                        eventLoops: loops,
+                        log: log,
+                        onRunning: { state.operationsOpened(port: $0) },
+                        metrics: metrics.registry,
+                        readiness: {
+                            state.readinessAsked()
+                            return await checks()
+                        }
+                    )
+                }
             }
         }
     }

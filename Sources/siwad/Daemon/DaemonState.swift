@@ -24,6 +24,8 @@ final class DaemonState: Sendable {
     /// Opens when the notification endpoint accepts connections, so that a port in use ends the start before anything else
     /// has begun.
     let notificationsOpen = Gate()
+    /// Opens when the application endpoint accepts connections, or if there is none.
+    let applicationOpen = Gate()
     let endpointsOpen = Gate()
     /// True if the database was unreachable at the start: the writer prepares it on the first connection.
     let waitsForDatabase = Atomic(false)
@@ -53,6 +55,11 @@ final class DaemonState: Sendable {
 
     func reloaded(_ configuration: Configuration) {
         progress.withLock { $0.reloaded = configuration }
+    }
+
+    /// The configuration that SIGHUP read last, else the given one of the start.
+    func current(_ configuration: Configuration) -> Configuration {
+        progress.withLock { $0.reloaded } ?? configuration
     }
 
     func instance(_ configuration: Configuration) -> Instance {

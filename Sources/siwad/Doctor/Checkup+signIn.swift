@@ -1,7 +1,7 @@
 import AppleTokens
 import Basics
 import JOSE
-import NotificationServer
+import Listening
 import Settings
 import WebClient
 

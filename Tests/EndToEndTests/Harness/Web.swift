@@ -63,11 +63,13 @@ enum Web {
         _ url: String,
         body: String? = nil,
         type: String? = nil,
+        headers: [String: String] = [:],
         closing: Bool = false
     ) async throws -> WebResponse {
         var request = HTTPClientRequest(url: url)
         request.method = HTTPMethod(rawValue: method)
         if let type { request.headers.add(name: "content-type", value: type) }
+        for (name, value) in headers { request.headers.add(name: name, value: value) }
         if closing { request.headers.add(name: "connection", value: "close") }
         if let body { request.body = .bytes(ByteBuffer(string: body)) }
         let response = try await client.execute(request, timeout: .seconds(60))

@@ -1,0 +1,191 @@
+import Foundation
+import Postgres
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@Suite("Signing in during faults", .timeLimit(.minutes(10)))
+struct SignInFaultTests {
+    /// Where a sign-in is when the daemon is killed.
+    enum Point: CaseIterable {
+        /// It waits for Apple's keys.
+        case checks
+        /// It waits for the database to reserve it.
+        case reservation
+        /// Apple has not looked at the code.
+        case exchange
+        /// Apple has used the code, and its answer is on the way.
+        case answer
+        /// It waits for the database to settle it.
+        case settlement
+        /// It is settled, and the caller has no answer.
+        case response
+    }
+
+    @Test(
+        "Killed at any point, a sign-in leaves no session without a sign-in, and works when it is repeated.",
+        arguments: Point.allCases
+    )
+    func killed(point: Point) async throws {
+        try await SigningFixture.with { fixture in
+            let keys = fixture.daemons.endpoint
+            if point == .checks { keys.now(.silence) }
+            let daemon = fixture.start("a")
+            try await eventually("the socket") {
+                FileManager.default.fileExists(atPath: fixture.socket("a"))
+            }
+            if point != .checks { _ = try await daemon.ready() }
+            let request = try await fixture.device().request(session: "s1")
+            try await prepare(point, fixture)
+            async let lost = try? fixture.post(request, to: "a")
+            try await wait(for: point, fixture)
+            if point == .response {
+                // The commit reaches a daemon that does nothing more.
+                daemon.send("STOP")
+                try await fixture.daemons.letCommit()
+                try await eventually("the commit") { try await settled(fixture) == ["s1"] }
+            }
+            await daemon.kill()
+            _ = await lost
+            try await release(point, fixture)
+            try await expectWhole(fixture)
+
+            // The lease of the killed daemon.
+            try await fixture.daemons.run("UPDATE siwa.sign_ins SET lease_until = now() WHERE settled_at IS NULL")
+            _ = try await fixture.ready("a")
+            let answer = try await fixture.post(request, to: "a")
+            #expect(answer.status == 200, "\(point): \(answer.body)")
+            let isUsed = point == .answer
+            #expect(answer.member("refresh_token")?.string == (isUsed ? "lost" : "stored"), "\(point): \(answer.body)")
+            #expect(answer.member("session")?["live"] == .boolean(true))
+            try await expectWhole(fixture)
+            #expect(try await settled(fixture) == ["s1"])
+        }
+    }
+
+    private func prepare(_ point: Point, _ fixture: SigningFixture) async throws {
+        switch point {
+        case .checks: break
+        case .reservation:
+            try await fixture.daemons.run("BEGIN; LOCK TABLE siwa.sign_ins IN ACCESS EXCLUSIVE MODE")
+        case .exchange: try await fixture.control("behave", #"{"status":500,"delay_ms":60000}"#)
+        case .answer: try await fixture.control("behave", #"{"delay_ms":60000}"#)
+        case .settlement, .response: try await fixture.daemons.stallCommits()
+        }
+    }
+
+    private func wait(for point: Point, _ fixture: SigningFixture) async throws {
+        switch point {
+        case .checks: try await eventually("a fetch of the keys") { fixture.daemons.endpoint.fetches > 0 }
+        case .reservation:
+            try await eventually("the reservation to wait") {
+                try await !fixture.daemons.texts(
+                    "SELECT 1::text FROM pg_locks WHERE relation = 'siwa.sign_ins'::regclass AND NOT granted"
+                ).isEmpty
+            }
+        case .exchange, .answer:
+            try await eventually("Apple to be asked") { try await fixture.tokenRequests() == 1 }
+        case .settlement, .response: try await fixture.daemons.untilStalled()
+        }
+    }
+
+    private func release(_ point: Point, _ fixture: SigningFixture) async throws {
+        switch point {
+        case .checks: fixture.daemons.endpoint.now(.keySet(fixture.daemons.apple.keySetJSON))
+        case .reservation: try await fixture.daemons.run("ROLLBACK")
+        case .exchange, .answer, .response: break
+        case .settlement:
+            // PostgreSQL finishes the commit of a client that is gone.
+            try await fixture.daemons.letCommit()
+            try await eventually("the commit") { try await settled(fixture) == ["s1"] }
+        }
+    }
+
+    private func settled(_ fixture: SigningFixture) async throws -> [String] {
+        try await fixture.daemons.texts("SELECT session_id FROM siwa.sign_ins WHERE settled_at IS NOT NULL")
+    }
+
+    /// Every session has its sign-in, and at most one is there.
+    private func expectWhole(_ fixture: SigningFixture) async throws {
+        let sessions = try await fixture.daemons.texts("SELECT session_id FROM siwa.account_sessions")
+        let signIns = try await settled(fixture)
+        #expect(sessions == signIns && sessions.count <= 1)
+    }
+
+    @Test(
+        "Whatever Apple's token endpoint does, a person is signed in within four seconds, and the code is traded later."
+    )
+    func faultyApple() async throws {
+        try await SigningFixture.with { fixture in
+            _ = try await fixture.ready("a")
+            let page = String(repeating: "x", count: 70_000)
+            let faults = [
+                "{\"status\":500}", "{\"retry_after\":1}", "{\"status\":302}", "{\"body\":\"<html>\"}",
+                "{\"body\":\"\(page)\"}", "{\"cut\":true}", "{\"delay_ms\":8000}",
+            ]
+            for (number, fault) in faults.enumerated() {
+                try await fixture.control("behave", fault)
+                let start = ContinuousClock.now
+                let request = try await fixture.device("person\(number)").request(session: "s\(number)")
+                let answer = try await fixture.post(request, to: "a")
+                #expect(answer.status == 200 && answer.member("refresh_token")?.string == "pending", "\(answer.body)")
+                #expect(.now - start < .seconds(4), "\(fault)")
+            }
+            // Apple has used the codes of the two whose answer got lost.
+            try await eventually("the codes to be traded") {
+                try await fixture.daemons.texts("SELECT refresh FROM siwa.sign_ins ORDER BY sign_in_id")
+                    == ["stored", "stored", "stored", "stored", "stored", "lost", "lost"]
+            }
+            #expect(try await fixture.daemons.texts("SELECT state FROM siwa.apple_tokens").count == 5)
+        }
+    }
+
+    @Test("While PostgreSQL is away, a sign-in is answered 503 before its code is used, and works afterwards.")
+    func noDatabase() async throws {
+        try await SigningFixture.with { fixture in
+            _ = try await fixture.ready("a")
+            let request = try await fixture.device().request(session: "s1")
+            try await fixture.daemons.closeDatabase()
+            let refused = try await fixture.post(request, to: "a")
+            #expect(refused.status == 503 && refused.reason == "database-unavailable" && refused.retryAfter != nil)
+            #expect(try await fixture.tokenRequests() == 0)
+            try await fixture.daemons.openDatabase()
+            let answer = try await fixture.post(request, to: "a")
+            #expect(answer.status == 200 && answer.member("refresh_token")?.string == "stored", "\(answer.body)")
+        }
+    }
+
+    @Test(
+        "A token and a nonce are used once, also at another daemon and after a restart; a repeated request gets its answer."
+    )
+    func severalDaemons() async throws {
+        try await SigningFixture.with { fixture in
+            let first = try await fixture.ready("a")
+            _ = try await fixture.ready("b")
+            let device = try await fixture.device()
+            let request = device.request(session: "s1")
+            async let one = fixture.post(request, to: "a")
+            async let other = fixture.post(request, to: "b")
+            let answers = try await [one, other]
+            #expect(answers.allSatisfy { $0.status == 200 }, "\(answers.map(\.body))")
+            #expect(answers[0].member("sign_in_id") == answers[1].member("sign_in_id"))
+            #expect(answers.count { $0.member("repeated") == .boolean(true) } == 1)
+            #expect(try await fixture.tokenRequests() == 1)
+            first.send("TERM")
+            #expect(try await first.end() == 0)
+            _ = try await fixture.ready("a")
+            let second = try await fixture.device()
+            let reused = SigningFixture.Device(token: second.token, code: second.code, nonce: device.nonce)
+            for name in ["a", "b"] {
+                #expect(try await fixture.post(request, to: name).member("repeated") == .boolean(true))
+                let replayed = try await fixture.post(device.request(session: "s2"), to: name)
+                #expect(replayed.status == 422 && replayed.reason == "token-used", "\(replayed.body)")
+            }
+            #expect(try await fixture.post(reused.request(session: "s3"), to: "b").reason == "nonce-mismatch")
+            let twin = try await fixture.device(nonce: device.nonce)
+            #expect(try await fixture.post(twin.request(session: "s3"), to: "b").reason == "nonce-used")
+            #expect(try await fixture.post(second.request(session: "s3"), to: "b").status == 200)
+            #expect(try await fixture.tokenRequests() == 2)
+        }
+    }
+}
