@@ -67,7 +67,6 @@ let package = Package(
             dependencies: [
                 "Basics",
                 "JOSE",
-                "SignIn",
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),
@@ -252,7 +251,7 @@ package.targets += [
     ),
     tests(
         of: "WebClient",
-        with: ["Basics", "JOSE", "SignIn", "TestSupport", .product(name: "NIOSSL", package: "swift-nio-ssl")] + nio
+        with: ["Basics", "JOSE", "TestSupport", .product(name: "NIOSSL", package: "swift-nio-ssl")] + nio
     ),
     tests(of: "AppleTokens", with: ["AppleSimulator", "Basics", "JOSE"]),
     tests(of: "AppleSimulator", with: ["JOSE"]),

@@ -205,7 +205,7 @@ package struct Configuration: Sendable {
         let pairs: [(certificate: SettingKey, key: SettingKey)] = [
             (.tlsCertificate, .tlsKey), (.applicationTLSCertificate, .applicationTLSKey),
         ]
-        for (present, missing) in pairs + pairs.map({ ($0.key, $0.certificate) })
+        for (present, missing) in pairs + pairs.map({ (certificate: $0.key, key: $0.certificate) })
         where origin(of: present) != .unset && origin(of: missing) == .unset {
             problems.append("\(name(of: present)) needs \(missing.environmentName) too")
         }

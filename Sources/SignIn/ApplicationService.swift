@@ -38,7 +38,7 @@ package struct IssuedNonce: Sendable, Equatable {
     /// The client that a request for a nonce names.
     package static func client(parsing body: [UInt8]) throws(Problem) -> ClientID {
         let members = try RequestMembers(parsing: body)
-        return ClientID(try members.text("client_id", 1...255) ?? members.missing("client_id"))
+        return ClientID(try members.required("client_id", 1...255))
     }
 }
 

@@ -53,7 +53,7 @@ extension SignInRequest {
     /// - Throws: `malformed-request` that names the member.
     package init(parsing body: [UInt8], idempotencyKey: String?) throws(Problem) {
         let members = try RequestMembers(parsing: body)
-        client = ClientID(try members.text("client_id", 1...255) ?? members.missing("client_id"))
+        client = ClientID(try members.required("client_id", 1...255))
         identityToken = try members.text("identity_token", 1...16_384).map { Array($0.utf8) }
         authorizationCode = try members.text("authorization_code", 1...1_024, visible: true)
         nonce = try members.text("nonce", 8...256, visible: true)
@@ -89,8 +89,7 @@ extension SignInRequest {
 
 extension SignInRequest.Session {
     fileprivate init(_ members: RequestMembers) throws(Problem) {
-        id = try members.text("id", 1...256) ?? members.missing("id")
-        guard !id.unicodeScalars.contains("\0") else { throw Problem(.malformedRequest, "session.id contains NUL.") }
+        id = try members.required("id", 1...256)
         let seconds = try members.integer("expires_in", 1...100 * 365 * 86_400)
         let text = try members.text("expires_at", 1...64)
         switch (seconds, text) {
@@ -161,10 +160,10 @@ struct RequestMembers {
         return text
     }
 
-    /// A text of at most 100 Unicode scalars, none of which is NUL: PostgreSQL stores no such text.
+    /// A text of at most 100 Unicode scalars.
     func scalars(_ name: String) throws(Problem) -> String? {
         guard let value = value(name) else { return nil }
-        guard let text = value.string, text.unicodeScalars.count <= 100, !text.unicodeScalars.contains("\0") else {
+        guard let text = value.string, text.unicodeScalars.count <= 100 else {
             throw problem(name, "must be a string of at most 100 characters")
         }
         return text
@@ -178,8 +177,9 @@ struct RequestMembers {
         return integer
     }
 
-    func missing(_ name: String) throws(Problem) -> String {
-        throw problem(name, "is missing")
+    func required(_ name: String, _ length: ClosedRange<Int>) throws(Problem) -> String {
+        guard let text = try text(name, length) else { throw problem(name, "is missing") }
+        return text
     }
 
     private func problem(_ name: String, _ rule: String) -> Problem {

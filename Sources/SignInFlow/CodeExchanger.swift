@@ -45,7 +45,7 @@ package struct CodeExchanger: Sendable {
                 secret = try secrets.secret(for: code.client, of: code.group, keyID: keyID, now: .now())
             } catch {
                 faults.error(.appleClient, "a client secret can't be signed with the key \(keyID)", error)
-                return .unavailable(Unavailability(.unreachable))
+                return .unavailable(WebClient.Unavailability(.unreachable))
             }
             let dated = await ask(code, secret, max(.milliseconds(100), deadline - .now))
             guard case .clientRefused(let refusal) = dated.answer else {

@@ -122,7 +122,7 @@ struct SignInAttempt: Sendable {
                 let end: WallTime? =
                     switch session.expiry {
                     case nil: nil
-                    case .after(let time): .now() + time
+                    case .after(let time): WallTime.now() + time
                     case .at(let time): time
                     }
                 return Settlement.Session(id: session.id, createdAt: signedInAt, expiresAt: end)
@@ -151,8 +151,8 @@ extension SignInAttempt {
             with: trade.secrets,
             budget: mode.budget
         )
-        switch (mode.consequence(of: answer), answer) {
-        case (.store, .issued(let tokens)):
+        switch answer {
+        case .issued(let tokens):
             let identity = try await means.identity(
                 of: tokens,
                 client: request.client,
@@ -164,20 +164,23 @@ extension SignInAttempt {
                 token: tokens.refreshToken,
                 identity: identity
             )
-        case (.proceed, .grantRefused(let refusal)), (.proceed, .requestRefused(let refusal)),
-            (.proceed, .clientRefused(let refusal)):
+        case .grantRefused(let refusal), .requestRefused(let refusal):
+            guard mode == .preferred else {
+                throw Problem(.codeRejected, "Apple answers \(refusal.code.rawValue): \(refusal.detail.words).")
+            }
             return Traded(refresh: .refused(refusal.code.rawValue))
-        case (.proceedAndRetry, .unavailable(let unavailability)):
-            return Traded(refresh: try pending(code, trade.sealingKeys, presented, unavailability.retryAfter))
-        case (.codeRejected, .grantRefused(let refusal)), (.codeRejected, .requestRefused(let refusal)):
-            throw Problem(.codeRejected, "Apple answers \(refusal.code.rawValue): \(refusal.detail.words).")
-        case (.clientRefused, .clientRefused(let refusal)):
-            let detail = "Apple answers \(refusal.code.rawValue); siwad's log names what to check."
-            throw Problem(.appleRefusedClient, detail)
-        case (.unavailable, .unavailable(let unavailability)):
-            let detail = "Apple's token endpoint gives no answer at present."
-            throw Problem(.appleUnavailable, detail, retryAfter: unavailability.retryAfter)
-        default: preconditionFailure("a consequence fits its answer")
+        case .clientRefused(let refusal):
+            guard mode == .preferred else {
+                let detail = "Apple answers \(refusal.code.rawValue); siwad's log names what to check."
+                throw Problem(.appleRefusedClient, detail)
+            }
+            return Traded(refresh: .refused(refusal.code.rawValue))
+        case .unavailable(let unavailability):
+            guard mode == .preferred, let presented else {
+                let detail = "Apple's token endpoint gives no answer at present."
+                throw Problem(.appleUnavailable, detail, retryAfter: unavailability.retryAfter)
+            }
+            return Traded(refresh: pending(code, trade.sealingKeys, presented, unavailability.retryAfter))
         }
     }
 
@@ -185,18 +188,16 @@ extension SignInAttempt {
     private func pending(
         _ code: String,
         _ keys: SealingKeys,
-        _ presented: VerifiedIdentity?,
+        _ presented: VerifiedIdentity,
         _ retryAfter: Int?
-    ) throws(Problem) -> RefreshState {
-        let now = WallTime.now()
-        guard let presented,
-            let due = ExchangeSchedule.next(
-                after: 0,
-                issuedAt: presented.issuedAt,
-                retryAfter: retryAfter,
-                now: now
-            )
-        else { return .lost }
+    ) -> RefreshState {
+        let due = ExchangeSchedule.next(
+            after: 0,
+            issuedAt: presented.issuedAt,
+            retryAfter: retryAfter,
+            now: .now()
+        )
+        guard let due else { return .lost }
         do throws(JOSEError) {
             let sealed = try SealedCode(code: code, redirectURI: request.redirectURI)
                 .seal(for: request.client, with: keys)
@@ -227,10 +228,8 @@ extension SignInAttempt.Means {
             let expectation = IdentityExpectation(client: client, nonce: nonce)
             identity = try await verifier.verify(Array(token.utf8), expecting: expectation)
         } catch {
-            switch error.reason {
-            case .keysUnavailable, .nonceMismatch, .nonceMissing: throw error
-            default: throw unexpected("its identity token is refused: \(error.reason.rawValue)")
-            }
+            if [.keysUnavailable, .nonceMismatch, .nonceMissing].contains(error.reason) { throw error }
+            throw unexpected("its identity token is refused: \(error.reason.rawValue)")
         }
         let isFitting = tokens.matches(
             subject: identity.subject.rawValue,

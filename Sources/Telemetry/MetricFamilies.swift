@@ -50,7 +50,7 @@ package struct MetricFamily<Metric: Sendable>: Sendable {
     /// Returns the samples of the members whose value is not nil. `isListed` is true if each label value is in its set.
     fileprivate func collect(_ value: (_ metric: Metric, _ isListed: Bool) -> Double?) -> [Sample] {
         metrics.indices.compactMap { position in
-            let (labels, isListed) = labels(at: position)
+            let (labels, isListed) = self.labels(at: position)
             return value(metrics[position], isListed).map { Sample(labels: labels, value: $0) }
         }
     }
@@ -79,7 +79,7 @@ extension MetricFamily<Histogram> {
     /// The samples of all members of the closed sets.
     var samples: [Sample] {
         metrics.indices.flatMap { position -> [Sample] in
-            let (labels, isListed) = labels(at: position)
+            let (labels, isListed) = self.labels(at: position)
             guard isListed else { return [] }
             return metrics[position].samples.map {
                 Sample(suffix: $0.suffix, labels: labels + $0.labels, value: $0.value)

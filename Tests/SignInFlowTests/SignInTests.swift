@@ -140,7 +140,7 @@ struct SignInTests {
     @Test("The metric has every outcome that a sign-in can have.")
     func outcomes() {
         let others: [Problem.Reason] = [
-            .unauthenticated, .notFound, .methodNotAllowed, .bodyTooLarge, .unsupportedMediaType,
+            .unauthenticated, .notFound, .methodNotAllowed, .requestTimeout, .bodyTooLarge, .unsupportedMediaType,
         ]
         let reasons = Problem.Reason.allCases.filter { !others.contains($0) }.map(\.rawValue)
         #expect(SignInMetrics.outcomes == ["signed-in", "repeated"] + reasons)
@@ -209,20 +209,6 @@ struct SingleUseTests {
             let answers = try await [one, other]
             #expect(answers[0].signInID == answers[1].signInID && answers.count(where: \.isRepeated) == 1)
             #expect(flow.apple.requests == 1)
-        }
-    }
-
-    @Test("A sign-in that another daemon has not finished is taken over after its lease.")
-    func takenOver() async throws {
-        try await FlowFixture.with { flow in
-            let device = try flow.apple.signIn()
-            let request = try flow.request(device, session: "s1")
-            try flow.apple.behave("{\"cut\":true}")
-            // Apple has used the code, and the daemon ended before it could store anything.
-            try flow.replace(FlowFixture.Rules(exchange: .required))
-            #expect(await flow.refusal(request) == .appleUnavailable)
-            try flow.replace(FlowFixture.Rules())
-            #expect(try await flow.signIn(request).refreshToken == .refused)
         }
     }
 }

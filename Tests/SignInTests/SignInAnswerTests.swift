@@ -126,6 +126,7 @@ struct CallerDirectoryTests {
         arguments: [
             ("", 0), ("shop", 1), ("shop 12ab", 1), ("sh/op " + String(repeating: "a", count: 64), 1),
             ("\nshop " + String(repeating: "a", count: 63) + "g", 2),
+            ("shop " + String(repeating: "a", count: 64) + "g", 1),
         ]
     )
     func malformed(text: String, line: Int) {

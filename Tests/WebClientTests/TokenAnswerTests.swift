@@ -1,5 +1,4 @@
 import JOSE
-import SignIn
 import Testing
 
 @testable import WebClient
@@ -127,25 +126,6 @@ struct TokenAnswerTests {
         #expect(!issued.matches(subject: "p", accessTokenHash: nil, presentedSubject: "p"))
         // Canonically equivalent, but another person.
         #expect(!issued.matches(subject: "\u{212A}", accessTokenHash: hash, presentedSubject: "K"))
-    }
-
-    @Test("A code that was refused fails the sign-in only where the exchange is required.")
-    func consequences() {
-        let refusal = TokenRefusal(code: .invalidGrant, detail: .alreadyUsed)
-        let unavailable = TokenAnswer.unavailable(Unavailability(.timedOut))
-        let issued = answer(200, Self.tokens)
-        let table: [(TokenAnswer, CodeExchange.Consequence, CodeExchange.Consequence)] = [
-            (issued, .store, .store),
-            (.grantRefused(refusal), .proceed, .codeRejected),
-            (.requestRefused(refusal), .proceed, .codeRejected),
-            (.clientRefused(refusal), .proceed, .clientRefused),
-            (unavailable, .proceedAndRetry, .unavailable),
-        ]
-        for (answer, preferred, required) in table {
-            #expect(CodeExchange.preferred.consequence(of: answer) == preferred)
-            #expect(CodeExchange.required.consequence(of: answer) == required)
-        }
-        #expect(CodeExchange.preferred.budget == .seconds(3) && CodeExchange.required.budget == .seconds(6))
     }
 }
 

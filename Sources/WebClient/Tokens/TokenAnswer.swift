@@ -1,6 +1,5 @@
 import Basics
 import JOSE
-package import SignIn
 
 /// What an answer of Apple's token endpoint means. The whole table of known answers is in ``init(status:retryAfter:body:)``.
 package enum TokenAnswer: Sendable, Equatable {
@@ -155,36 +154,5 @@ extension TokenRefusal {
             1...64 ~= code.utf8.count, code.utf8.allSatisfy({ 0x21...0x7E ~= $0 })
         else { return nil }
         self.init(code: Code(rawValue: code), detail: Detail(answer["error_description"]?.string))
-    }
-}
-
-// MARK: - What a sign-in does
-
-extension CodeExchange {
-    /// What a sign-in does with the answer to its code.
-    package enum Consequence: Sendable, Hashable {
-        /// The sign-in succeeds and the refresh token is stored.
-        case store
-        /// The sign-in succeeds without a refresh token.
-        case proceed
-        /// The sign-in succeeds, and the exchange is tried again later.
-        case proceedAndRetry
-        /// The device must start again.
-        case codeRejected
-        /// The operator must look at the configuration.
-        case clientRefused
-        /// The caller repeats the request later.
-        case unavailable
-    }
-
-    package func consequence(of answer: TokenAnswer) -> Consequence {
-        switch (self, answer) {
-        case (_, .issued): .store
-        case (.preferred, .grantRefused), (.preferred, .requestRefused), (.preferred, .clientRefused): .proceed
-        case (.preferred, .unavailable): .proceedAndRetry
-        case (.required, .grantRefused), (.required, .requestRefused): .codeRejected
-        case (.required, .clientRefused): .clientRefused
-        case (.required, .unavailable): .unavailable
-        }
     }
 }

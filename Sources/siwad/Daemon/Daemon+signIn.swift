@@ -60,10 +60,7 @@ struct SignInParts: Sendable {
 extension Daemon {
     /// nil without an application endpoint.
     var applicationServer: NamedService? {
-        guard let signIn, let address = configuration.applicationAddress else {
-            state.applicationOpen.open()
-            return nil
-        }
+        guard let signIn, let address = configuration.applicationAddress else { return nil }
         let (state, configuration, service) = (state, configuration, signIn.service)
         let server = ApplicationServer(
             address: address,

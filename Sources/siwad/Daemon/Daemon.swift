@@ -250,6 +250,8 @@ struct Daemon: Sendable {
                 await state.endpointsOpen.whenOpen { await dispatcher.run() }
             }
         }
+        let application = applicationServer
+        if application == nil { state.applicationOpen.open() }
         let exchange = signIn.map { signIn in
             NamedService("code exchange", endedBy: { signIn.service.finishExchanges() }) {
                 await state.endpointsOpen.whenOpen { await signIn.service.runExchanges() }
@@ -293,7 +295,7 @@ struct Daemon: Sendable {
                 }
             },
             operationsServer,
-        ] + [applicationServer].compactMap(\.self) + [
+        ] + [application].compactMap(\.self) + [
             NamedService("notifications", notificationServer.run),
             // The last to start is the first to end: readiness fails while the endpoint still accepts requests.
             NamedService("readiness") {
