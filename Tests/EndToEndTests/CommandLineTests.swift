@@ -52,7 +52,7 @@ struct CommandLineTests {
             "serve", "dev", "migrate up", "migrate status", "migrate sql", "notifications list", "notifications show",
             "accounts list", "accounts show", "accounts history", "sessions list", "sessions show", "sessions end",
             "audit list", "audit show", "sealing new-key", "sealing status", "sealing rotate", "client-secret",
-            "tokens list", "tokens show",
+            "tokens list", "tokens show", "sign-in",
             "simulate keys",
             "simulate serve", "simulate token", "simulate send", "verify",
             "config",

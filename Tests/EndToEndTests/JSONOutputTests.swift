@@ -134,6 +134,22 @@ struct JSONOutputTests {
         )
     }
 
+    /// A request whose answer has a value for every member.
+    private func signIn(_ fixture: DaemonFixture) throws -> String {
+        let now = WallTime.now().wholeSeconds
+        let token = try fixture.apple.token(
+            claims: """
+                {"iss":"https://appleid.apple.com","aud":"com.example.one","exp":\(now + 600),"iat":\(now),"sub":"signed",
+                "nonce":"nonce-of-person","nonce_supported":true,"email":"a@example.com","email_verified":true,
+                "real_user_status":2,"org_id":"org","transfer_sub":"former"}
+                """
+        )
+        return """
+            {"client_id":"com.example.one","identity_token":"\(token)","nonce":"nonce-of-person",
+            "user":{"name":{"firstName":"Maria","lastName":"Ruiz"}},"session":{"id":"opened","expires_in":60}}
+            """
+    }
+
     /// Waits until the change that ended a session is published.
     private func publication(of session: String, _ fixture: DaemonFixture) async throws {
         try await eventually("the end of the session to be published") {
@@ -158,6 +174,7 @@ struct JSONOutputTests {
         _ = try await OpenSSL.run(
             ["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", key]
         )
+        let request = try directory.write("request.json", try signIn(fixture))
         let titles = try JSONSchemas().titles
         let lines: [(String, String)] = [
             ("simulate-keys", "--out \(out)"),
@@ -182,6 +199,7 @@ struct JSONOutputTests {
             ("sealing-status", ""), ("sealing-rotate", "--note why"),
             ("tokens-list", ""), ("tokens-show", "person"),
             ("client-secret", "--client-id com.example.one --apple-keys AAAAAAAAAA/KEY1234567=\(key)"),
+            ("sign-in", "--request \(request)"),
             ("application-token", "shop --client-id com.example.one"),
             ("migrate-status", ""), ("config", ""), ("config", "--apps none"), ("doctor", ""),
             ("verify", "\(token) --keys \(keys)"),
