@@ -1,4 +1,5 @@
 import AppleSimulator
+import Basics
 import FoundationEssentials
 import JOSE
 import StoreTestSupport
