@@ -38,7 +38,7 @@ package struct IssuedNonce: Sendable, Equatable {
     /// The client that a request for a nonce names.
     package static func client(parsing body: [UInt8]) throws(Problem) -> ClientID {
         let members = try RequestMembers(parsing: body)
-        return ClientID(try members.required("client_id", 1...255))
+        return ClientID(try members.requiredText("client_id", 1...255))
     }
 }
 

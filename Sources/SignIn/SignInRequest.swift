@@ -53,7 +53,7 @@ extension SignInRequest {
     /// - Throws: `malformed-request` that names the member.
     package init(parsing body: [UInt8], idempotencyKey: String?) throws(Problem) {
         let members = try RequestMembers(parsing: body)
-        client = ClientID(try members.required("client_id", 1...255))
+        client = ClientID(try members.requiredText("client_id", 1...255))
         identityToken = try members.text("identity_token", 1...16_384).map { Array($0.utf8) }
         authorizationCode = try members.text("authorization_code", 1...1_024, visible: true)
         nonce = try members.text("nonce", 8...256, visible: true)
@@ -89,7 +89,7 @@ extension SignInRequest {
 
 extension SignInRequest.Session {
     fileprivate init(_ members: RequestMembers) throws(Problem) {
-        id = try members.required("id", 1...256)
+        id = try members.requiredText("id", 1...256)
         let seconds = try members.integer("expires_in", 1...100 * 365 * 86_400)
         let text = try members.text("expires_at", 1...64)
         switch (seconds, text) {
@@ -177,7 +177,7 @@ struct RequestMembers {
         return integer
     }
 
-    func required(_ name: String, _ length: ClosedRange<Int>) throws(Problem) -> String {
+    func requiredText(_ name: String, _ length: ClosedRange<Int>) throws(Problem) -> String {
         guard let text = try text(name, length) else { throw problem(name, "is missing") }
         return text
     }
