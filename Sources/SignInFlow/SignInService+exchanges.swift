@@ -1,9 +1,11 @@
 import AccountStore
 import AppleTokens
 import Basics
+import Ingest
 import JOSE
 import Postgres
 import SignIn
+import Synchronization
 import Telemetry
 import WebClient
 

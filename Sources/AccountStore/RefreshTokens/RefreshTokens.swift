@@ -1,5 +1,3 @@
-package import AppleTokens
-package import Basics
 package import Postgres
 
 /// A refresh token, sealed with a key of `SIWAD_SEALING_KEYS`: see ``SealedRefreshToken``.

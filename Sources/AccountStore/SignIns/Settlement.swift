@@ -1,6 +1,6 @@
 package import AppleTokens
 package import Basics
-package import Postgres
+import Postgres
 
 /// What a sign-in ends with, after the exchange of its code.
 package struct Settlement: Sendable, Equatable {

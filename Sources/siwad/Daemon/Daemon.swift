@@ -9,6 +9,7 @@ import NotificationServer
 import Postgres
 import ServiceLifecycle
 import Settings
+import SignInFlow
 import Spool
 import Synchronization
 import Telemetry
