@@ -1,5 +1,7 @@
 import AppleTokens
 import Basics
+import JOSE
+import Postgres
 import SignIn
 import Testing
 
@@ -61,7 +63,7 @@ struct ExchangeTests {
             #expect(answer.refreshToken == .kept)
             try flow.replace(FlowFixture.Rules(exchange: .required))
             let third = try flow.apple.signIn(nonce: "nonce-three")
-            #expect(await flow.refusal(try flow.request(third, nonce: "nonce-three")) == .codeRejected)
+            #expect(try await flow.refusal(flow.request(third, nonce: "nonce-three")) == .codeRejected)
         }
     }
 
@@ -127,7 +129,7 @@ struct ExchangeTests {
         try await FlowFixture.with { flow in
             let device = try flow.apple.signIn()
             await flow.pool.close()
-            #expect(await flow.refusal(try flow.request(device)) == .databaseUnavailable)
+            #expect(try await flow.refusal(flow.request(device)) == .databaseUnavailable)
             #expect(flow.apple.requests == 0)
         }
     }

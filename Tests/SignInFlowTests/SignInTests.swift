@@ -76,8 +76,8 @@ struct SignInTests {
             let again = try await flow.signIn(flow.request(device, session: "s1", token: false))
             #expect(again.isRepeated && again.signInID == answer.signInID && flow.apple.requests == 1)
             let other = try flow.apple.signIn(nonce: "nonce-two")
-            #expect(await flow.refusal(try flow.request(other, nonce: "nonce-three", token: false)) == .nonceMismatch)
-            #expect(await flow.refusal(try flow.request(other, nonce: nil, token: false)) == .nonceMissing)
+            #expect(try await flow.refusal(flow.request(other, nonce: "nonce-three", token: false)) == .nonceMismatch)
+            #expect(try await flow.refusal(flow.request(other, nonce: nil, token: false)) == .nonceMissing)
         }
     }
 
@@ -86,10 +86,10 @@ struct SignInTests {
         try await FlowFixture.with { flow in
             let device = try flow.apple.signIn()
             let request = try flow.request(device)
-            #expect(await flow.refusal(try flow.request(device, client: "com.example.none")) == .unknownClient)
+            #expect(try await flow.refusal(flow.request(device, client: "com.example.none")) == .unknownClient)
             let web = Caller(name: "web", clients: [ClientID("com.example.web")])
             #expect(await flow.refusal(request, by: web) == .clientNotAllowed)
-            #expect(await flow.refusal(try flow.request(device, client: "com.example.two")) == .wrongAudience)
+            #expect(try await flow.refusal(flow.request(device, client: "com.example.two")) == .wrongAudience)
             let shop = Caller(name: "shop", clients: [ClientID("com.example.one")])
             _ = try await flow.signIn(request, by: shop)
             #expect(try await flow.texts("SELECT caller FROM siwa.sign_ins") == ["shop"])
@@ -102,7 +102,7 @@ struct SignInTests {
         rules.appleKeys = []
         try await FlowFixture.with(rules) { flow in
             let device = try flow.apple.signIn()
-            #expect(await flow.refusal(try flow.request(device)) == .malformedRequest)
+            #expect(try await flow.refusal(flow.request(device)) == .malformedRequest)
             _ = try await flow.signIn(flow.request(device, code: false))
             try flow.replace(FlowFixture.Rules(exchange: .required))
             let second = try flow.apple.signIn(nonce: "nonce-two")
@@ -132,7 +132,7 @@ struct SignInTests {
     func draining() async throws {
         try await FlowFixture.with { flow in
             flow.service.drain()
-            #expect(await flow.refusal(try flow.request(flow.apple.signIn())) == .draining)
+            #expect(try await flow.refusal(flow.request(flow.apple.signIn())) == .draining)
             #expect(flow.apple.requests == 0)
         }
     }
@@ -171,10 +171,10 @@ struct SingleUseTests {
         try await FlowFixture.with { flow in
             let device = try flow.apple.signIn()
             _ = try await flow.signIn(flow.request(device, session: "s1"))
-            #expect(await flow.refusal(try flow.request(device)) == .tokenUsed)
-            #expect(await flow.refusal(try flow.request(device, session: "s2")) == .tokenUsed)
-            #expect(await flow.refusal(try flow.request(device, key: "0123456789abcdef")) == .tokenUsed)
-            #expect(await flow.refusal(try flow.request(device, session: "s1", code: false)) == .tokenUsed)
+            #expect(try await flow.refusal(flow.request(device)) == .tokenUsed)
+            #expect(try await flow.refusal(flow.request(device, session: "s2")) == .tokenUsed)
+            #expect(try await flow.refusal(flow.request(device, key: "0123456789abcdef")) == .tokenUsed)
+            #expect(try await flow.refusal(flow.request(device, session: "s1", code: false)) == .tokenUsed)
             #expect(flow.apple.requests == 1)
         }
     }
@@ -183,7 +183,7 @@ struct SingleUseTests {
     func nonce() async throws {
         try await FlowFixture.with { flow in
             _ = try await flow.signIn(flow.request(flow.apple.signIn()))
-            #expect(await flow.refusal(try flow.request(flow.apple.signIn())) == .nonceUsed)
+            #expect(try await flow.refusal(flow.request(flow.apple.signIn())) == .nonceUsed)
         }
     }
 
@@ -192,7 +192,7 @@ struct SingleUseTests {
         try await FlowFixture.with { flow in
             _ = try await flow.signIn(flow.request(flow.apple.signIn(), session: "s1"))
             let device = try flow.apple.signIn(nonce: "nonce-two")
-            #expect(await flow.refusal(try flow.request(device, nonce: "nonce-two", session: "s1")) == .sessionTaken)
+            #expect(try await flow.refusal(flow.request(device, nonce: "nonce-two", session: "s1")) == .sessionTaken)
             #expect(flow.apple.requests == 1)
             #expect(
                 try await flow.signIn(flow.request(device, nonce: "nonce-two", session: "s2")).refreshToken == .stored
@@ -220,7 +220,7 @@ struct BindingTests {
         try await FlowFixture.with { flow in
             var device = try flow.apple.signIn()
             device.code = try flow.apple.signIn(person: "bob").code
-            #expect(await flow.refusal(try flow.request(device)) == .codeMismatch)
+            #expect(try await flow.refusal(flow.request(device)) == .codeMismatch)
             #expect(flow.apple.requests == 0)
             #expect(try await flow.texts("SELECT sign_in_id::text FROM siwa.sign_ins").isEmpty)
         }
@@ -234,14 +234,14 @@ struct BindingTests {
             let native = try flow.apple.signIn(nonce: nonce.sha256)
             _ = try await flow.signIn(flow.request(native, nonce: nonce.nonce))
             let chosen = try flow.apple.signIn(nonce: "nonce-of-device")
-            #expect(await flow.refusal(try flow.request(chosen, nonce: "nonce-of-device")) == .nonceMismatch)
+            #expect(try await flow.refusal(flow.request(chosen, nonce: "nonce-of-device")) == .nonceMismatch)
             let foreign = try await flow.service.issueNonce(for: ClientID("com.example.two"), by: nil).nonce
             let device = try flow.apple.signIn(nonce: foreign)
-            #expect(await flow.refusal(try flow.request(device, nonce: foreign)) == .nonceMismatch)
-            #expect(await flow.refusal(try flow.request(device, nonce: foreign, token: false)) == .nonceMismatch)
+            #expect(try await flow.refusal(flow.request(device, nonce: foreign)) == .nonceMismatch)
+            #expect(try await flow.refusal(flow.request(device, nonce: foreign, token: false)) == .nonceMismatch)
             let late = try IssuedNonces(keys: flow.sealingKeys).issue(for: client, now: .now() - .seconds(700))
             let tardy = try flow.apple.signIn(nonce: late)
-            #expect(await flow.refusal(try flow.request(tardy, nonce: late)) == .nonceExpired)
+            #expect(try await flow.refusal(flow.request(tardy, nonce: late)) == .nonceExpired)
         }
     }
 
@@ -252,7 +252,7 @@ struct BindingTests {
     func unexpected(tampered: String) async throws {
         try await FlowFixture.with { flow in
             try flow.apple.behave("{\"tamper\":\"\(tampered)\"}")
-            #expect(await flow.refusal(try flow.request(flow.apple.signIn(), session: "s1")) == .appleUnexpected)
+            #expect(try await flow.refusal(flow.request(flow.apple.signIn(), session: "s1")) == .appleUnexpected)
             for table in ["sign_ins", "apple_tokens", "accounts", "account_sessions"] {
                 #expect(try await flow.texts("SELECT 1::text FROM siwa.\(table)").isEmpty, "\(table)")
             }

@@ -140,7 +140,7 @@ struct SignInRequestTests {
         ]
     )
     func idempotencyKey(key: String, isAccepted: Bool) {
-        #expect((try? Self.parse(with: "", key: key)) != nil == isAccepted)
+        #expect(((try? Self.parse(with: "", key: key)) != nil) == isAccepted)
     }
 
     @Test("A request never prints its content.")

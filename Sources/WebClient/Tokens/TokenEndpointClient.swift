@@ -10,6 +10,11 @@ package struct TokenEndpointClient: Sendable {
     package struct Dated: Sendable, Equatable {
         package let answer: TokenAnswer
         package let date: String?
+
+        package init(answer: TokenAnswer, date: String?) {
+            self.answer = answer
+            self.date = date
+        }
     }
 
     /// Apple's answers have about two kilobytes.

@@ -1,7 +1,7 @@
 import AppleSimulator
 import Basics
+import Foundation
 import JOSE
-import Subprocess
 import TestSupport
 import Testing
 
@@ -66,7 +66,7 @@ struct SigningFixture {
         let file = directory.file(name)
         let made = try await OpenSSL.run(["genpkey"] + arguments + ["-out", file])
         #expect(made.isSuccess, "\(made.output)")
-        _ = try await run(.path("/bin/chmod"), arguments: ["600", file], output: .discarded)
+        try FileManager.default.setAttributes([.posixPermissions: 0o600], ofItemAtPath: file)
         return file
     }
 
