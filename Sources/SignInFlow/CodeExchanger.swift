@@ -14,6 +14,13 @@ struct TradedCode: Sendable {
     let group: AudienceMap.Group
 }
 
+/// What became of a code.
+struct Exchange: Sendable {
+    let answer: TokenAnswer
+    /// The connection of a first attempt broke, which may have used the code.
+    let isRepeated: Bool
+}
+
 /// Trades codes at Apple's token endpoint: signs client secrets, tries a second key, counts and logs.
 package struct CodeExchanger: Sendable {
     package typealias Send = @Sendable (TokenGrant, _ budget: Duration) async -> TokenEndpointClient.Dated
@@ -34,7 +41,7 @@ package struct CodeExchanger: Sendable {
     }
 
     /// - Parameter budget: for all attempts.
-    func exchange(_ code: TradedCode, with secrets: ClientSecrets, budget: Duration) async -> TokenAnswer {
+    func exchange(_ code: TradedCode, with secrets: ClientSecrets, budget: Duration) async -> Exchange {
         let deadline = ContinuousClock.now + budget
         guard var keyID = secrets.keyID(for: code.group) else { preconditionFailure("the caller checks for keys") }
         var tried: [String] = []
@@ -45,13 +52,14 @@ package struct CodeExchanger: Sendable {
                 secret = try secrets.secret(for: code.client, of: code.group, keyID: keyID, now: .now())
             } catch {
                 faults.error(.appleClient, "a client secret can't be signed with the key \(keyID)", error)
-                return .unavailable(WebClient.Unavailability(.unreachable))
+                return Exchange(answer: .unavailable(WebClient.Unavailability(.unreachable)), isRepeated: false)
             }
             let dated = await ask(code, secret, max(.milliseconds(100), deadline - .now))
+            let exchange = Exchange(answer: dated.answer, isRepeated: dated.isRepeated)
             guard case .clientRefused(let refusal) = dated.answer else {
-                if case .unavailable = dated.answer { return dated.answer }
+                if case .unavailable = dated.answer { return exchange }
                 secrets.accepted(keyID, for: code.group)
-                return dated.answer
+                return exchange
             }
             if refusal.code == .invalidClient,
                 case .tryAgain(let next) = secrets.clientRefused(tried: tried, for: code.group)
@@ -60,7 +68,7 @@ package struct CodeExchanger: Sendable {
                 continue
             }
             explain(refusal, of: code.client, tried, dated.date, secrets.lifetime)
-            return dated.answer
+            return exchange
         }
     }
 

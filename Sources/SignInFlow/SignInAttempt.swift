@@ -146,12 +146,12 @@ extension SignInAttempt {
     private func trade(_ presented: VerifiedIdentity?) async throws(Problem) -> Traded {
         guard let code = request.authorizationCode, let trade = policy.trade else { return Traded(refresh: .none) }
         let mode = presented == nil ? .required : policy.exchange
-        let answer = await means.exchanger.exchange(
+        let exchange = await means.exchanger.exchange(
             TradedCode(code: code, redirectURI: request.redirectURI, client: request.client, group: group),
             with: trade.secrets,
             budget: mode.budget
         )
-        switch answer {
+        switch exchange.answer {
         case .issued(let tokens):
             let identity = try await means.identity(
                 of: tokens,
@@ -168,7 +168,7 @@ extension SignInAttempt {
             guard mode == .preferred else {
                 throw Problem(.codeRejected, "Apple answers \(refusal.code.rawValue): \(refusal.detail.words).")
             }
-            return Traded(refresh: .refused(refusal.code.rawValue))
+            return Traded(refresh: exchange.isRepeated ? .lost : .refused(refusal.code.rawValue))
         case .clientRefused(let refusal):
             guard mode == .preferred else {
                 let detail = "Apple answers \(refusal.code.rawValue); siwad's log names what to check."

@@ -89,12 +89,12 @@ extension SignInService {
             database.faults.error(.sealing, "a code that waits to be traded can't be opened", error)
             return again(exchange, retryAfter: nil)
         }
-        let answer = await means.exchanger.exchange(
+        let exchanged = await means.exchanger.exchange(
             TradedCode(code: code.code, redirectURI: code.redirectURI, client: exchange.client, group: group),
             with: trade.secrets,
             budget: Self.budget
         )
-        switch answer {
+        switch exchanged.answer {
         case .issued(let tokens): return await stored(tokens, exchange, trade.sealingKeys, means)
         case .grantRefused(let refusal), .requestRefused(let refusal), .clientRefused(let refusal):
             return .refused(refusal.code.rawValue)

@@ -10,6 +10,8 @@ package struct TokenEndpointClient: Sendable {
     package struct Dated: Sendable, Equatable {
         package let answer: TokenAnswer
         package let date: String?
+        /// The connection of a first attempt broke, which may have used a code.
+        package var isRepeated = false
 
         package init(answer: TokenAnswer, date: String?) {
             self.answer = answer
@@ -70,7 +72,9 @@ package struct TokenEndpointClient: Sendable {
             do throws(Unavailability) {
                 return try await attempt(grant, until: deadline)
             } catch  where error.cause == .broken {
-                return try await attempt(grant, until: deadline)
+                var second = try await attempt(grant, until: deadline)
+                second.isRepeated = true
+                return second
             }
         } catch {
             return Dated(answer: .unavailable(error), date: nil)

@@ -15,11 +15,10 @@ struct SignInCommand: DatabaseCommand {
     static let configuration = CommandConfiguration(
         commandName: "sign-in",
         abstract: "Sign a person in with what a device got from Apple.",
-        usage: "siwad sign-in --request <file> [<options>]\n"
-            + "       siwad sign-in --client-id <client-id> --token <file> [<options>]",
+        usage: "siwad sign-in --client-id <client-id> --token <file> [<options>]",
         discussion: """
             Does what POST /v1/sign-in does, in this process and with the settings of siwad serve; with --to, it sends the \
-            request to a running siwad. The values of --code and --nonce can be @FILE, so that other users can't see them. \
+            request to a running siwad. --request has the whole request, the other options its parts. The values of --code and --nonce can be @FILE, so that other users can't see them. \
             The exit code is 1 if the sign-in is refused, and 69 if it can be repeated later.
 
             Example:
