@@ -8,6 +8,9 @@ package protocol ApplicationService: Sendable {
     /// lost.
     func signIn(_ request: SignInRequest, by caller: Caller?) async throws(Problem) -> SignInAnswer
 
+    /// A request to sign in was malformed, so ``signIn(_:by:)`` was not called.
+    func signInRefused(_ problem: Problem, by caller: Caller?)
+
     func issueNonce(for client: ClientID, by caller: Caller?) async throws(Problem) -> IssuedNonce
 
     /// - Throws: `not-found` for a session that doesn't exist or that the caller may not see.
@@ -16,6 +19,10 @@ package protocol ApplicationService: Sendable {
     /// Signs out. An ended session stays as it is.
     /// - Throws: `not-found` as ``session(_:by:)``.
     func endSession(_ id: String, by caller: Caller?) async throws(Problem)
+}
+
+extension ApplicationService {
+    package func signInRefused(_ problem: Problem, by caller: Caller?) {}
 }
 
 /// A nonce for one attempt to sign in.

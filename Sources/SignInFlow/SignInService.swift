@@ -90,10 +90,14 @@ extension SignInService {
             return answer
         } catch {
             metrics.duration.record(.now - start)
-            metrics.signIns.increment(error.reason.rawValue)
-            log.info("sign-in refused", ["reason": error.reason.rawValue, "caller": name])
+            signInRefused(error, by: caller)
             throw error
         }
+    }
+
+    package func signInRefused(_ problem: Problem, by caller: Caller?) {
+        metrics.signIns.increment(problem.reason.rawValue)
+        log.info("sign-in refused", ["reason": problem.reason.rawValue, "caller": caller?.name ?? ""])
     }
 
     package func issueNonce(for client: ClientID, by caller: Caller?) async throws(Problem) -> IssuedNonce {

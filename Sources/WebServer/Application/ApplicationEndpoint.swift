@@ -83,8 +83,8 @@ struct ApplicationEndpoint: Sendable {
                 let nonce = try await service.issueNonce(for: IssuedNonce.client(parsing: body), by: caller)
                 return Answer(body: ByteBuffer(string: nonce.json))
             case .signIn:
-                let signIn = try SignInRequest(parsing: body, idempotencyKey: accepted.idempotencyKey)
-                return Answer(body: ByteBuffer(string: try await service.signIn(signIn, by: caller).json))
+                let request = try signInRequest(body, accepted)
+                return Answer(body: ByteBuffer(string: try await service.signIn(request, by: caller).json))
             case .readSession(let id):
                 return Answer(body: ByteBuffer(string: try await service.session(id, by: caller).json))
             case .endSession(let id):
@@ -99,6 +99,15 @@ struct ApplicationEndpoint: Sendable {
     }
 
     // MARK: - Private parts
+
+    private func signInRequest(_ body: [UInt8], _ accepted: Accepted) throws(Problem) -> SignInRequest {
+        do throws(Problem) {
+            return try SignInRequest(parsing: body, idempotencyKey: accepted.idempotencyKey)
+        } catch {
+            service.signInRefused(error, by: accepted.caller)
+            throw error
+        }
+    }
 
     /// - Throws: `unauthenticated` if tokens are configured and the request has none of them.
     private func caller(_ authorization: String?) throws(Problem) -> Caller? {
