@@ -96,6 +96,8 @@ extension SignInService {
         )
         switch exchanged.answer {
         case .issued(let tokens): return await stored(tokens, exchange, trade.sealingKeys, means)
+        // The attempt during the sign-in used it, and its answer got lost.
+        case .grantRefused(let refusal) where refusal.detail == .alreadyUsed: return .lost
         case .grantRefused(let refusal), .requestRefused(let refusal), .clientRefused(let refusal):
             return .refused(refusal.code.rawValue)
         case .unavailable(let unavailability): return again(exchange, retryAfter: unavailability.retryAfter)
