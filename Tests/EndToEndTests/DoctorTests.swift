@@ -11,7 +11,7 @@ struct DoctorTests {
     ) async throws {
         try await DaemonFixture.withDaemon { fixture, daemon, addresses in
             try await eventually("the first maintenance") {
-                try await fixture.texts("SELECT task FROM siwa.maintenance").count == 5
+                try await fixture.texts("SELECT task FROM siwa.maintenance").count == 7
             }
             var environment = fixture.environment()
             environment["SIWAD_LISTEN"] = authority(of: addresses.notifications)
