@@ -1,4 +1,6 @@
+import AppleSimulator
 import Foundation
+import JOSE
 import Postgres
 import StoreTestSupport
 import TestSupport
