@@ -118,7 +118,10 @@ struct ApplicationDocumentTests {
                 // Whether a person is signed in depends on Apple, not on the form of the request.
                 "--exclude-checks", "positive_data_acceptance",
             ]
-            let run = try await ChildProcess.run(arguments)
+            // It writes a cache into its working directory.
+            let directory = try TemporaryDirectory()
+            let inside = ["/bin/sh", "-c", "cd \"$0\" && exec \"$@\"", directory.path]
+            let run = try await ChildProcess.run(inside + arguments)
             #expect(run.isSuccess, "\(run.output)")
             let operations = Set(fixture.service.calls.map(\.operation))
             #expect(operations == ["nonce", "sign-in", "session", "end"])
