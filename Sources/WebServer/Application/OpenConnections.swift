@@ -17,7 +17,7 @@ final class OpenConnections: Sendable {
     }
 
     func add(_ channel: any Channel) {
-        let silent = connections.withLock { connections in
+        let silent = connections.withLock { connections -> [any Channel] in
             let silent = connections.count < limit ? [] : Self.silentest(of: connections, limit / 16 + 1)
             for channel in silent { connections[ObjectIdentifier(channel)] = nil }
             connections[ObjectIdentifier(channel)] = Connection(channel: channel)
