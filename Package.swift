@@ -350,6 +350,7 @@ package.targets += [
             "AppleTokens",
             "Basics",
             "Ingest",
+            "JOSE",
             "Listening",
             "NotificationServer",
             "Postgres",

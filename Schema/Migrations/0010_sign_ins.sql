@@ -45,12 +45,13 @@ CREATE TABLE siwa.sign_ins (
     CONSTRAINT sign_ins_pkey PRIMARY KEY (sign_in_id),
     CONSTRAINT sign_ins_token_is_used_once UNIQUE (presented_digest),
     CONSTRAINT sign_ins_nonce_is_used_once UNIQUE (client_id, nonce_digest),
-    CONSTRAINT sign_ins_settled_with_an_account CHECK ((settled_at IS NULL) = (account_id IS NULL)),
-    CONSTRAINT sign_ins_settled_at_a_time_of_apple CHECK ((settled_at IS NULL) = (signed_in_at IS NULL)),
-    CONSTRAINT sign_ins_settled_with_a_refresh_outcome CHECK ((settled_at IS NULL) = (refresh IS NULL)),
-    CONSTRAINT sign_ins_settled_as_new_or_not CHECK ((settled_at IS NULL) = (new_account IS NULL)),
-    CONSTRAINT sign_ins_pending_have_a_code CHECK ((code_sealed IS NOT NULL) = (refresh IS NOT DISTINCT FROM 'pending')),
-    CONSTRAINT sign_ins_codes_are_due CHECK ((code_sealed IS NULL) = (code_due_at IS NULL)),
+    CONSTRAINT sign_ins_are_settled_completely CHECK (
+        num_nulls(settled_at, signed_in_at, account_id, new_account, refresh) IN (0, 5)
+    ),
+    CONSTRAINT sign_ins_pending_have_a_code_that_is_due CHECK (
+        (code_sealed IS NOT NULL) = (refresh IS NOT DISTINCT FROM 'pending')
+        AND (code_sealed IS NULL) = (code_due_at IS NULL)
+    ),
     CONSTRAINT sign_ins_refused_with_an_error CHECK (
         (refresh_error IS NOT NULL) = (refresh IS NOT DISTINCT FROM 'refused')
     ),
@@ -122,7 +123,7 @@ CREATE TABLE siwa.kept_names (
     CONSTRAINT kept_names_pkey PRIMARY KEY (account_id, app_id),
     CONSTRAINT kept_names_consent_exists
         FOREIGN KEY (account_id, app_id) REFERENCES siwa.consents (account_id, app_id),
-    CONSTRAINT kept_names_have_a_part CHECK (given <> '' OR family <> '')
+    CONSTRAINT kept_names_have_a_part CHECK (num_nonnulls(nullif(given, ''), nullif(family, '')) > 0)
 );
 COMMENT ON TABLE siwa.kept_names IS
     'The names that Apple passes on only at the first sign-in to an app group, unverified. Read siwa.account_names instead.';

@@ -1,3 +1,4 @@
+import AppleTokens
 import Basics
 import JOSE
 import Postgres
@@ -205,6 +206,124 @@ struct SealingTests {
                     #"{"table":"endpoint_secrets","key":"old","secrets":1,"use":"missing"}"#,
                 ]
             )
+        }
+    }
+
+    /// Refresh tokens of this many people, sealed with a ring.
+    private func sealTokens(_ count: Int, with line: String, in fixture: DaemonFixture) async throws {
+        let keys = try SealingKeys(parsing: line)
+        let rows = try (1...count).map { account in
+            let token = SealedRefreshToken(account: Int64(account), client: ClientID("com.example.one"))
+            let sealed = String(decoding: try token.seal("r\(account)", with: keys), as: UTF8.self)
+            return "(\(account), 'com.example.one', 'com.example.one', now(), convert_to('\(sealed)', 'UTF8'), "
+                + "'\(keys.first)', now())"
+        }
+        try await fixture.run(
+            """
+            INSERT INTO siwa.clients VALUES ('com.example.one', 'com.example.one', 'AAAAAAAAAA') ON CONFLICT DO NOTHING;
+            SELECT siwa.record_sign_in('com.example.one', 'person' || n) FROM generate_series(1, \(count)) AS n ORDER BY n;
+            SELECT siwa.open_session('com.example.one', 'person' || n, 's' || n) FROM generate_series(1, \(count)) AS n;
+            INSERT INTO siwa.apple_tokens (account_id, client_id, app_id, obtained_at, sealed, key_name, due_at)
+            VALUES \(rows.joined(separator: ", "))
+            """
+        )
+    }
+
+    /// The finding of the doctor about the keys of refresh tokens.
+    private func tokenKeys(_ environment: [String: String]) async throws -> String {
+        let run = try await siwad(["doctor"], environment: environment)
+        return run.lines.first { $0.contains(" token-keys ") }.map(String.init) ?? "no finding: \(run.output)"
+    }
+
+    @Test("A rotation seals refresh tokens too, two at the same time share the work, and a killed one is repeated.")
+    func refreshTokens() async throws {
+        try await DaemonFixture.with { fixture in
+            try await sealTokens(1_300, with: old, in: fixture)
+            let (only, both) = (environment(fixture, new), environment(fixture, new, old))
+            #expect(try await tokenKeys(only).contains("✗ token-keys"))
+            #expect(try await tokenKeys(only).contains("(old: 1300)"))
+            #expect(try await tokenKeys(both).contains("⚠ token-keys"))
+            let rotate = ["sealing", "rotate", "--note", "yearly"]
+            try await fixture.run(
+                """
+                CREATE FUNCTION public.stall() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    PERFORM pg_advisory_xact_lock(4711);
+                    RETURN NEW;
+                END
+                $$;
+                CREATE TRIGGER stall BEFORE UPDATE ON siwa.apple_tokens
+                    FOR EACH ROW WHEN (NEW.account_id = 600) EXECUTE FUNCTION public.stall();
+                SELECT pg_advisory_lock(4711);
+                """
+            )
+            let process = fixture.start(["SIWAD_SEALING_KEYS": "\(new)\n\(old)"], arguments: rotate)
+            let waiting = "SELECT 'waits' FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted"
+            try await eventually("the second batch") { try await !fixture.texts(waiting).isEmpty }
+            // The other one leaves out the rows of the batch that waits.
+            let other = try await siwad(rotate + ["--json"], environment: both)
+            #expect(other.lines == [#"{"key":"new","resealed":300,"unopened":0,"skipped":500,"dry_run":false}"#])
+            await process.kill()
+            try await fixture.run("SELECT pg_advisory_unlock(4711); DROP TRIGGER stall ON siwa.apple_tokens")
+            try await eventually("the end of the killed transaction") { try await fixture.texts(waiting).isEmpty }
+            #expect(try await siwad(rotate, environment: both).output == "500 secrets sealed with new\n")
+            #expect(try await tokenKeys(only).contains("1300 refresh tokens, all sealed with new"))
+            let keys = try SealingKeys(parsing: new)
+            let texts = try await fixture.texts(
+                "SELECT convert_from(sealed, 'UTF8') FROM siwa.apple_tokens ORDER BY account_id"
+            )
+            for (index, text) in texts.enumerated() {
+                let token = SealedRefreshToken(account: Int64(index + 1), client: ClientID("com.example.one"))
+                #expect(try token.open(Array(text.utf8), with: keys) == "r\(index + 1)")
+            }
+        }
+    }
+
+    @Test("Swapped and altered refresh tokens become unreadable, which ends nothing; a key that is back opens them.")
+    func unreadableTokens() async throws {
+        try await DaemonFixture.with { fixture in
+            try await sealTokens(6, with: old, in: fixture)
+            let lost = try SealingKeys.newLine(name: "lost")
+            let strange = try SealedRefreshToken(account: 4, client: ClientID("com.example.one"))
+                .seal("r4", with: SealingKeys(parsing: lost))
+            try await fixture.run(
+                """
+                UPDATE siwa.apple_tokens AS one SET sealed = other.sealed
+                FROM siwa.apple_tokens AS other
+                WHERE (one.account_id, other.account_id) IN ((1, 2), (2, 1));
+                -- The last character but one of the tag.
+                UPDATE siwa.apple_tokens
+                SET sealed = set_byte(
+                    sealed, length(sealed) - 2, CASE get_byte(sealed, length(sealed) - 2) WHEN 65 THEN 66 ELSE 65 END)
+                WHERE account_id = 3;
+                UPDATE siwa.apple_tokens
+                SET sealed = convert_to('\(String(decoding: strange, as: UTF8.self))', 'UTF8'), key_name = 'lost'
+                WHERE account_id = 4;
+                UPDATE siwa.apple_tokens SET sealed = convert_to('{"kid":"old"}', 'UTF8') WHERE account_id = 5;
+                """
+            )
+            let live = "SELECT count(*)::text FROM siwa.live_sessions"
+            let states = "SELECT account_id || ' ' || state || ' ' || key_name FROM siwa.refresh_tokens ORDER BY 1"
+            let both = environment(fixture, new, old)
+            let run = try await siwad(["sealing", "rotate", "--note", "yearly"], environment: both)
+            #expect(run.status == 2)
+            #expect(run.output == "1 secret sealed with new\n")
+            #expect(run.errors.contains("5 can't be opened and stay as they are: 1/com.example.one of apple_tokens"))
+            #expect(
+                try await fixture.texts(states) == [
+                    "1 unreadable old", "2 unreadable old", "3 unreadable old", "4 unreadable lost", "5 unreadable old",
+                    "6 valid new",
+                ]
+            )
+            #expect(try await fixture.texts(live) == ["6"])
+            #expect(try await tokenKeys(both).contains("5 of 6 refresh tokens unreadable"))
+            let list = try await siwad(["tokens", "list", "--state", "unreadable", "--json"], environment: both)
+            #expect(list.lines.count == 5 && !list.output.contains("eyJ"), "\(list.output)")
+
+            let again = environment(fixture, new, old, lost)
+            let healed = try await siwad(["sealing", "rotate", "--note", "put back"], environment: again)
+            #expect(healed.status == 2 && healed.output == "1 secret sealed with new\n")
+            #expect(try await fixture.texts(states).contains("4 valid new"))
         }
     }
 

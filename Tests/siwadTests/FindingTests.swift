@@ -1,6 +1,7 @@
 import AppleTokens
 import Basics
 import Glibc
+import JOSE
 import Terminal
 import TestSupport
 import Testing
@@ -67,6 +68,29 @@ struct FindingTests {
         #expect(Finding.maintenance(times, now: now).detail == "retention was last done 10 min ago")
         #expect(Finding.maintenance(times, now: now).status == .pass)
         #expect(Finding.maintenance(times, now: now + .seconds(4 * 3_600)).status == .warn)
+    }
+
+    @Test("Refresh tokens whose key is missing are a failure; unreadable ones and old keys are a warning.")
+    func tokenKeys() throws {
+        let line = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE="
+        let (one, two) = (
+            try SealingKeys(parsing: "new:\(line)"), try SealingKeys(parsing: "new:\(line)\nold:\(line)")
+        )
+        func judged(_ keys: SealingKeys?, _ counts: (String, RefreshTokenRecord.State, Int)...) -> Finding {
+            .tokenKeys(counts.map { RefreshTokenCount(keyName: $0.0, state: $0.1, count: $0.2) }, keys)
+        }
+        #expect(judged(nil).detail == "no refresh token")
+        #expect(judged(nil, ("new", .valid, 1)).status == .fail)
+        let missing = judged(one, ("new", .valid, 1), ("old", .refused, 2), ("old", .valid, 3))
+        #expect(missing.status == .fail)
+        #expect(missing.detail == "6 refresh tokens, some with keys that SIWAD_SEALING_KEYS lacks (old: 5)")
+        let unreadable = judged(one, ("new", .valid, 1), ("old", .unreadable, 2))
+        #expect(unreadable.status == .warn)
+        #expect(unreadable.detail == "2 of 3 refresh tokens unreadable: no key opened them")
+        let waiting = judged(two, ("new", .valid, 1), ("old", .valid, 2))
+        #expect((waiting.status, waiting.detail) == (.warn, "3 refresh tokens, some with old keys (old: 2)"))
+        let done = judged(two, ("new", .valid, 1))
+        #expect((done.status, done.detail) == (.pass, "1 refresh token, all sealed with new; none needs old any more"))
     }
 
     @Test("A change that waits ten seconds for its publication is a warning, and so is a restored log.")

@@ -1,0 +1,140 @@
+import AccountStore
+import AppleTokens
+import Basics
+import Postgres
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@Suite("Codes that are traded in the background")
+struct BackgroundExchangeTests {
+    /// Settles a sign-in whose code is due at a time.
+    private func pending(
+        _ token: String,
+        of sub: String = "p",
+        at time: WallTime = .at(0),
+        due: WallTime = .at(1),
+        in store: Store
+    ) async throws -> Int64 {
+        let code = RefreshState.pending(sealedCode: Array(token.utf8), due: due)
+        return try #require(try await store.signInWhole(token, of: sub, at: time, refresh: code)).signInID
+    }
+
+    private func claim(_ store: Store, limit: Int = 10) async throws -> [PendingExchange] {
+        try await store.connection.withSession { session throws(PostgresError) in
+            try SignIns.pendingExchanges(limit: limit, in: session)
+        }
+    }
+
+    private func finish(_ id: Int64, _ outcome: ExchangeOutcome, _ store: Store) async throws -> RefreshOutcome? {
+        try await store.connection.transaction { session throws(PostgresError) in
+            try SignIns.finishExchange(id, outcome, in: session)
+        }
+    }
+
+    /// Refresh outcome, error and whether a code is there, by sign-in.
+    private static let rows = """
+        SELECT concat_ws(' ', refresh, refresh_error, CASE WHEN code_sealed IS NOT NULL THEN 'code' END)
+        FROM siwa.sign_ins ORDER BY sign_in_id
+        """
+
+    @Test("Due codes are claimed for a minute, the longest due first, each by one daemon; the others wait.")
+    func claims() async throws {
+        try await Store.with { store in
+            let late = try await pending("late", due: .at(3), in: store)
+            let early = try await pending("early", of: "q", at: .at(2), due: .at(1), in: store)
+            _ = try await pending("future", of: "r", due: WallTime.now() + .seconds(60), in: store)
+            let first = try await claim(store, limit: 1)
+            #expect(first.map(\.signInID) == [early])
+            #expect(first.first?.subject == Subject("q") && first.first?.signedInAt == .at(2))
+            #expect(first.first?.sealedCode == Array("early".utf8) && first.first?.attempt == 1)
+            #expect(try await claim(store).map(\.signInID) == [late])
+            #expect(try await claim(store).isEmpty)
+            try await store.endLeases()
+            #expect(try await claim(store).map(\.attempt) == [2, 2])
+        }
+    }
+
+    @Test("Two claims at the same time get different codes.")
+    func skipsLocked() async throws {
+        try await Store.with { store in
+            let ids = [try await pending("a", in: store), try await pending("b", due: .at(2), in: store)]
+            let other = try await store.database.withOpenTransaction { session throws(PostgresError) in
+                guard try SignIns.pendingExchanges(limit: 1, in: session).map(\.signInID) == [ids[0]] else {
+                    throw PostgresError(.usage, "not claimed")
+                }
+            } _: {
+                try await claim(store)
+            }
+            #expect(other.map(\.signInID) == [ids[1]])
+        }
+    }
+
+    @Test(
+        "A token is stored, a failed attempt is repeated, a code is given up with its reason, and codes are erased."
+    )
+    func outcomes() async throws {
+        try await Store.with { store in
+            var ids: [Int64] = []
+            for token in ["a", "b", "c", "d", "e"] {
+                ids.append(try await pending(token, of: token, in: store))
+            }
+            #expect(try await claim(store).count == 5)
+            #expect(try await finish(ids[0], .stored(Store.token), store) == .stored)
+            #expect(try await finish(ids[1], .again(.at(9)), store) == .pending)
+            #expect(try await finish(ids[2], .lost, store) == .lost)
+            #expect(try await finish(ids[3], .refused("invalid_grant"), store) == .refused)
+            #expect(try await finish(ids[4], .refused("invalid_client"), store) == .refused)
+            #expect(try await finish(-1, .lost, store) == nil)
+            #expect(
+                try await store.texts(Self.rows) == [
+                    "stored", "pending code", "lost", "refused invalid_grant", "refused invalid_client",
+                ]
+            )
+            #expect(try await claim(store).map(\.signInID) == [ids[1]])
+            // Its first attempt may have used the code.
+            #expect(try await finish(ids[1], .refused("invalid_grant"), store) == .lost)
+            #expect(try await store.count("apple_tokens") == 1)
+        }
+    }
+
+    @Test("A process that was too slow changes nothing, but the token that it got is kept.")
+    func tooSlow() async throws {
+        try await Store.with { store in
+            let id = try await pending("a", in: store)
+            _ = try await claim(store)
+            try await store.endLeases()
+            _ = try await claim(store)
+            #expect(try await finish(id, .lost, store) == .lost)
+            #expect(try await finish(id, .again(.at(5)), store) == .lost)
+            #expect(try await store.texts(Self.rows) == ["lost"])
+            #expect(try await finish(id, .stored(Store.token), store) == .stored)
+            #expect(try await finish(id, .refused("invalid_grant"), store) == .stored)
+            #expect(try await store.texts(Self.rows) == ["stored"])
+        }
+    }
+
+    @Test(
+        "A token that comes after the revocation of its sign-in is not kept, nor one of a deleted account.",
+        arguments: ["consent-revoked", "account-deleted"]
+    )
+    func revokedSince(type: String) async throws {
+        try await Store.with { store in
+            let id = try await pending("a", in: store)
+            try await store.record(.sample(type, sub: "p", at: .at(1), id: "n"))
+            #expect(try await finish(id, .stored(Store.token), store) == .lost)
+            #expect(try await store.texts(Self.rows) == ["lost"])
+            #expect(try await store.count("apple_tokens") == 0)
+        }
+    }
+
+    @Test("A refused code counts as kept if a sign-in has stored a token since.")
+    func kept() async throws {
+        try await Store.with { store in
+            let id = try await pending("a", in: store)
+            try await store.signInWhole("b", at: .at(1), refresh: .stored)
+            _ = try await claim(store)
+            #expect(try await finish(id, .refused("invalid_grant"), store) == .kept)
+        }
+    }
+}
