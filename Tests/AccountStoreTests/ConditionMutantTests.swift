@@ -26,7 +26,7 @@ struct ConditionMutantTests {
         /// With the functions as they are.
         var expected: [String] {
             switch self {
-            case .ownChanges: ["1 a", "2 own", "3 own too", "4 again", "5 again too"]
+            case .ownChanges: ["1 a", "1 a", "2 own", "3 own too", "4 again", "5 again too"]
             case .overtaken: ["1 a", "2 b"]
             case .claims: ["1", "0", "1", "0"]
             }
@@ -139,11 +139,13 @@ struct ConditionMutantTests {
         try await store.run(signIn("a"))
         // The later transaction is the one of the savepoint.
         let later = "SAVEPOINT s; \(signIn("later")) ROLLBACK TO s;"
+        var seen: [String] = []
         for (name, before) in [("own", ""), ("again", later)] {
             try await store.run("BEGIN; \(signIn(name)) \(before) \(Self.publish) \(signIn("\(name) too")) COMMIT")
+            if seen.isEmpty { seen = try await store.texts(Self.published) }
             for _ in 0..<2 { try await store.run(Self.publish) }
         }
-        return try await store.texts(Self.published)
+        return try await seen + store.texts(Self.published)
     }
 
     private func overtaken(_ store: Store) async throws -> [String] {

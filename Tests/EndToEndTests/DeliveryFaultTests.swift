@@ -181,9 +181,9 @@ struct DeliveryFaultTests {
                 var first = 0
                 for period in 0..<12 {
                     try await fixture.revoke(50, people: 20)
+                    let before = receiver.messages.count
                     let daemon = fixture.start(try DaemonFixture.delivering())
                     _ = try await daemon.ready()
-                    let before = receiver.messages.count
                     try await eventually("attempts") { receiver.messages.count > before }
                     try await eventually("the open circuit") {
                         try await fixture.texts(
