@@ -264,8 +264,9 @@ struct SealingTests {
             let other = try await siwad(rotate + ["--json"], environment: both)
             #expect(other.lines == [#"{"key":"new","resealed":300,"unopened":0,"skipped":500,"dry_run":false}"#])
             await process.kill()
-            try await fixture.run("SELECT pg_advisory_unlock(4711); DROP TRIGGER stall ON siwa.apple_tokens")
-            try await eventually("the end of the killed transaction") { try await fixture.texts(waiting).isEmpty }
+            try await fixture.run("SELECT pg_advisory_unlock(4711)")
+            let locked = "SELECT 'locks' FROM pg_locks WHERE relation = 'siwa.apple_tokens'::regclass"
+            try await eventually("the end of the killed transaction") { try await fixture.texts(locked).isEmpty }
             #expect(try await siwad(rotate, environment: both).output == "500 secrets sealed with new\n")
             #expect(try await tokenKeys(only).contains("1300 refresh tokens, all sealed with new"))
             let keys = try SealingKeys(parsing: new)
