@@ -84,11 +84,9 @@ private struct Expectation: Equatable {
 
     /// After upkeep, in the words of the query ``SignInConvergenceTests/observed``.
     var description: String {
-        let state =
-            isDeleted
-            ? "deleted"
-            : revokedAt.map { $0 >= authorizedAt ?? .min } ?? false
-                ? "revoked" : authorizedAt == nil ? "unknown" : "authorized"
+        var state = authorizedAt == nil ? "unknown" : "authorized"
+        if let revokedAt, revokedAt >= authorizedAt ?? .min { state = "revoked" }
+        if isDeleted { state = "deleted" }
         func isInForce(_ minute: Int) -> Bool { revokedAt.map { $0 < minute } ?? true }
         let sessions = settled.filter(\.hasSession).map { signIn in
             "\(signIn.number):\(!isDeleted && isInForce(signIn.minute) ? "live" : "ended")"

@@ -145,8 +145,17 @@ struct SignInDeadlockTests {
         }
     }
 
+    /// Performs a task as a daemon does, unless another worker performs one.
     private static func maintain(_ task: MaintenanceTask, on connection: PostgresConnection) async throws -> String {
-        _ = try await Store.maintain(task, now: Store.now + .days(60), on: connection)
+        let now = Store.now + .days(60)
+        var previous: MaintenanceStep?
+        while previous?.isLast != true {
+            previous = try await connection.transaction { [previous] session throws(PostgresError) in
+                guard case .granted = try Maintenance.claim(task, every: .zero, in: session) else { return nil }
+                return try Maintenance.step(of: task, after: previous, Store.policy, now: now, in: session)
+            }
+            if previous == nil { break }
+        }
         return task.rawValue
     }
 

@@ -65,10 +65,10 @@ struct SignInUpkeepTests {
                     CASE sub::integer % 10
                         WHEN 1 THEN '2026-01-01'::timestamptz WHEN 2 THEN '2025-12-31' WHEN 3 THEN '2026-01-02' END
                 FROM siwa.accounts;
+                ALTER TABLE siwa.apple_tokens ALTER COLUMN sealed SET STORAGE PLAIN;
                 INSERT INTO siwa.apple_tokens (account_id, client_id, app_id, obtained_at, sealed, key_name, due_at)
                 SELECT account_id, 'c', 'com.example.one', '2026-01-01', repeat('x', 3000)::bytea, 'k', now()
                 FROM siwa.accounts;
-                ALTER TABLE siwa.apple_tokens ALTER COLUMN sealed SET STORAGE PLAIN;
                 INSERT INTO siwa.kept_names (account_id, app_id, given, captured_at)
                 SELECT account_id, 'com.example.one', 'n', '2026-01-01' FROM siwa.accounts;
                 """

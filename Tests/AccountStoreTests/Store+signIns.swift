@@ -90,7 +90,7 @@ extension Store {
         try await connection.withSession { session throws(PostgresError) in try SignIns.reserve(new, in: session) }
     }
 
-    func settle(_ settlement: Settlement, token: SealedToken = token) async throws -> Settled {
+    func settle(_ settlement: Settlement, token: SealedToken = Store.token) async throws -> Settled {
         try await connection.transaction { session throws(PostgresError) in
             try Self.settle(settlement, token: token, in: session)
         }
@@ -99,7 +99,7 @@ extension Store {
     /// Settles and stores the token, as the flow of a sign-in does.
     static func settle(
         _ settlement: Settlement,
-        token: SealedToken = token,
+        token: SealedToken = Store.token,
         in transaction: borrowing Session
     ) throws(PostgresError) -> Settled {
         let settled = try SignIns.settle(settlement, in: transaction)
