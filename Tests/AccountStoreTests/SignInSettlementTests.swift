@@ -1,10 +1,11 @@
-import AccountStore
-import AppleTokens
 import Basics
 import Postgres
 import StoreTestSupport
 import TestSupport
 import Testing
+
+@testable import AccountStore
+@testable import AppleTokens
 
 @Suite("Settlements of sign-ins")
 struct SignInSettlementTests {
@@ -176,7 +177,8 @@ struct SignInSettlementTests {
             func signIn(_ token: String, at second: Int, _ name: Settlement.Name?, client: String = "com.example.one")
                 async throws -> SettledSignIn.Name?
             {
-                try await store.signInWhole(token, at: .at(second), client: client, name: name)?.name
+                let answer = try await store.signInWhole(token, at: .at(second), client: client, name: name)
+                return answer?.name
             }
             let maria = SettledSignIn.Name(given: "Maria", family: "Ruiz", capturedAt: .at(0))
             #expect(try await signIn("a", at: 0, name) == maria)

@@ -55,8 +55,10 @@ struct UpgradeTests {
             let (files, columns) = (try await store.texts(Self.files), try await store.texts(Self.columns))
             let digests = try await RandomStates.digests(on: connection)
             try await Migrator(Array(Schema.migrations.prefix(10)), schema: Schema.name).up(on: connection)
-            #expect(files.count > 40 && Set(files).subtracting(try await store.texts(Self.files)).isEmpty)
-            #expect(columns.count > 60 && Set(columns).subtracting(try await store.texts(Self.columns)).isEmpty)
+            let rewritten = Set(files).subtracting(try await store.texts(Self.files))
+            let moved = Set(columns).subtracting(try await store.texts(Self.columns))
+            #expect(files.count > 40 && rewritten.isEmpty)
+            #expect(columns.count > 60 && moved.isEmpty)
             let after = try await RandomStates.digests(on: connection)
             for (table, digest) in digests where table != "schema_migrations" { #expect(after[table] == digest) }
             try await states.record(half: 1, on: connection)
