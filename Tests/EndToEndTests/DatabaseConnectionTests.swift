@@ -27,7 +27,7 @@ struct DatabaseConnectionTests {
     /// Uses every feature of the daemon that needs a connection.
     private func use(_ fixture: DaemonFixture, _ addresses: DaemonProcess.Addresses) async throws {
         try await eventually("maintenance") {
-            try await fixture.texts("SELECT task FROM siwa.maintenance").count == 5
+            try await fixture.texts("SELECT task FROM siwa.maintenance").count == 7
         }
         for _ in 0..<5 {
             #expect(try await Web.post(fixture.body(fixture.event()), to: addresses.notifications).status == 200)

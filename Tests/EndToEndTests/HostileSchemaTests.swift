@@ -70,7 +70,7 @@ struct HostileSchemaTests {
                     }
                     try await callFunctions(as: database)
                     try await eventually("maintenance") {
-                        try await fixture.texts("SELECT task FROM siwa.maintenance").count == 5
+                        try await fixture.texts("SELECT task FROM siwa.maintenance").count == 7
                     }
                     try await runCommands(in: fixture)
                     try await settleLetter(in: fixture, addresses)
