@@ -10,7 +10,7 @@ import Testing
 struct SignInUpkeepTests {
     private let name = Settlement.Name(given: "Maria", family: "Ruiz")
 
-    @Test("Sign-ins go after the retention, settled or not, and a code that nobody traded is erased before.")
+    @Test("Sign-ins go after the retention, settled or not, and a code that was not traded is erased before.")
     func retention() async throws {
         try await Store.with { store in
             let code = RefreshState.pending(sealedCode: [1], due: .at(1))
@@ -100,7 +100,7 @@ struct SignInUpkeepTests {
         }
     }
 
-    @Test("The erasure of an account takes its names, tokens and devices, and leaves those of others.")
+    @Test("The erasure of an account takes its names, tokens and devices, and nothing of other people.")
     func erasure() async throws {
         try await Store.with { store in
             let device = SignInDevice(platform: "ios", model: "iPhone17,2", label: nil)
@@ -133,7 +133,7 @@ struct SignInUpkeepTests {
         }
     }
 
-    @Test("A database without sign-ins is looked through at once.")
+    @Test("Both tasks end without an effect in a database without sign-ins.")
     func empty() async throws {
         try await Store.with { store in
             #expect(try await store.maintain(.signIns) == MaintenanceEffects())
