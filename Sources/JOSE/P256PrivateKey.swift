@@ -78,6 +78,11 @@ package struct P256PrivateKey: Sendable {
 package struct P256PublicKey: Sendable {
     static let curve = "prime256v1"
     static let pointLength = 65
+    /// SubjectPublicKeyInfo (RFC 5480 §2) up to the point.
+    private static let prefix: [UInt8] = [
+        0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2A, 0x86, 0x48, 0xCE, 0x3D, 0x02, 0x01, 0x06, 0x08, 0x2A, 0x86, 0x48,
+        0xCE, 0x3D, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+    ]
 
     /// Uncompressed: 4, then both coordinates (SEC 1 §2.3.3).
     package let point: [UInt8]
@@ -87,12 +92,7 @@ package struct P256PublicKey: Sendable {
     package init(point: [UInt8]) throws(JOSEError) {
         let unusable = JOSEError(.unusableKey, "it is not an uncompressed point of the curve P-256")
         guard point.count == Self.pointLength, point[0] == 4 else { throw unusable }
-        // SubjectPublicKeyInfo (RFC 5480 §2) of a point on this curve.
-        let prefix: [UInt8] = [
-            0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2A, 0x86, 0x48, 0xCE, 0x3D, 0x02, 0x01, 0x06, 0x08, 0x2A, 0x86, 0x48,
-            0xCE, 0x3D, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
-        ]
-        let made = unsafe (prefix + point).withUnsafeBufferPointer { text in
+        let made = unsafe (Self.prefix + point).withUnsafeBufferPointer { text in
             var start = text.baseAddress
             return unsafe d2i_PUBKEY(nil, &start, text.count)
         }
@@ -102,6 +102,24 @@ package struct P256PublicKey: Sendable {
         }
         self.point = point
         key = SharedKey(try unsafe KeyHandle(owning: made))
+    }
+
+    /// Parses PEM as `openssl pkey -pubout` writes it: SubjectPublicKeyInfo.
+    ///
+    /// - Throws: `malformedPEM`.
+    package init(pem: String) throws(JOSEError) {
+        let malformed = JOSEError(.malformedPEM, "this is not a public key on the curve P-256 as PEM")
+        let lines = pem.split(whereSeparator: \.isNewline)
+        guard lines.first == "-----BEGIN PUBLIC KEY-----", lines.last == "-----END PUBLIC KEY-----" else {
+            throw malformed
+        }
+        do {
+            let content = try Base64.decode(lines.dropFirst().dropLast().joined())
+            guard content.starts(with: Self.prefix) else { throw malformed }
+            try self.init(point: Array(content.dropFirst(Self.prefix.count)))
+        } catch {
+            throw malformed
+        }
     }
 
     /// - Parameter signature: r and s, 32 bytes each. No other form is accepted.

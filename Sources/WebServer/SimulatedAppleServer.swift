@@ -19,14 +19,23 @@ package enum SimulatedAppleServer {
         package var status: Int
         package var contentType: String?
         package var retryAfter: Int?
+        package var location: String?
         package var body: String
         /// True if the connection is closed in the middle of the answer.
         package var isCut = false
 
-        package init(status: Int, contentType: String?, retryAfter: Int? = nil, body: String, isCut: Bool = false) {
+        package init(
+            status: Int,
+            contentType: String?,
+            retryAfter: Int? = nil,
+            location: String? = nil,
+            body: String,
+            isCut: Bool = false
+        ) {
             self.status = status
             self.contentType = contentType
             self.retryAfter = retryAfter
+            self.location = location
             self.body = body
             self.isCut = isCut
         }
@@ -74,6 +83,7 @@ package enum SimulatedAppleServer {
         var headers: HTTPFields = [.server: "Apple", .cacheControl: "no-store"]
         if let type = answer.contentType { headers[.contentType] = type }
         if let seconds = answer.retryAfter { headers[.retryAfter] = String(seconds) }
+        if let location = answer.location { headers[.location] = location }
         let bytes = ByteBuffer(string: answer.body)
         let body =
             answer.isCut

@@ -59,3 +59,55 @@ struct RecordedAnswerTests {
         #expect(recorded["refresh_token"]?.string?.wholeMatch(of: format)?.1 == "r")
     }
 }
+
+@Suite("Recorded refusals")
+struct RecordedRefusalTests {
+    /// Bodies as developers quoted them.
+    @Test("The simulated Apple makes the bytes of each recorded refusal.")
+    func bytes() throws {
+        var server = TokenServer(
+            apple: try .generate(),
+            clients: ["com.xxx.app", "com.xxx.www"].map { .init(id: $0, team: nil, app: "com.xxx.app") }
+        )
+        let now: Int64 = 1_700_000_000_000
+        func secret(_ client: String) -> String {
+            let header = #"{"alg":"ES256","kid":"KEY4567890"}"#
+            let claims =
+                #"{"iss":"TEAM567890","iat":1700000000,"exp":1700000300,"aud":"https://appleid.apple.com","sub":"\#(client)"}"#
+            return [Array(header.utf8), Array(claims.utf8), [UInt8](repeating: 7, count: 64)].map(Base64URL.encode)
+                .joined(separator: ".")
+        }
+        func code() throws -> String {
+            let answer = try server.perform(.signIn, Array(#"{"client_id":"com.xxx.app"}"#.utf8), at: now)
+            return try #require(answer.response["authorizationCode"]?.string)
+        }
+        func answer(_ fields: [String: String], client: String = "com.xxx.app") throws -> String {
+            let usual = ["client_id": client, "client_secret": secret(client)]
+            return try server.respond(to: .token, FormFields(usual.merging(fields) { $1 }), at: now).body
+        }
+        func trade(_ code: String, client: String = "com.xxx.app", secret: String? = nil) throws -> String {
+            var fields = ["grant_type": "authorization_code", "code": code]
+            fields["client_secret"] = secret
+            return try answer(fields, client: client)
+        }
+        let used = try code()
+        _ = try trade(used)
+        #expect(
+            try trade(used) == #"{"error":"invalid_grant","error_description":"The code has already been used."}"#
+        )
+        let garbage = #"{"error":"invalid_grant","error_description":"The code has expired or has been revoked."}"#
+        #expect(try trade("garbage") == garbage)
+        #expect(try trade("garbage", secret: "garbage") == garbage)
+        #expect(
+            try answer(["grant_type": "refresh_token", "refresh_token": "garbage"])
+                == #"{"error":"invalid_grant","error_description":"The token has expired or has been revoked."}"#
+        )
+        #expect(
+            try trade(code(), client: "com.xxx.www")
+                == #"{"error":"invalid_grant","error_description":"#
+                + #""client_id mismatch. The code was not issued to com.xxx.www"}"#
+        )
+        #expect(try trade(code(), secret: "garbage") == #"{"error":"invalid_client"}"#)
+        #expect(try answer(["grant_type": "password"]) == #"{"error":"unsupported_grant_type"}"#)
+    }
+}

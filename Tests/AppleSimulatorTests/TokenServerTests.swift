@@ -11,7 +11,7 @@ private struct Fixture {
     var server: TokenServer
     var now = Self.now
 
-    init(isStrict: Bool = false, verification: ClientSecretCheck.Verification? = nil) throws {
+    init(isStrict: Bool = false, keys: [ClientSecretCheck.Key] = []) throws {
         let clients = [
             TokenServer.Client(id: "com.example.app", team: "TEAM567890", app: "com.example.app"),
             TokenServer.Client(id: "com.example.web", team: "TEAM567890", app: "com.example.app"),
@@ -20,7 +20,7 @@ private struct Fixture {
         server = TokenServer(
             apple: try Self.apple.get(),
             clients: clients,
-            secrets: ClientSecretCheck(verification: verification),
+            secrets: ClientSecretCheck(keys: keys),
             isStrict: isStrict
         )
     }
@@ -279,15 +279,64 @@ struct ClientSecretTests {
         #expect(try !isAccepted(Fixture.secret() + ".x"))
     }
 
-    @Test("The signature is verified over header and claims with the key of kid.")
+    @Test("Team ids and key ids are ten characters.", arguments: ["KEY456789", "key4567890", "KEY4567890A", ""])
+    func identifiers(_ id: String) throws {
+        #expect(try !isAccepted(Fixture.secret(header: #"{"alg":"ES256","kid":"\#(id)"}"#)))
+        #expect(try !isAccepted(Fixture.secret(team: id)))
+    }
+
+    /// A secret of com.example.app with a signature over its header and claims.
+    private func signed(
+        by key: P256PrivateKey,
+        kid: String = "KEY4567890",
+        team: String = "TEAM567890",
+        isDER: Bool = false
+    ) throws -> String {
+        let text = Fixture.secret(header: #"{"alg":"ES256","kid":"\#(kid)"}"#, team: team)
+        let input = text.prefix(upTo: try #require(text.lastIndex(of: ".")))
+        var signature = try key.sign(Array(input.utf8))
+        if isDER {
+            let halves = [signature.prefix(32), signature.suffix(32)].map { [0x02, 0x21, 0] + $0 }
+            signature = [0x30, 0x46] + halves[0] + halves[1]
+        }
+        return input + "." + Base64URL.encode(signature)
+    }
+
+    @Test(
+        "With registered keys, only a signature of the key of kid is accepted, if the key is the team's and the app's."
+    )
     func signature() throws {
-        let expected = Fixture.secret().split(separator: ".").prefix(2).joined(separator: ".")
-        for result in [true, false] {
-            var fixture = try Fixture(verification: { keyID, input, signature in
-                result && keyID == "KEY4567890" && input == Array(expected.utf8) && signature.count == 64
-            })
-            let response = try fixture.trade(try fixture.code())
-            #expect((response.status == 200) == result)
+        let (key, other, own) = (
+            try P256PrivateKey.generate(), try P256PrivateKey.generate(), try P256PrivateKey.generate()
+        )
+        let keys = [
+            ClientSecretCheck.Key(team: "TEAM567890", id: "KEY4567890", publicKey: key.publicKey),
+            ClientSecretCheck.Key(team: "OTHER67890", id: "OTHER67890", publicKey: other.publicKey),
+            ClientSecretCheck.Key(
+                team: "TEAM567890",
+                app: "com.example.app",
+                id: "OWN4567890",
+                publicKey: own.publicKey
+            ),
+            ClientSecretCheck.Key(team: "TEAM567890", app: "com.example.x", id: "FOREIGN890", publicKey: own.publicKey),
+        ]
+        func answer(_ secret: String) throws -> SimulatedResponse {
+            var fixture = try Fixture(keys: keys)
+            return try fixture.trade(try fixture.code(), ["client_secret": secret])
+        }
+        let good = try signed(by: key)
+        #expect(try answer(good).status == 200)
+        #expect(try answer(signed(by: own, kid: "OWN4567890")).status == 200)
+        let parts = good.split(separator: ".")
+        let claims = Fixture.secret(expiry: Fixture.seconds + 301).split(separator: ".")[1]
+        let refused = [
+            Fixture.secret(), "\(parts[0]).\(claims).\(parts[2])", try signed(by: other),
+            try signed(by: other, kid: "OTHER67890"), try signed(by: other, kid: "OTHER67890", team: "OTHER67890"),
+            try signed(by: key, kid: "KEY0000000"), try signed(by: own, kid: "FOREIGN890"),
+            try signed(by: key, isDER: true),
+        ]
+        for (number, secret) in refused.enumerated() {
+            #expect(try answer(secret) == .refusal("invalid_client"), "\(number)")
         }
     }
 }
@@ -357,6 +406,25 @@ struct TokenServerControlTests {
         #expect(try fixture.server.respond(to: .keys, nil, at: fixture.now).body == fixture.server.keySetJSON)
     }
 
+    @Test("A response can be of any size and type and lead elsewhere; a dropped request is not processed.")
+    func responses() throws {
+        var fixture = try Fixture()
+        let code = try fixture.code()
+        _ = try fixture.control(.behave, #"{"body":"{}","size":1048576}"#)
+        let large = try fixture.trade(code)
+        #expect(large.status == 200 && large.body.utf8.count == 1_048_576 && large.value.members?.isEmpty == true)
+        _ = try fixture.control(.behave, #"{"location":"https://example.com/"}"#)
+        let redirect = try fixture.trade(code)
+        #expect(redirect.status == 302 && redirect.location == "https://example.com/")
+        _ = try fixture.control(.behave, #"{"content_type":"text/html; charset=UTF-16","body":"<html>","status":403}"#)
+        let page = try fixture.trade(code)
+        #expect(page.status == 403 && page.contentType == "text/html; charset=UTF-16" && page.body == "<html>")
+        _ = try fixture.control(.behave, #"{"drop":true}"#)
+        let dropped = try fixture.trade(code)
+        #expect(dropped.isCut && dropped.body.isEmpty)
+        #expect(try fixture.trade(code).status == 200)
+    }
+
     @Test("A token can be about another person or have another hash.")
     func tampering() throws {
         var fixture = try Fixture()
@@ -411,7 +479,9 @@ struct TokenServerControlTests {
             (.signIn, #"{"client_id":"com.example.app","real_user_status":3}"#),
             (.stopUsing, #"{"client_id":"com.example.app","person":"bob"}"#), (.deleteAccount, #"{"person":"bob"}"#),
             (.advance, "{}"), (.advance, #"{"seconds":-1}"#), (.behave, #"{"endpoint":"x"}"#),
-            (.behave, #"{"status":503,"cut":true}"#), (.behave, #"{"tamper":"x"}"#), (.behave, #"{"times":0}"#),
+            (.behave, #"{"status":503,"cut":true}"#), (.behave, #"{"drop":true,"tamper":"sub"}"#),
+            (.behave, #"{"size":16777217}"#), (.behave, #"{"location":"a\nb"}"#), (.behave, #"{"tamper":"x"}"#),
+            (.behave, #"{"times":0}"#),
             (.reset, #"{"a":1}"#), (.log, #"{"a":1}"#), (.forwarding, #"{"on":"yes"}"#),
         ]
     )

@@ -23,10 +23,12 @@ struct JSONOutputTests {
     @Test("Each command with --json has a schema in deploy/doc/json, which the page of JSON output links.")
     func schemas() async throws {
         let titles = try JSONSchemas().titles
-        #expect(try await Set(titles.values) == Set(commandsWithJSON().map { $0 + " --json" }))
+        let always = ["sign-in", "person", "behave"].map { "siwad simulate " + $0 }
+        #expect(try await Set(titles.values) == Set(commandsWithJSON().map { $0 + " --json" } + always))
         let page = try String(contentsOfFile: JSONSchemas.directory + ".md", encoding: .utf8)
         for (name, title) in titles {
-            #expect("siwad-\(name)---json" == title.replacing(" ", with: "-"), "the name of \(name).json")
+            let path = always.contains(title) ? "siwad-\(name)" : "siwad-\(name)---json"
+            #expect(path == title.replacing(" ", with: "-"), "the name of \(name).json")
             #expect(page.contains("](json/\(name).json)"), "\(name)")
         }
     }
@@ -48,6 +50,10 @@ struct JSONOutputTests {
                     let run = try await siwad(arguments, redirectedBy: reader, environment: environment)
                     #expect(!run.lines.isEmpty, "\(arguments): \(run.errors)")
                     for line in run.lines { #expect(schemas.problems(line, name) == [], "\(arguments)") }
+                    done.insert(name)
+                }
+                for (name, output) in try await simulated(addresses, directory) {
+                    #expect(schemas.problems(Substring(output), name) == [], "\(output)")
                     done.insert(name)
                 }
                 #expect(Set(schemas.titles.keys).subtracting(done) == [], "a command is not run here")
@@ -155,6 +161,34 @@ struct JSONOutputTests {
     private func publication(of session: String, _ fixture: DaemonFixture) async throws {
         try await eventually("the end of the session to be published") {
             try await !fixture.texts("SELECT type FROM siwa.changes WHERE session_id = '\(session)'").isEmpty
+        }
+    }
+
+    /// The output of the commands that control a simulated Apple, by the name of the schema.
+    private func simulated(
+        _ addresses: DaemonProcess.Addresses,
+        _ directory: TemporaryDirectory
+    ) async throws -> [(String, String)] {
+        let key = directory.file("apple/key.pem")
+        let apple = DaemonProcess(
+            ["simulate", "apple", "--key", key, "--listen", "127.0.0.1:0", "--notify", addresses.notifications],
+            environment: [:]
+        )
+        do {
+            try await eventually("the simulated Apple") { !apple.output.isEmpty }
+            let url = try #require(apple.output.first?.split(separator: " ").first)
+            let environment = ["SIWAD_APPLE_URL": String(url)]
+            var outputs: [(String, String)] = []
+            for arguments in ["sign-in --client-id a", "behave --status 503", "person stop-using --client-id a"] {
+                let words = arguments.split(separator: " ").map(String.init)
+                let run = try await siwad(["simulate"] + words, environment: environment)
+                outputs.append(("simulate-\(words[0])", String(try #require(run.lines.first, "\(run.errors)"))))
+            }
+            await apple.kill()
+            return outputs
+        } catch {
+            await apple.kill()
+            throw error
         }
     }
 

@@ -204,6 +204,8 @@ struct LocalAppleTests {
                 (#""status":500"#, Unavailability(.serverError)), (#""status":503"#, Unavailability(.serverError)),
                 (#""retry_after":9"#, Unavailability(.throttled, retryAfter: 9)),
                 (#""status":302"#, Unavailability(.notUnderstood)),
+                (#""location":"\#(url)/auth/token""#, Unavailability(.notUnderstood)),
+                (#""body":"{}","size":1048576"#, Unavailability(.notUnderstood)),
                 (#""status":200,"body":"<html>""#, Unavailability(.notUnderstood)),
                 (#""status":400,"body":"""#, Unavailability(.notUnderstood)),
             ]
@@ -215,9 +217,62 @@ struct LocalAppleTests {
             _ = try await control(url, "behave", #"{"cut":true}"#)
             let lost = try await trade(url, code)
             #expect(lost == .grantRefused(TokenRefusal(code: .invalidGrant, detail: .alreadyUsed)))
+            let requests = try #require(try await control(url, "log")["requests"]?.array)
+            #expect(requests.count == faults.count + 2, "one request each, and a second one after the cut")
             _ = try await control(url, "behave", #"{"delay_ms":20000}"#)
             let late = try await trade(url, code, budget: .milliseconds(200))
             #expect(late == .unavailable(Unavailability(.timedOut)))
+        }
+    }
+
+    @Test("With --client-key, only secrets that siwad client-secret signs with a registered key are accepted.")
+    func clientKeys() async throws {
+        try await TemporaryDirectory.with { directory in
+            var files: [String] = []
+            for name in ["AuthKey_KEY1234567.p8", "other.p8"] {
+                let file = directory.file(name)
+                let made = try await OpenSSL.run(
+                    ["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", file]
+                )
+                #expect(made.isSuccess && chmod(file, 0o600) == 0, "\(made.output)")
+                files.append(file)
+            }
+            let published = directory.file("public.pem")
+            let made = try await OpenSSL.run(["pkey", "-in", files[0], "-pubout", "-out", published])
+            #expect(made.isSuccess, "\(made.output)")
+            func secret(_ file: String) async throws -> String {
+                let environment = [
+                    "SIWAD_APPS": DaemonFixture.apps, "SIWAD_APPLE_KEYS": "AAAAAAAAAA/KEY1234567=\(file)",
+                ]
+                let run = try await siwad(["client-secret", "--client-id", Self.client], environment: environment)
+                return String(try #require(run.lines.first, "\(run.errors)"))
+            }
+            let (good, bad) = (try await secret(files[0]), try await secret(files[1]))
+            for key in [files[0], published] {
+                let arguments = ["--apps", DaemonFixture.apps, "--client-key", "AAAAAAAAAA/KEY1234567=\(key)"]
+                try await withApple(arguments) { url in
+                    let code = try await code(url)
+                    func trade(_ secret: String) async throws -> TokenAnswer {
+                        let grant = TokenGrant.code(code, redirectURI: nil, clientID: Self.client, clientSecret: secret)
+                        return try await send(url, grant)
+                    }
+                    let refused = TokenAnswer.clientRefused(TokenRefusal(code: .invalidClient, detail: .unspecified))
+                    #expect(try await trade(bad) == refused)
+                    #expect(try await trade(Self.secret()) == refused)
+                    guard case .issued = try await trade(good) else {
+                        Issue.record("a secret of the registered key is refused")
+                        return
+                    }
+                }
+            }
+            let key = try directory.write("key.pem", try SimulatedApple.generate().key.pem())
+            for (text, reason) in [
+                ("AAAAAAAAAA/KEY1234567", "lacks"), ("AAAAAAAAAA/KEY1234567=/nowhere", "/nowhere"),
+                ("AAAAAAAAAA/KEY1234567=\(key)", "elliptic"),
+            ] {
+                let run = try await siwad(["simulate", "apple", "--key", key, "--client-key", text])
+                #expect([1, 64].contains(run.status) && run.errors.contains(reason), "\(run.errors)")
+            }
         }
     }
 

@@ -11,6 +11,8 @@ package struct Behaviour: Sendable, Equatable {
         case answer(SimulatedResponse)
         /// The request is processed, so that a code is used up, and its response is lost.
         case cut
+        /// The request is not processed, and the connection ends without a response.
+        case drop
         /// The identity token in the response is about another person.
         case otherSubject
         /// The identity token in the response has the hash of another access token.

@@ -5,8 +5,10 @@ package struct SimulatedResponse: Sendable, Equatable {
     package var status: Int
     /// JSON, or nothing.
     package var body: String
+    package var contentType = "application/json;charset=ISO-8859-1"
     /// `Retry-After` in seconds.
     package var retryAfter: Int?
+    package var location: String?
     /// Milliseconds to wait before the response is sent.
     package var delay = 0
     /// True if the connection is closed in the middle of the response.

@@ -238,39 +238,25 @@ extension TokenServer {
         let endpoint = try members.choice("endpoint", Behaviour.Endpoint.self) ?? .token
         let times = try members.integer("times") ?? 1
         let delay = try members.integer("delay_ms")
-        let status = try members.integer("status")
-        let body = try members.string("body")
-        let retryAfter = try members.integer("retry_after")
-        let cuts = try members.boolean("cut") ?? false
-        let tamper = try members.string("tamper")
-        let rotates = try members.boolean("rotate_keys") ?? false
-        let repeats = try members.boolean("repeat_code")
-        let flags = try members.choice("flags", SimulatedIdentity.Flags.self)
-        try members.end()
-        guard (1...1_000_000).contains(times), (0...600_000).contains(delay ?? 0),
-            (200...599).contains(status ?? 200), (0...86_400).contains(retryAfter ?? 0)
-        else { throw ControlError("times, delay_ms, status or retry_after is out of range") }
-        var effects: [Behaviour.Effect] = []
-        if status != nil || body != nil || retryAfter != nil {
-            let usual = retryAfter == nil ? (body == nil ? 500 : 200) : 429
-            effects.append(
-                .answer(
-                    SimulatedResponse(
-                        status: Int(status ?? Int64(usual)),
-                        body: body ?? "",
-                        retryAfter: retryAfter.map(Int.init)
-                    )
-                )
-            )
-        }
-        if cuts { effects.append(.cut) }
-        switch tamper {
+        var effects = try answer(&members).map { [Behaviour.Effect.answer($0)] } ?? []
+        if try members.boolean("cut") ?? false { effects.append(.cut) }
+        if try members.boolean("drop") ?? false { effects.append(.drop) }
+        switch try members.string("tamper") {
         case nil: break
         case "sub": effects.append(.otherSubject)
         case "at_hash": effects.append(.otherHash)
         case .some: throw ControlError("tamper is sub or at_hash")
         }
-        guard effects.count <= 1 else { throw ControlError("choose one of status and body, cut, and tamper") }
+        let rotates = try members.boolean("rotate_keys") ?? false
+        let repeats = try members.boolean("repeat_code")
+        let flags = try members.choice("flags", SimulatedIdentity.Flags.self)
+        try members.end()
+        guard (1...1_000_000).contains(times), (0...600_000).contains(delay ?? 0) else {
+            throw ControlError("times or delay_ms is out of range")
+        }
+        guard effects.count <= 1 else {
+            throw ControlError("choose one of a response (status, body, …), cut, drop, and tamper")
+        }
         if let effect = effects.first ?? delay.map({ _ in .normal }) {
             behaviours.append(
                 Behaviour(endpoint: endpoint, times: Int(times), delay: Int(delay ?? 0), effect: effect)
@@ -280,5 +266,32 @@ extension TokenServer {
         repeatsCode = repeats ?? repeatsCode
         self.flags = flags ?? self.flags
         return acknowledgement()
+    }
+
+    /// The response that replaces the usual one; nil if none of its members is there.
+    private func answer(_ members: inout ControlMembers) throws(ControlError) -> SimulatedResponse? {
+        let status = try members.integer("status")
+        let body = try members.string("body")
+        let size = try members.integer("size")
+        let contentType = try members.string("content_type")
+        let location = try members.string("location")
+        let retryAfter = try members.integer("retry_after")
+        guard (200...599).contains(status ?? 200), (0...86_400).contains(retryAfter ?? 0),
+            (0...16_777_216).contains(size ?? 0)
+        else { throw ControlError("status, retry_after or size is out of range") }
+        for text in [contentType, location].compactMap(\.self) where !text.utf8.allSatisfy({ 0x20...0x7E ~= $0 }) {
+            throw ControlError("content_type and location are visible ASCII")
+        }
+        var usual: Int64?
+        if body != nil || size != nil || contentType != nil { usual = 200 }
+        if location != nil { usual = 302 }
+        if retryAfter != nil { usual = 429 }
+        guard let status = status ?? usual else { return nil }
+        var response = SimulatedResponse(status: Int(status), body: body ?? "", retryAfter: retryAfter.map(Int.init))
+        // White space after JSON belongs to it.
+        response.body += String(repeating: " ", count: max(0, Int(size ?? 0) - response.body.utf8.count))
+        response.contentType = contentType ?? response.contentType
+        response.location = location
+        return response
     }
 }

@@ -111,17 +111,15 @@ extension TokenServer {
     ) throws(JOSEError) -> SimulatedResponse {
         let behaviour = nextBehaviour(at: endpoint)
         var response: SimulatedResponse
-        if case .answer(let given) = behaviour.effect {
-            response = given
-        } else {
-            switch endpoint {
-            case .keys: response = SimulatedResponse(body: keySetJSON)
-            case .token: response = try tokens(form, at: seconds(now), behaviour.effect)
-            case .revoke: response = revocation(form, at: seconds(now))
-            }
+        switch (behaviour.effect, endpoint) {
+        case (.answer(let given), _): response = given
+        case (.drop, _): response = SimulatedResponse()
+        case (_, .keys): response = SimulatedResponse(body: keySetJSON)
+        case (_, .token): response = try tokens(form, at: seconds(now), behaviour.effect)
+        case (_, .revoke): response = revocation(form, at: seconds(now))
         }
         response.delay = behaviour.delay
-        response.isCut = behaviour.effect == .cut
+        response.isCut = [.cut, .drop].contains(behaviour.effect)
         log.append(RequestRecord(endpoint, form, response, at: seconds(now)))
         log.removeFirst(max(0, log.count - RequestRecord.maximumCount))
         return response
@@ -248,7 +246,7 @@ extension TokenServer {
         guard let id = form["client_id"], let secret = form["client_secret"], let client = client(id) else {
             return false
         }
-        return secrets.accepts(secret, client: id, team: client.team, now: now)
+        return secrets.accepts(secret, for: client, now: now)
     }
 
     private static func mismatch(_ field: String, _ value: String?) -> SimulatedResponse {

@@ -17,10 +17,12 @@ struct SimulateAppleCommand: Command {
         usage: "siwad simulate apple --key <file> [<options>]",
         discussion: """
             Codes, tokens and people are kept in memory. With SIWAD_APPS, only its client ids are registered, and their \
-            team must sign the client secrets.
+            team must sign the client secrets. The signatures are verified if --client-key names the keys, as they are \
+            named in SIWAD_APPLE_KEYS; else everything but the signature is.
 
             Example:
               siwad simulate apple --key apple/key.pem --notify http://127.0.0.1:8080/apple/notifications
+              siwad simulate apple --key apple/key.pem --client-key A1B2C3D4E5/KEY1234567=key.p8
               siwad simulate sign-in --client-id com.example.app
             """
     )
@@ -33,6 +35,13 @@ struct SimulateAppleCommand: Command {
     var notify: String?
     @Option(help: ArgumentHelp("Registered apps, as in SIWAD_APPS.", valueName: "apps"))
     var apps: String?
+    @Option(
+        help: ArgumentHelp(
+            "TEAMID/KEYID=FILE of a key that signs client secrets: a .p8 or a public PEM file. May be repeated.",
+            valueName: "key"
+        )
+    )
+    var clientKey: [String] = []
     @Flag(help: "Refuse redirect URIs that Apple does not register: http:, IP addresses and localhost.")
     var strict = false
     @OptionGroup var common: CommonOptions
@@ -53,7 +62,13 @@ struct SimulateAppleCommand: Command {
                 TokenServer.Client(id: $0.rawValue, team: group.team.rawValue, app: group.app.rawValue)
             }
         }
-        let server = TokenServer(apple: apple, clients: clients, isStrict: strict)
+        let keys = try clientKeys()
+        let check = ClientSecretCheck(keys: keys)
+        let server = TokenServer(apple: apple, clients: clients, secrets: check, isStrict: strict)
+        let secrets =
+            keys.isEmpty
+            ? "Signatures of client secrets are not verified: --client-key names their keys."
+            : "Client secrets must be signed by \(keys.map(\.id).joined(separator: ", "))."
         let log = Log(label: "siwad")
         let (console, notify) = (invocation.console, notify)
         try await EventLoops.withOne { loops in
@@ -74,6 +89,7 @@ struct SimulateAppleCommand: Command {
                     onRunning: { port in
                         let bound = ListenAddress(host: address.host, port: port)
                         console.print("http://\(bound)  kid \(apple.keyID), until Ctrl-C")
+                        console.print(secrets)
                     },
                     answer: local.answer
                 )
@@ -84,6 +100,37 @@ struct SimulateAppleCommand: Command {
                 throw ListenAddress.failure(error, of: [address])
             }
         }
+    }
+
+    private func clientKeys() throws -> [ClientSecretCheck.Key] {
+        guard !clientKey.isEmpty else { return [] }
+        do {
+            return try AppleKeys(parsing: clientKey.joined(separator: ",")).entries.map { entry in
+                ClientSecretCheck.Key(
+                    team: entry.team.rawValue,
+                    app: entry.app?.rawValue,
+                    id: entry.keyID,
+                    publicKey: try AppleKeyFile.readPublicHalf(entry)
+                )
+            }
+        } catch let error as AppleKeysError {
+            throw CommandFailure(.usage, "--client-key: \(error)")
+        } catch {
+            throw CommandFailure(.failed, "--client-key \(error)")
+        }
+    }
+}
+
+extension AppleKeyFile {
+    /// Reads a public key as PEM, or the public half of the private key in the file.
+    fileprivate static func readPublicHalf(_ entry: AppleKeys.Entry) throws(AppleKeyFileError) -> P256PublicKey {
+        // A file that can't be read is reported below.
+        if let text = try? readFile(atPath: entry.file),
+            let key = try? P256PublicKey(pem: String(decoding: text, as: UTF8.self))
+        {
+            return key
+        }
+        return try read(entry).publicKey
     }
 }
 
@@ -269,10 +316,18 @@ struct SimulateBehaveCommand: LocalAppleCommand {
     var status: Int64?
     @Option(help: ArgumentHelp("Respond with this body.", valueName: "text"))
     var body: String?
+    @Option(help: ArgumentHelp("Extend the body to this length with spaces.", valueName: "bytes"))
+    var size: Int64?
+    @Option(help: ArgumentHelp("Respond with this Content-Type.", valueName: "text"))
+    var contentType: String?
+    @Option(help: ArgumentHelp("Redirect to this address.", valueName: "url"))
+    var location: String?
     @Option(help: ArgumentHelp("Throttle: 429 with this Retry-After.", valueName: "seconds"))
     var throttle: Int64?
     @Flag(help: "Process the request, and cut the connection in the response.")
     var cut = false
+    @Flag(help: "Close the connection without processing the request.")
+    var drop = false
     @Option(help: ArgumentHelp("sub or at_hash: a token that does not fit.", valueName: "claim"))
     var tamper: String?
     @Flag(help: "Sign with another key from now on.")
@@ -289,8 +344,10 @@ struct SimulateBehaveCommand: LocalAppleCommand {
             [
                 ("endpoint", endpoint.map(JSONText.string)), ("times", times.map(JSONText.integer)),
                 ("delay_ms", delay.map(JSONText.integer)), ("status", status.map(JSONText.integer)),
-                ("body", body.map(JSONText.string)), ("retry_after", throttle.map(JSONText.integer)),
-                ("cut", cut ? .bool(true) : nil), ("tamper", tamper.map(JSONText.string)),
+                ("body", body.map(JSONText.string)), ("size", size.map(JSONText.integer)),
+                ("content_type", contentType.map(JSONText.string)), ("location", location.map(JSONText.string)),
+                ("retry_after", throttle.map(JSONText.integer)), ("cut", cut ? .bool(true) : nil),
+                ("drop", drop ? .bool(true) : nil), ("tamper", tamper.map(JSONText.string)),
                 ("rotate_keys", rotateKeys ? .bool(true) : nil), ("repeat_code", repeatCode.map(JSONText.bool)),
                 ("flags", flagForm.map(JSONText.string)),
             ],

@@ -9,8 +9,6 @@ import WebServer
 
 /// A simulated Apple that answers over HTTP and sends notifications.
 final class LocalApple: Sendable {
-    private static let json = "application/json;charset=ISO-8859-1"
-
     private let server: Mutex<TokenServer>
     /// nil: no endpoint was named, so nothing is sent.
     private let sender: NotificationSender?
@@ -48,8 +46,9 @@ final class LocalApple: Sendable {
         if response.delay > 0 { try? await Task.sleep(for: .milliseconds(response.delay)) }
         return SimulatedAppleServer.Answer(
             status: response.status,
-            contentType: response.body.isEmpty ? nil : Self.json,
+            contentType: response.body.isEmpty ? nil : response.contentType,
             retryAfter: response.retryAfter,
+            location: response.location,
             body: response.body,
             isCut: response.isCut
         )
