@@ -83,6 +83,14 @@ let package = Package(
             sources: ["Connection"],
             swiftSettings: house
         ),
+        // The answers of Apple's token endpoint without the client, which would add an HTTP client to the build.
+        .target(
+            name: "TokenAnswers",
+            dependencies: ["Basics", "JOSE"],
+            path: "Sources/siwad/WebClient/Tokens",
+            sources: ["TokenAnswer.swift"],
+            swiftSettings: house
+        ),
         .executableTarget(
             name: "Fuzz",
             dependencies: [
@@ -94,6 +102,7 @@ let package = Package(
                 "JOSE",
                 "Spool",
                 "Telemetry",
+                "TokenAnswers",
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOEmbedded", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),

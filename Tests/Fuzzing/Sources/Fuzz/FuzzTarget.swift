@@ -19,6 +19,14 @@ enum FuzzTarget: String, CaseIterable {
     case keySet = "key-set"
     /// A file of the spool.
     case spool
+    /// The claims of an identity token that Apple signed.
+    case identity
+    /// A sealed secret: a compact JWE.
+    case sealedText = "sealed-text"
+    /// The file of a key, as Apple's portal offers it.
+    case privateKey = "private-key"
+    /// An answer of Apple's token endpoint.
+    case tokenAnswer = "token-answer"
 
     /// What libFuzzer calls for each input.
     var entry: @convention(c) (UnsafePointer<UInt8>?, Int) -> Int32 {
@@ -32,6 +40,10 @@ enum FuzzTarget: String, CaseIterable {
         case .http: { fuzz($0, $1, HTTPProperties.check) }
         case .keySet: { fuzz($0, $1, KeySetProperties.check) }
         case .spool: { fuzz($0, $1, SpoolProperties.check) }
+        case .identity: { fuzz($0, $1, IdentityProperties.check) }
+        case .sealedText: { fuzz($0, $1, SealedTextProperties.check) }
+        case .privateKey: { fuzz($0, $1, PrivateKeyProperties.check) }
+        case .tokenAnswer: { fuzz($0, $1, TokenAnswerProperties.check) }
         }
     }
 }
