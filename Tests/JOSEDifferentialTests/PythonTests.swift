@@ -10,9 +10,10 @@ import Testing
     import SystemPackage
 #endif
 
-/// Sealed texts against joserfc, another implementation of JOSE, so that the secrets of a database can be opened without siwad.
+/// Sealed texts and signatures against other implementations of JOSE, so that the secrets of a database can be opened without
+/// siwad, and Apple can verify client secrets.
 @Suite(
-    "Sealed texts compared with joserfc",
+    "Sealed texts and ES256 compared with Python's libraries",
     .enabled("joserfc is not installed in .build/python; deploy/test installs it") { await Python.hasJOSE }
 )
 struct PythonTests {
@@ -36,6 +37,37 @@ struct PythonTests {
             let theirs = try await Python.run(script, parts + [sealed, content])
             #expect(try keys.open(theirs) == Array(content.utf8))
         }
+    }
+
+    @Test("PyJWT and joserfc verify ES256 signatures, also those whose r or s begins with a zero.")
+    func signatures() async throws {
+        let key = try P256PrivateKey.generate()
+        let input = Base64URL.encode(Array(#"{"alg":"ES256","kid":"KEY1234567"}"#.utf8)) + ".e30"
+        var tokens: [String: String] = [:]
+        // One in 256 has a short r.
+        for _ in 0..<20_000 where tokens.count < 3 {
+            let signature = try key.sign(Array(input.utf8))
+            let kind = signature[0] == 0 ? "r" : signature[32] == 0 ? "s" : "both long"
+            tokens[kind] = input + "." + Base64URL.encode(signature)
+        }
+        #expect(tokens.count == 3)
+        let script = """
+            import base64, sys
+            from cryptography.hazmat.primitives.asymmetric import ec
+            from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+            import jwt
+            from joserfc import jws
+            from joserfc.jwk import ECKey
+            point, *tokens = sys.argv[1:]
+            key = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), base64.b64decode(point))
+            pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+            for token in tokens:
+                assert jwt.decode(token, key, algorithms=["ES256"]) == {}
+                assert jws.deserialize_compact(token, ECKey.import_key(pem), algorithms=["ES256"]).payload == b"{}"
+            sys.stdout.write(str(len(tokens)))
+            """
+        let verified = try await Python.run(script, [Base64.encode(key.publicKey.point)] + tokens.values)
+        #expect(verified == Array("3".utf8))
     }
 }
 
