@@ -100,6 +100,7 @@ let package = Package(
                 "HTTPConnection",
                 "Ingest",
                 "JOSE",
+                "SignIn",
                 "Spool",
                 "Telemetry",
                 "TokenAnswers",

@@ -27,6 +27,8 @@ enum FuzzTarget: String, CaseIterable {
     case privateKey = "private-key"
     /// An answer of Apple's token endpoint.
     case tokenAnswer = "token-answer"
+    /// The body of a request to sign a person in.
+    case signInRequest = "sign-in-request"
 
     /// What libFuzzer calls for each input.
     var entry: @convention(c) (UnsafePointer<UInt8>?, Int) -> Int32 {
@@ -44,6 +46,7 @@ enum FuzzTarget: String, CaseIterable {
         case .sealedText: { fuzz($0, $1, SealedTextProperties.check) }
         case .privateKey: { fuzz($0, $1, PrivateKeyProperties.check) }
         case .tokenAnswer: { fuzz($0, $1, TokenAnswerProperties.check) }
+        case .signInRequest: { fuzz($0, $1, SignInRequestProperties.check) }
         }
     }
 }

@@ -38,10 +38,6 @@ enum TokenAnswerProperties {
             require(status != 429 || cause.cause == .throttled, "429 throttles")
             require(status < 500 || cause.cause == .serverError, "5xx is an error of the server")
         }
-        for exchange in CodeExchange.allCases {
-            let isIssued = if case .issued = answer { true } else { false }
-            require((exchange.consequence(of: answer) == .store) == isIssued, "only issued tokens are stored")
-        }
     }
 
     private static func checkRefusal(_ refusal: TokenRefusal, _ status: Int) {
