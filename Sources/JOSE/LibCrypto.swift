@@ -52,6 +52,19 @@ extension JOSEError {
     /// True for a type of libcrypto, such as `RSA`.
     func isA(_ type: String) -> Bool { unsafe EVP_PKEY_is_a(pointer, type) == 1 }
 
+    /// The private key as PEM: PKCS #8, not encrypted.
+    func pem() throws(JOSEError) -> String {
+        guard let sink = unsafe BIO_new(BIO_s_mem()) else { throw JOSEError.libcrypto(cannot: "write a key") }
+        defer { unsafe BIO_free(sink) }
+        guard unsafe PEM_write_bio_PKCS8PrivateKey(sink, pointer, nil, nil, 0, nil, nil) == 1 else {
+            throw JOSEError.libcrypto(cannot: "write a key")
+        }
+        var text = [UInt8](repeating: 0, count: unsafe BIO_ctrl_pending(sink))
+        let read = unsafe BIO_read(sink, &text, CInt(text.count))
+        guard Int(read) == text.count else { throw JOSEError.libcrypto(cannot: "write a key") }
+        return String(decoding: text, as: UTF8.self)
+    }
+
     /// A positive integer in DER, from a big-endian number without leading zeros.
     private static func der(integer number: [UInt8]) -> [UInt8] {
         der(0x02, (number.first ?? 0) < 0x80 ? number : [0] + number)

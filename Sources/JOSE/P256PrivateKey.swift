@@ -57,6 +57,9 @@ package struct P256PrivateKey: Sendable {
         try self.init(handle)
     }
 
+    /// The key as PEM: PKCS #8, not encrypted, as in Apple's file.
+    package func pem() throws(JOSEError) -> String { try key.handle.pem() }
+
     /// Returns the ES256 signature of `message`: r and s, 32 bytes each. It differs for each call.
     package func sign(_ message: [UInt8]) throws(JOSEError) -> [UInt8] {
         guard let context = unsafe EVP_PKEY_CTX_new_from_pkey(nil, key.handle.pointer, nil) else {

@@ -40,17 +40,7 @@ package struct RSAPrivateKey: Sendable {
     }
 
     /// The key as PEM: PKCS #8, not encrypted.
-    package func pem() throws(JOSEError) -> String {
-        guard let sink = unsafe BIO_new(BIO_s_mem()) else { throw JOSEError.libcrypto(cannot: "write an RSA key") }
-        defer { unsafe BIO_free(sink) }
-        guard unsafe PEM_write_bio_PKCS8PrivateKey(sink, key.handle.pointer, nil, nil, 0, nil, nil) == 1 else {
-            throw JOSEError.libcrypto(cannot: "write an RSA key")
-        }
-        var text = [UInt8](repeating: 0, count: unsafe BIO_ctrl_pending(sink))
-        let read = unsafe BIO_read(sink, &text, CInt(text.count))
-        guard Int(read) == text.count else { throw JOSEError.libcrypto(cannot: "write an RSA key") }
-        return String(decoding: text, as: UTF8.self)
-    }
+    package func pem() throws(JOSEError) -> String { try key.handle.pem() }
 
     /// Returns the RS256 signature of `message`.
     package func sign(_ message: [UInt8]) throws(JOSEError) -> [UInt8] {

@@ -35,6 +35,24 @@ import Testing
         }
     }
 
+    @Test("A key is written and read as PEM, and its public half is read as openssl writes it.")
+    func pem() throws {
+        let key = try Self.made.get()
+        #expect(try P256PrivateKey(pem: key.pem()).publicKey.point == key.publicKey.point)
+        #expect(throws: JOSEError.self) { try P256PublicKey(pem: key.pem()) }
+        let prefix: [UInt8] = [
+            48, 89, 48, 19, 6, 7, 42, 134, 72, 206, 61, 2, 1, 6, 8, 42, 134, 72, 206, 61, 3, 1, 7, 3, 66, 0,
+        ]
+        func pem(_ content: [UInt8]) -> String {
+            "-----BEGIN PUBLIC KEY-----\n\(Base64.encode(content))\n-----END PUBLIC KEY-----\n"
+        }
+        #expect(try P256PublicKey(pem: pem(prefix + key.publicKey.point)).point == key.publicKey.point)
+        for bad in [key.publicKey.point, prefix, prefix + key.publicKey.point + [0], []] {
+            let error = #expect(throws: JOSEError.self) { try P256PublicKey(pem: pem(bad)) }
+            #expect(error?.code == .malformedPEM)
+        }
+    }
+
     @Test("A public key is an uncompressed point of the curve.")
     func points() throws {
         let point = try Self.made.get().publicKey.point
