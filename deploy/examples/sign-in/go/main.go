@@ -1,0 +1,69 @@
+// Signs a person in with what an app got from Apple. Environment: SIWAD_SOCKET, CLIENT_ID; SIWAD_TOKEN if tokens are configured.
+//
+// sign-in nonce              makes a nonce for an attempt; the app passes its sha256 to Apple
+// sign-in NONCE <app.json    app.json: identityToken, authorizationCode, and user if Apple gave the name
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+type object = map[string]any
+
+var siwad = http.Client{Timeout: 12 * time.Second, Transport: &http.Transport{
+	DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", os.Getenv("SIWAD_SOCKET"))
+	},
+}}
+
+func post(path string, body object) (status int, answer object) {
+	body["client_id"] = os.Getenv("CLIENT_ID")
+	text, _ := json.Marshal(body)
+	request, _ := http.NewRequest("POST", "http://siwad"+path, bytes.NewReader(text))
+	request.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + os.Getenv("SIWAD_TOKEN")}}
+	response, err := siwad.Do(request)
+	if err == nil {
+		defer response.Body.Close()
+		status, err = response.StatusCode, json.NewDecoder(response.Body).Decode(&answer)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	return
+}
+
+func main() {
+	log.SetFlags(0)
+	output := json.NewEncoder(os.Stdout)
+	if os.Args[1] == "nonce" {
+		_, answer := post("/v1/nonces", object{})
+		output.Encode(answer)
+		return
+	}
+	var app struct{ IdentityToken, AuthorizationCode, User any }
+	if err := json.NewDecoder(os.Stdin).Decode(&app); err != nil {
+		log.Fatal(err)
+	}
+	token := make([]byte, 32) // The app keeps it; siwad only gets a digest.
+	rand.Read(token)
+	bearer := hex.EncodeToString(token)
+	status, answer := post("/v1/sign-in", object{
+		"identity_token": app.IdentityToken, "authorization_code": app.AuthorizationCode, "user": app.User, "nonce": os.Args[1],
+		"session": object{"id": fmt.Sprintf("%x", sha256.Sum256([]byte(bearer))), "expires_in": 30 * 86400},
+	})
+	if status != http.StatusOK {
+		log.Fatalf("%s: %s", answer["action"], answer["detail"])
+	}
+	output.Encode(object{"token": bearer, "account": answer["account"].(object)["id"], "name": answer["name"]})
+}
