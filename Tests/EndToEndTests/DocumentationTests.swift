@@ -6,7 +6,7 @@ struct DocumentationTests {
     private static let root = #filePath.split(separator: "/").dropLast(3).map { "/\($0)" }.joined()
     private static let pages = [
         "application", "architecture", "backup", "benchmarks", "changelog", "changes", "configuration", "contributing",
-        "durability", "install", "json", "metrics", "operations", "promises", "proxy", "releasing", "simulation",
+        "durability", "install", "json", "metrics", "operations", "promises", "proxy", "releasing", "sign-in", "simulation",
         "sizing", "threats", "upgrade", "webhooks",
     ].map { "deploy/doc/\($0).md" }
 

@@ -266,6 +266,7 @@ struct LocalAppleTests {
                 }
             }
             let key = try directory.write("key.pem", try SimulatedApple.generate().key.pem())
+            #expect(chmod(key, 0o600) == 0)
             for (text, reason) in [
                 ("AAAAAAAAAA/KEY1234567", "lacks"), ("AAAAAAAAAA/KEY1234567=/nowhere", "/nowhere"),
                 ("AAAAAAAAAA/KEY1234567=\(key)", "elliptic"),

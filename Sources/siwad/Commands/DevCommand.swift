@@ -9,6 +9,7 @@ import ServiceLifecycle
 import Settings
 import Telemetry
 import Terminal
+import WebClient
 
 struct DevCommand: DaemonCommand {
     static let configuration = CommandConfiguration(
@@ -18,8 +19,8 @@ struct DevCommand: DaemonCommand {
         discussion: """
             Creates a PostgreSQL cluster and the key of a simulated Apple in the directory .siwad, and starts the same \
             endpoints as siwad serve. At the first start it sends an event of each type and prints the effects, and what \
-            an application in this process gets by webhook. Then it serves until Ctrl-C, and prints each event that \
-            arrives. The next start continues with the same database. \
+            an application in this process gets by webhook; then it signs a person in. After that it serves until Ctrl-C, \
+            and prints each event that arrives. The next start continues with the same database. \
             --database-url and --keys-url are refused, since siwad dev has its own.
 
             Example:
@@ -33,6 +34,13 @@ struct DevCommand: DaemonCommand {
     var once = false
     @Flag(help: "Delete the database in .siwad, and exit.")
     var reset = false
+    @Option(
+        help: ArgumentHelp(
+            "Loopback address of the simulated Apple (default: 127.0.0.1:8090; any port if --listen leaves it open).",
+            valueName: "host:port"
+        )
+    )
+    var appleListen: String?
     @OptionGroup var options: DaemonOptions
     @OptionGroup var common: CommonOptions
 
@@ -54,20 +62,45 @@ struct DevCommand: DaemonCommand {
             return console.print(isDeleted ? "The database of siwad dev is deleted." : "There is no database here.")
         }
         console.print(console.style.painted("siwad dev", .bold))
+        let address = try appleAddress(invocation.configuration)
+        let groups = try configuration(with: [:], [:], invocation).audiences().groups
         let place = try await DevelopmentPlace.open(issuer: invocation.configuration.issuer)
-        try await withCleanup(place.close) { try await run(in: place, invocation) }
+        try await withCleanup(place.close) {
+            let apple = LocalApple(place.tokenServer(groups))
+            // The end of the server is a cancellation, which it would report as an error for each open connection.
+            try await apple.serve(on: address, log: Log(label: "siwad").quieter(than: .critical)) { url in
+                let flags = place.flags(appleURL: url, teams: Set(groups.map(\.team)))
+                let configuration = try configuration(with: flags, place.environment, invocation)
+                try await run(in: place, apple, configuration, console)
+            }
+        }
         guard !once else { return }
         console.print("\nStopped. siwad dev continues with this database, --reset deletes it. Goodbye.")
     }
 
-    private func run(in place: DevelopmentPlace, _ invocation: Invocation) async throws {
-        let configuration = try configuration(in: place, invocation)
+    private func appleAddress(_ configuration: Configuration) throws -> ListenAddress {
+        let isOpen = (options.flags[.listen] ?? configuration.listen.description).hasSuffix(":0")
+        let address = try ListenAddress(
+            parsing: appleListen ?? (isOpen ? "127.0.0.1:0" : "127.0.0.1:8090"),
+            setting: "--apple-listen"
+        )
+        guard (try? AppleURL(parsing: "http://\(address)")) != nil else {
+            throw CommandFailure(.usage, "--apple-listen \(address) is no loopback address: use 127.0.0.1 or ::1")
+        }
+        return address
+    }
+
+    private func run(
+        in place: DevelopmentPlace,
+        _ apple: LocalApple,
+        _ configuration: Configuration,
+        _ console: Console
+    ) async throws {
         let applied = try await migrate(configuration, in: place)
-        let console = invocation.console
         let schema = applied.isEmpty ? "schema up to date" : "\(applied.count) migrations applied"
         console.print("  PostgreSQL     \(place.clusterDirectory), \(schema)")
-        console.print("  Apple          simulated, key \(place.apple.keyID) in .siwad/apple")
-        try await Daemon.with(configuration) { try await serve($0, in: place, console) }
+        console.print("  Apple          simulated, \(configuration.appleURL), keys in .siwad/apple")
+        try await Daemon.with(configuration) { try await serve($0, apple, in: place, console) }
     }
 
     private func migrate(_ configuration: Configuration, in place: DevelopmentPlace) async throws -> [Migration] {
@@ -80,16 +113,25 @@ struct DevCommand: DaemonCommand {
     }
 
     /// The settings in force; the place's database and keys override all others.
-    private func configuration(in place: DevelopmentPlace, _ invocation: Invocation) throws -> Configuration {
+    private func configuration(
+        with decided: [SettingKey: String],
+        _ decidedEnvironment: [String: String],
+        _ invocation: Invocation
+    ) throws -> Configuration {
         var flags = options.flags
         let apps = flags[.apps] ?? invocation.configuration.entries.first { $0.key == .apps }?.text
-        flags.merge(place.flags) { _, decided in decided }
+        flags.merge(decided) { _, decided in decided }
         flags[.apps] = apps ?? DevelopmentPlace.apps
-        let environment = invocation.environment.merging(place.environment) { _, ours in ours }
+        let environment = invocation.environment.merging(decidedEnvironment) { _, ours in ours }
         return try Configuration(from: common.sources(flags: flags, environment: environment))
     }
 
-    private func serve(_ daemon: Daemon, in place: DevelopmentPlace, _ console: Console) async throws {
+    private func serve(
+        _ daemon: Daemon,
+        _ apple: LocalApple,
+        in place: DevelopmentPlace,
+        _ console: Console
+    ) async throws {
         let receiver = try DemonstrationReceiver()
         try await withCleanup(receiver.close) {
             if let keys = daemon.configuration.sealingKeys, daemon.dispatcher != nil {
@@ -97,13 +139,14 @@ struct DevCommand: DaemonCommand {
                 let secret = receiver.secret
                 try await DemonstrationEndpoint.register(url, secret: secret, keys: keys, in: daemon.pool)
             }
-            try await serve(daemon, telling: daemon.dispatcher == nil ? nil : receiver, in: place, console)
+            try await serve(daemon, apple, telling: daemon.dispatcher == nil ? nil : receiver, in: place, console)
         }
     }
 
     /// - Parameter receiver: the application; nil if SIWAD_EFFECTS is off.
     private func serve(
         _ daemon: Daemon,
+        _ apple: LocalApple,
         telling receiver: DemonstrationReceiver?,
         in place: DevelopmentPlace,
         _ console: Console
@@ -115,7 +158,7 @@ struct DevCommand: DaemonCommand {
         let presentation = NamedService("presentation", endsGroup: once, endedBy: { readiness.finish() }) {
             for await addresses in ready {
                 do {
-                    try await present(daemon, at: addresses, telling: receiver, in: place, console)
+                    try await present(daemon, apple, at: addresses, telling: receiver, in: place, console)
                 } catch is CancellationError {
                     break
                 }
@@ -133,6 +176,7 @@ struct DevCommand: DaemonCommand {
     /// - Throws: `CancellationError` if the demonstration is interrupted by the shutdown.
     private func present(
         _ daemon: Daemon,
+        _ apple: LocalApple,
         at addresses: DaemonAddresses,
         telling receiver: DemonstrationReceiver?,
         in place: DevelopmentPlace,
@@ -141,7 +185,15 @@ struct DevCommand: DaemonCommand {
         let groups = try daemon.configuration.audiences().groups
         try place.writeConfiguration(daemon.configuration, listening: addresses.listening)
         console.print("  Notifications  \(addresses.notifications)")
-        console.print("  Operations     \(addresses.operations)/readyz, /metrics\n")
+        console.print("  Operations     \(addresses.operations)/readyz, /metrics")
+        console.print("  Sign-in        \(DevelopmentPlace.applicationSocket)\n")
+        apple.notify(
+            try NotificationSender(
+                url: addresses.notifications,
+                version: Version.current,
+                eventLoopGroup: daemon.loops.group
+            )
+        )
         let hasPeople = try await !people(AccountFilter(limit: 1), daemon.pool).isEmpty
         if once || !hasPeople {
             let demonstration = Demonstration(
@@ -151,7 +203,15 @@ struct DevCommand: DaemonCommand {
                 receiver: receiver,
                 console: console
             )
-            let isAsExpected = try await demonstration.play(against: addresses.notifications, over: daemon.loops)
+            var isAsExpected = try await demonstration.play(against: addresses.notifications, over: daemon.loops)
+            let signIn = DemonstrationSignIn(
+                apple: apple,
+                client: groups[0].clients[0],
+                socket: place.applicationSocketPath,
+                loops: daemon.loops,
+                console: console
+            )
+            isAsExpected = try await signIn.play() && isAsExpected
             guard isAsExpected || !once else {
                 throw CommandFailure(.failed, "not every event had the expected effect: see ✗ above")
             }
@@ -174,6 +234,7 @@ struct DevCommand: DaemonCommand {
         _ groups: [AudienceMap.Group]
     ) -> [String] {
         let app = person?.app ?? groups[0].app
+        let client = groups[0].clients[0]
         return [
             "Serving until Ctrl-C; events are printed as they arrive. In another terminal:",
             "  siwad accounts list --config \(DevelopmentPlace.configurationFile)",
@@ -181,6 +242,11 @@ struct DevCommand: DaemonCommand {
             "      --type consent-revoked --app \(app) \\",
             person.map { "      --sub \($0.subject) \\" },
             "      \(addresses.notifications)",
+            "To sign a person in as a backend does, and to let the person stop using the app:",
+            "  siwad simulate sign-in --config \(DevelopmentPlace.configurationFile) --client-id \(client) --request \\",
+            "      | curl --unix-socket \(DevelopmentPlace.applicationSocket) http://siwad/v1/sign-in --json @-",
+            "  siwad simulate person stop-using --config \(DevelopmentPlace.configurationFile) --client-id \(client)",
+            "To look around:",
             "  siwad notifications list --config \(DevelopmentPlace.configurationFile)",
             "  siwad endpoints list --config \(DevelopmentPlace.configurationFile)",
             "  siwad doctor --config \(DevelopmentPlace.configurationFile)",

@@ -150,12 +150,14 @@ struct LocalAppleOptions: ParsableArguments {
 
     var flags: [SettingKey: String] { appleURL.map { [.appleURL: $0] } ?? [:] }
 
-    /// Sends a control request and prints the response: one JSON object.
+    /// Sends a control request.
+    ///
+    /// - Returns: the response: one JSON object.
     func perform(
         _ control: TokenServer.Control,
         _ members: [(String, JSONText?)],
         _ invocation: Invocation
-    ) async throws {
+    ) async throws -> String {
         let configuration = invocation.configuration
         let isUnset = configuration.origin(of: .appleURL) == .unset
         let url = isUnset ? try AppleURL(parsing: "http://127.0.0.1:8090") : try configuration.appleBase()
@@ -178,7 +180,7 @@ struct LocalAppleOptions: ParsableArguments {
             let cause = (try? JSONValue(parsing: Array(answer.body.utf8)))?["error"]?.string
             throw CommandFailure(.failed, cause ?? "\(url) answered \(answer.status): it is no siwad simulate apple")
         }
-        invocation.console.print(answer.body)
+        return answer.body
     }
 }
 
@@ -197,10 +199,12 @@ struct SimulateSignInCommand: LocalAppleCommand {
         abstract: "Sign a person in at the simulated Apple, and print what a device gets.",
         usage: "siwad simulate sign-in [<options>]",
         discussion: """
-            Prints one JSON object with identityToken, authorizationCode, and user at the first sign-in.
+            Prints one JSON object with identityToken, authorizationCode, and user at the first sign-in. With --request, \
+            it is the request that a backend then sends to siwad: with a nonce, and a new session.
 
             Example:
               siwad simulate sign-in --client-id com.example.app --nonce 8sIbo1Vd
+              siwad simulate sign-in --client-id com.example.app --request >request.json
             """
     )
 
@@ -218,10 +222,17 @@ struct SimulateSignInCommand: LocalAppleCommand {
     var realUserStatus: Int64?
     @Flag(help: "Hide the address at the first sign-in.")
     var hideEmail = false
+    @Flag(help: "Print the request of a backend to siwad; it needs --client-id.")
+    var request = false
     @OptionGroup var local: LocalAppleOptions
 
+    func validate() throws {
+        if request, clientID == nil { throw ValidationError("--request needs --client-id") }
+    }
+
     func run(_ invocation: Invocation) async throws {
-        try await local.perform(
+        let nonce = nonce ?? (request ? SimulatedEvent.randomID() : nil)
+        let device = try await local.perform(
             .signIn,
             [
                 ("person", person.map(JSONText.string)), ("client_id", clientID.map(JSONText.string)),
@@ -231,6 +242,22 @@ struct SimulateSignInCommand: LocalAppleCommand {
             ],
             invocation
         )
+        invocation.console.print(request ? try backendRequest(device, nonce) : device)
+    }
+
+    private func backendRequest(_ device: String, _ nonce: String?) throws -> String {
+        let device = try JSONValue(parsing: Array(device.utf8))
+        let session = JSONValue.object([
+            .init("id", .string(SimulatedEvent.randomID())), .init("expires_in", .number(JSONNumber(86_400))),
+        ])
+        return JSONValue.object([
+            .init("client_id", clientID.map(JSONValue.string) ?? .null),
+            .init("identity_token", device["identityToken"] ?? .null),
+            .init("authorization_code", device["authorizationCode"] ?? .null),
+            .init("nonce", nonce.map(JSONValue.string) ?? .null),
+            .init("redirect_uri", redirectURI.map(JSONValue.string) ?? .null), .init("user", device["user"] ?? .null),
+            .init("session", session),
+        ]).compactText
     }
 }
 
@@ -283,7 +310,7 @@ struct SimulatePersonCommand: LocalAppleCommand {
     @OptionGroup var local: LocalAppleOptions
 
     func run(_ invocation: Invocation) async throws {
-        try await local.perform(
+        let answer = try await local.perform(
             action.control,
             [
                 ("person", person.map(JSONText.string)), ("client_id", clientID.map(JSONText.string)),
@@ -291,6 +318,7 @@ struct SimulatePersonCommand: LocalAppleCommand {
             ],
             invocation
         )
+        invocation.console.print(answer)
     }
 }
 
@@ -339,7 +367,7 @@ struct SimulateBehaveCommand: LocalAppleCommand {
     @OptionGroup var local: LocalAppleOptions
 
     func run(_ invocation: Invocation) async throws {
-        try await local.perform(
+        let answer = try await local.perform(
             .behave,
             [
                 ("endpoint", endpoint.map(JSONText.string)), ("times", times.map(JSONText.integer)),
@@ -353,5 +381,6 @@ struct SimulateBehaveCommand: LocalAppleCommand {
             ],
             invocation
         )
+        invocation.console.print(answer)
     }
 }

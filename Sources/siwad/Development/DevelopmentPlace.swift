@@ -1,5 +1,6 @@
 import Basics
 import AppleSimulator
+import AppleTokens
 import FoundationEssentials
 import Glibc
 import JOSE
@@ -8,17 +9,21 @@ import Postgres
 import Settings
 import Terminal
 
-/// The directory `.siwad` of `siwad dev`: a PostgreSQL cluster, the key of a simulated Apple, a configuration file.
+/// The directory `.siwad` of `siwad dev`: a PostgreSQL cluster, the key of a simulated Apple, the key of its developers, a
+/// configuration file.
 struct DevelopmentPlace {
     /// A team and two app groups, served unless `SIWAD_APPS` is set.
     static let apps = "A1B2C3D4E5/com.example.app+com.example.web,A1B2C3D4E5/com.example.notes"
     /// Relative to the working directory of `siwad dev`.
     static let configurationFile = ".siwad/siwad.yaml"
     private static let name = "siwad"
+    private static let clientKeyID = "DEV4567890"
 
     /// Absolute.
     let directory: String
     let apple: SimulatedApple
+    /// Signs the client secrets of all teams.
+    private let clientKey: P256PrivateKey
     /// A line `NAME:BASE64`, as `siwad sealing new-key` prints it.
     let sealingKey: String
     private let cluster: LocalCluster
@@ -31,9 +36,18 @@ struct DevelopmentPlace {
         let keys = KeyFiles(directory: directory + "/apple")
         _ = try keys.create()
         let apple = try KeyFiles.apple(keyFile: keys.key, issuer: issuer)
-        let sealingKey = try sealingKey(in: directory + "/sealing-keys")
+        let sealingKey = try text(in: directory + "/sealing-keys") { try SealingKeys.newLine(name: "dev") + "\n" }
+        let clientKey = try P256PrivateKey(
+            pem: text(in: clientKeyFile(in: directory)) { try P256PrivateKey.generate().pem() }
+        )
         let cluster = try await LocalCluster.start(at: directory + "/postgres")
-        let place = DevelopmentPlace(directory: directory, apple: apple, sealingKey: sealingKey, cluster: cluster)
+        let place = DevelopmentPlace(
+            directory: directory,
+            apple: apple,
+            clientKey: clientKey,
+            sealingKey: sealingKey.filter { !$0.isNewline },
+            cluster: cluster
+        )
         do {
             try await place.prepareDatabase()
         } catch {
@@ -63,11 +77,46 @@ struct DevelopmentPlace {
     /// Connects as the owner of the database. A later keyword wins (libpq, "Connection Strings").
     var conninfo: String { cluster.conninfo(database: Self.name) + " user=\(Self.name)" }
 
-    var flags: [SettingKey: String] {
-        [
-            .databaseURL: conninfo, .keysURL: "file://\(directory)/apple/keys.json",
-            .deliveryAllow: "127.0.0.0/8,::1/128",
+    /// The settings that name the parts of this place.
+    ///
+    /// - Parameter appleURL: of the simulated Apple.
+    func flags(appleURL: String, teams: Set<TeamID>) -> [SettingKey: String] {
+        let file = Self.clientKeyFile(in: directory)
+        let keys = teams.map { "\($0)/\(Self.clientKeyID)=\(file)" }.sorted().joined(separator: ",")
+        return [
+            .databaseURL: conninfo, .keysURL: "\(appleURL)/auth/keys", .appleURL: appleURL, .appleKeys: keys,
+            .deliveryAllow: "127.0.0.0/8,::1/128", .applicationListen: "unix:\(applicationSocketPath)",
         ]
+    }
+
+    /// The Unix socket of the application endpoint, relative to the working directory of `siwad dev`.
+    static let applicationSocket = ".siwad/application.sock"
+
+    /// In the directory, or where a link in the directory points, because the kernel allows only short paths (unix(7)).
+    var applicationSocketPath: String {
+        let path = directory + "/application.sock"
+        return path.utf8.count < 108 ? path : cluster.socketDirectory + "/application.sock"
+    }
+
+    private static func clientKeyFile(in directory: String) -> String {
+        "\(directory)/apple/AuthKey_\(clientKeyID).p8"
+    }
+
+    /// The simulated Apple with the client ids of these groups and the key of their teams.
+    func tokenServer(_ groups: [AudienceMap.Group]) -> TokenServer {
+        TokenServer(
+            apple: apple,
+            clients: groups.flatMap { group in
+                group.clients.map {
+                    TokenServer.Client(id: $0.rawValue, team: group.team.rawValue, app: group.app.rawValue)
+                }
+            },
+            secrets: ClientSecretCheck(
+                keys: Set(groups.map(\.team)).map { team in
+                    ClientSecretCheck.Key(team: team.rawValue, id: Self.clientKeyID, publicKey: clientKey.publicKey)
+                }
+            )
+        )
     }
 
     /// What no flag may contain.
@@ -76,12 +125,13 @@ struct DevelopmentPlace {
     /// Writes `siwad.yaml`, so that the operator's commands use the same database, keys and endpoints and simulate the same
     /// Apple.
     func writeConfiguration(_ configuration: Configuration, listening: [SettingKey: String]) throws {
-        var ours = flags.merging(listening) { _, bound in bound }
+        var ours = listening
+        ours[.databaseURL] = conninfo
         ours[.issuer] = apple.issuer
         ours[.sealingKeys] = sealingKey
         let keys: [SettingKey] = [
             .databaseURL, .apps, .listen, .notificationPath, .operationsListen, .keysURL, .issuer, .sealingKeys,
-            .deliveryAllow,
+            .deliveryAllow, .appleURL, .appleKeys, .applicationListen,
         ]
         let lines = keys.compactMap { key in
             let text = ours[key] ?? configuration.entries.first { $0.key == key }?.text
@@ -91,11 +141,11 @@ struct DevelopmentPlace {
         try NewFile.replace(directory + "/siwad.yaml", mode: 0o600, Array((comment + lines.joined()).utf8))
     }
 
-    /// The key in a file, which is made if there is none.
-    private static func sealingKey(in path: String) throws -> String {
-        _ = try NewFile.create(path, mode: 0o600, Array((try SealingKeys.newLine(name: "dev") + "\n").utf8))
+    /// The text of a file, which is made if there is none.
+    private static func text(in path: String, made: () throws -> String) throws -> String {
+        if access(path, F_OK) != 0 { _ = try NewFile.create(path, mode: 0o600, Array(try made().utf8)) }
         do {
-            return String(decoding: try readFile(atPath: path), as: UTF8.self).filter { !$0.isNewline }
+            return String(decoding: try readFile(atPath: path), as: UTF8.self)
         } catch {
             throw CommandFailure(
                 .failed,
@@ -132,11 +182,18 @@ struct DevelopmentPlace {
             return try session.execute(Statement(once: "SHOW unix_socket_directories")).string(0, 0)
         }
         await connection.close()
-        let link = directory + "/run"
+        try link("run", to: socket)
+        if applicationSocketPath != directory + "/application.sock" {
+            try link("application.sock", to: applicationSocketPath)
+        }
+    }
+
+    private func link(_ name: String, to target: String) throws {
+        let link = "\(directory)/\(name)"
         // The link may not exist.
         try? FileManager.default.removeItem(atPath: link)
         do {
-            try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: socket)
+            try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: target)
         } catch {
             throw CommandFailure(.failed, "\(link): can't be created: remove it, or start in another directory")
         }

@@ -1,6 +1,7 @@
 import AppleSimulator
 import Basics
 import JOSE
+import Listening
 import NIOCore
 import Synchronization
 import Telemetry
@@ -11,11 +12,45 @@ import WebServer
 final class LocalApple: Sendable {
     private let server: Mutex<TokenServer>
     /// nil: no endpoint was named, so nothing is sent.
-    private let sender: NotificationSender?
+    private let sender: Mutex<NotificationSender?>
 
-    init(_ server: TokenServer, notifying sender: NotificationSender?) {
+    init(_ server: TokenServer, notifying sender: NotificationSender? = nil) {
         self.server = Mutex(server)
-        self.sender = sender
+        self.sender = Mutex(sender)
+    }
+
+    /// Sends notifications to another endpoint from now on.
+    func notify(_ sender: NotificationSender) { self.sender.withLock { $0 = sender } }
+
+    /// Serves while `body` runs.
+    ///
+    /// - Parameter url: the base of the URLs, with the port that the system chose if `address` has none.
+    func serve(on address: ListenAddress, log: Log, while body: (_ url: String) async throws -> Void) async throws {
+        try await EventLoops.withOne { loops in
+            let (ports, port) = AsyncStream<Int>.makeStream()
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                group.addTask {
+                    defer { port.finish() }
+                    do {
+                        try await SimulatedAppleServer.run(
+                            address: address,
+                            eventLoops: loops,
+                            log: log,
+                            onRunning: { port.yield($0) },
+                            answer: self.answer
+                        )
+                    } catch {
+                        throw ListenAddress.failure(error, of: [address])
+                    }
+                }
+                if let port = await ports.first(where: { _ in true }) {
+                    try await body("http://\(ListenAddress(host: address.host, port: port))")
+                } else {
+                    try await group.waitForAll()
+                }
+                group.cancelAll()
+            }
+        }
     }
 
     func answer(_ exchange: SimulatedAppleServer.Exchange) async -> SimulatedAppleServer.Answer? {
@@ -54,7 +89,8 @@ final class LocalApple: Sendable {
         )
     }
 
-    private func perform(_ control: TokenServer.Control, _ body: [UInt8]) async -> SimulatedAppleServer.Answer {
+    /// Answers a control request.
+    func perform(_ control: TokenServer.Control, _ body: [UInt8]) async -> SimulatedAppleServer.Answer {
         do throws(ControlError) {
             let done = try server.withLock { server throws(ControlError) in
                 (
@@ -88,7 +124,9 @@ final class LocalApple: Sendable {
 
     /// - Returns: the status of the response; nil if there was none, or no endpoint was named.
     private func notify(_ event: SimulatedEvent, signedBy apple: SimulatedApple?) async -> Int? {
-        guard let sender, let apple, let token = try? apple.token(for: event) else { return nil }
+        guard let sender = sender.withLock({ $0 }), let apple, let token = try? apple.token(for: event) else {
+            return nil
+        }
         let body = Array(SimulatedApple.body(token: token).utf8)
         // The caller reports a failure as no status.
         let summary = try? await sender.send(count: 1, body: { _ in body })

@@ -20,10 +20,10 @@ enum IdentityProperties {
     static func check(_ input: [UInt8]) {
         guard let keys = try? keys.get() else { refuse("a key can be made") }
         let unsigned = Array((VerifierFixture.header + "." + Base64URL.encode(input) + ".AA").utf8)
-        let refusal = verifier.verify(token: unsigned, expecting: expectation, keys: keys, now: now)
+        let unverified = verifier.verify(token: unsigned, expecting: expectation, keys: keys, now: now)
         // A token of more than 16 KiB is not read at all.
-        if case .refused(let refusal) = refusal, refusal.reason == .malformedToken { return }
-        guard case .refused(let refusal) = refusal, refusal.reason == .badSignature else {
+        if case .refused(let refusal) = unverified, refusal.reason == .malformedToken { return }
+        guard case .refused(let refusal) = unverified, refusal.reason == .badSignature else {
             refuse("claims count for nothing without a signature")
         }
         let tree = try? JSONValue(parsing: input)

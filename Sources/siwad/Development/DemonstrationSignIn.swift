@@ -1,0 +1,122 @@
+import AppleSimulator
+import AppleTokens
+import JOSE
+import Listening
+import Terminal
+import WebClient
+import WebServer
+
+/// The second part of the demonstration of `siwad dev`: a native app and its backend sign a person in through the application
+/// endpoint, and a notification ends the session.
+struct DemonstrationSignIn: Sendable {
+    private static let person = "eve"
+
+    let apple: LocalApple
+    let client: ClientID
+    /// The path of the application endpoint.
+    let socket: String
+    let loops: EventLoops
+    let console: Console
+
+    private struct Answer {
+        let status: Int
+        let body: JSONValue
+    }
+
+    /// - Returns: true if every step had the expected effect.
+    func play() async throws -> Bool {
+        let session = "eve-" + String(UInt64.random(in: .min ... .max), radix: 36)
+        let nonce = try await post("nonces", [.init("client_id", .string(client.rawValue))])
+        guard nonce.status == 200, let secret = nonce.body["nonce"]?.string, let hash = nonce.body["sha256"]?.string
+        else { return report("Eve wants to sign in.", nonce, isRight: false, "a nonce for her device") }
+        let device = try await control(.signIn, nonce: hash)
+        func request(_ session: String) -> [JSONValue.Member] {
+            [
+                .init("client_id", .string(client.rawValue)),
+                .init("identity_token", device["identityToken"] ?? .null),
+                .init("authorization_code", device["authorizationCode"] ?? .null),
+                .init("nonce", .string(secret)), .init("user", device["user"] ?? .null),
+                .init(
+                    "session",
+                    .object([.init("id", .string(session)), .init("expires_in", .number(JSONNumber(3_600)))])
+                ),
+            ]
+        }
+        let signedIn = try await post("sign-in", request(session))
+        let isSignedIn = report(
+            "Eve signs in with her phone; the backend of the app sends what the phone got to siwad.",
+            signedIn,
+            isRight: signedIn.status == 200 && signedIn.body["refresh_token"] == .string("stored")
+                && signedIn.body["session"]?["live"] == .boolean(true),
+            "Token verified, code exchanged, refresh token stored encrypted, session live"
+        )
+        let stolen = try await post("sign-in", request(session + "-2"))
+        let isRefused = report(
+            "A thief presents the same token and code.",
+            stolen,
+            isRight: stolen.status == 422 && stolen.body["reason"] == .string("token-used"),
+            "Refused: a token works once"
+        )
+        let stopped = try await control(.stopUsing)
+        let notification = stopped["notifications"]?.array?.first?["status"]?.integer
+        let ended = try await get("sessions/\(session)")
+        let isEnded = report(
+            "Eve stops using the app: Apple notifies siwad, which answers \(notification.map(String.init) ?? "nothing").",
+            ended,
+            isRight: notification == 200 && ended.body["live"] == .boolean(false)
+                && ended.body["end_reason"] == .string("consent-revoked"),
+            "Her session is ended"
+        )
+        return isSignedIn && isRefused && isEnded
+    }
+
+    private func report(_ title: String, _ answer: Answer, isRight: Bool, _ expectation: String) -> Bool {
+        let mark = isRight ? console.style.painted("✓", .green) : console.style.painted("✗", .red)
+        console.print("\n\(mark) \(title)")
+        if isRight {
+            console.print("    \(answer.status): \(expectation)")
+        } else {
+            console.print("    expected: \(expectation); got \(answer.status): \(answer.body.compactText)")
+        }
+        return isRight
+    }
+
+    // MARK: Requests
+
+    private func control(_ control: TokenServer.Control, nonce: String? = nil) async throws -> JSONValue {
+        var members: [JSONValue.Member] = [
+            .init("person", .string(Self.person)), .init("client_id", .string(client.rawValue)),
+        ]
+        if let nonce { members.append(.init("nonce", .string(nonce))) }
+        let answer = await apple.perform(control, Array(JSONValue.object(members).compactText.utf8))
+        guard answer.status == 200 else {
+            throw CommandFailure(.failed, "the simulated Apple answered \(answer.status): \(answer.body)")
+        }
+        return try JSONValue(parsing: Array(answer.body.utf8))
+    }
+
+    private func post(_ path: String, _ members: [JSONValue.Member]) async throws -> Answer {
+        try Self.answer(
+            await LocalProbe.post(
+                url(path),
+                json: JSONValue.object(members).compactText,
+                version: Version.current,
+                eventLoopGroup: loops.group
+            )
+        )
+    }
+
+    private func get(_ path: String) async throws -> Answer {
+        try Self.answer(
+            await LocalProbe.get(url(path), version: Version.current, eventLoopGroup: loops.group)
+        )
+    }
+
+    private func url(_ path: String) -> String {
+        "http+unix://\(socket.replacing("%", with: "%25").replacing("/", with: "%2F"))/v1/\(path)"
+    }
+
+    private static func answer(_ response: LocalProbe.Response) throws -> Answer {
+        Answer(status: response.status, body: try JSONValue(parsing: Array(response.body.utf8)))
+    }
+}
