@@ -6,8 +6,8 @@ struct DocumentationTests {
     private static let root = #filePath.split(separator: "/").dropLast(3).map { "/\($0)" }.joined()
     private static let pages = [
         "application", "architecture", "backup", "benchmarks", "changelog", "changes", "configuration", "contributing",
-        "durability", "install", "json", "metrics", "operations", "promises", "proxy", "releasing", "sign-in", "simulation",
-        "sizing", "threats", "upgrade", "webhooks",
+        "durability", "install", "json", "metrics", "operations", "promises", "proxy", "releasing", "sign-in",
+        "simulation", "sizing", "threats", "upgrade", "webhooks",
     ].map { "deploy/doc/\($0).md" }
 
     private func text(_ document: String) throws -> String {

@@ -1,4 +1,4 @@
-// Signs a person in with what an app got from Apple. Environment: SIWAD_SOCKET, CLIENT_ID; SIWAD_TOKEN if tokens are configured.
+// Signs a person in with what an app got from Apple. Environment: APPLICATION_SOCKET, CLIENT_ID; APPLICATION_TOKEN if tokens are configured.
 //
 // sign-in nonce              makes a nonce for an attempt; the app passes its sha256 to Apple
 // sign-in NONCE <app.json    app.json: identityToken, authorizationCode, and user if Apple gave the name
@@ -23,7 +23,7 @@ type object = map[string]any
 
 var siwad = http.Client{Timeout: 12 * time.Second, Transport: &http.Transport{
 	DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", os.Getenv("SIWAD_SOCKET"))
+		return (&net.Dialer{}).DialContext(ctx, "unix", os.Getenv("APPLICATION_SOCKET"))
 	},
 }}
 
@@ -31,7 +31,7 @@ func post(path string, body object) (status int, answer object) {
 	body["client_id"] = os.Getenv("CLIENT_ID")
 	text, _ := json.Marshal(body)
 	request, _ := http.NewRequest("POST", "http://siwad"+path, bytes.NewReader(text))
-	request.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + os.Getenv("SIWAD_TOKEN")}}
+	request.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + os.Getenv("APPLICATION_TOKEN")}}
 	response, err := siwad.Do(request)
 	if err == nil {
 		defer response.Body.Close()

@@ -1,4 +1,4 @@
-// Signs a person in with what an app got from Apple. Environment: SIWAD_SOCKET, CLIENT_ID; SIWAD_TOKEN if tokens are configured.
+// Signs a person in with what an app got from Apple. Environment: APPLICATION_SOCKET, CLIENT_ID; APPLICATION_TOKEN if tokens are configured.
 //
 // sign_in.js nonce              makes a nonce for an attempt; the app passes its sha256 to Apple
 // sign_in.js NONCE <app.json    app.json: identityToken, authorizationCode, and user if Apple gave the name
@@ -6,8 +6,8 @@ const { createHash, randomBytes } = require('crypto')
 const http = require('http')
 
 const post = (path, body) => new Promise((resolve, reject) => {
-  const headers = { 'Content-Type': 'application/json', Authorization: `Bearer ${process.env.SIWAD_TOKEN ?? ''}` }
-  const options = { socketPath: process.env.SIWAD_SOCKET, path, method: 'POST', headers, timeout: 12000 }
+  const headers = { 'Content-Type': 'application/json', Authorization: `Bearer ${process.env.APPLICATION_TOKEN ?? ''}` }
+  const options = { socketPath: process.env.APPLICATION_SOCKET, path, method: 'POST', headers, timeout: 12000 }
   const request = http.request(options, async (response) => {
     let text = ''
     for await (const part of response) text += part

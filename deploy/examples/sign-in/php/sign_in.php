@@ -1,4 +1,4 @@
-<?php // Signs a person in with what an app got from Apple. Needs curl. Environment: SIWAD_SOCKET, CLIENT_ID; SIWAD_TOKEN if
+<?php // Signs a person in with what an app got from Apple. Needs curl. Environment: APPLICATION_SOCKET, CLIENT_ID; APPLICATION_TOKEN if
 // tokens are configured.
 //
 // sign_in.php nonce              makes a nonce for an attempt; the app passes its sha256 to Apple
@@ -7,8 +7,8 @@ function post(string $path, array $body): array
 {
     $request = curl_init("http://siwad$path");
     curl_setopt_array($request, [
-        CURLOPT_UNIX_SOCKET_PATH => getenv('SIWAD_SOCKET'),
-        CURLOPT_HTTPHEADER => ['Content-Type: application/json', 'Authorization: Bearer ' . getenv('SIWAD_TOKEN')],
+        CURLOPT_UNIX_SOCKET_PATH => getenv('APPLICATION_SOCKET'),
+        CURLOPT_HTTPHEADER => ['Content-Type: application/json', 'Authorization: Bearer ' . getenv('APPLICATION_TOKEN')],
         CURLOPT_POSTFIELDS => json_encode(['client_id' => getenv('CLIENT_ID')] + $body),
         CURLOPT_RETURNTRANSFER => true,
         CURLOPT_TIMEOUT => 12,

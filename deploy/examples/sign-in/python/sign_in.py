@@ -1,4 +1,4 @@
-"""Signs a person in with what an app got from Apple. Environment: SIWAD_SOCKET, CLIENT_ID; SIWAD_TOKEN if tokens are configured.
+"""Signs a person in with what an app got from Apple. Environment: APPLICATION_SOCKET, CLIENT_ID; APPLICATION_TOKEN if tokens are configured.
 
 sign_in.py nonce              makes a nonce for an attempt; the app passes its sha256 to Apple
 sign_in.py NONCE <app.json    app.json: identityToken, authorizationCode, and user if Apple gave the name
@@ -10,10 +10,10 @@ class Siwad(http.client.HTTPConnection):
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(12)
-        self.sock.connect(os.environ["SIWAD_SOCKET"])
+        self.sock.connect(os.environ["APPLICATION_SOCKET"])
 
     def post(self, path, body):
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ.get('SIWAD_TOKEN', '')}"}
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ.get('APPLICATION_TOKEN', '')}"}
         self.request("POST", path, json.dumps(body | {"client_id": os.environ["CLIENT_ID"]}), headers)
         response = self.getresponse()
         return response.status, json.load(response)
