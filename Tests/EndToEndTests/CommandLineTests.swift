@@ -226,6 +226,8 @@ struct CommandLineTests {
                     #expect(run.output.contains("POST \(type) for com.example.app: 200"), "\(type)")
                 }
                 #expect(run.output.contains("siwa.account_states"))
+                #expect(run.output.contains("    200: Token verified, code exchanged"))
+                #expect(run.output.contains("    200: Her session is ended"))
             }
         }
     }

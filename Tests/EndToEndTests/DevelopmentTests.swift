@@ -47,7 +47,10 @@ struct DevelopmentTests {
             var people = 0
             try await withDev(in: directory) { dev in
                 people = try await accounts(in: directory)
-                #expect(people == 8)
+                // Eight states of the people of the demonstration, and one of the person who signs in natively.
+                #expect(people == 9)
+                #expect(dev.output.contains { $0.hasPrefix("✓ Eve signs in with her phone") })
+                #expect(dev.output.contains { $0.hasPrefix("✓ Eve stops using the app") })
                 let messages = dev.output.filter { $0.hasPrefix("    told ") }
                 #expect(messages.count { $0.hasSuffix(", signature verified") } == 5, "\(messages)")
                 #expect(messages.count { $0 == "    told nothing" } == 2, "\(messages)")

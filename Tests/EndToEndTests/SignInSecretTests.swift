@@ -1,0 +1,247 @@
+import AppleSimulator
+import FoundationEssentials
+import Glibc
+import JOSE
+import TestSupport
+import Testing
+
+/// People sign in through a real daemon against a simulated Apple, with every kind of outcome. Then everything is searched that
+/// others could read.
+@Suite("Secrets of sign-ins", .timeLimit(.minutes(10)))
+struct SignInSecretTests {
+    private static let client = "com.example.one"
+
+    /// The processes and files of one run.
+    private final class Run {
+        let fixture: DaemonFixture
+        let directory: TemporaryDirectory
+        let apple: String
+        let bearer: String
+        /// Values that must not be found.
+        var secrets: [String]
+        /// What others could read, by place.
+        var traces: [(place: String, text: String)] = []
+
+        init(
+            fixture: DaemonFixture,
+            directory: TemporaryDirectory,
+            apple: String,
+            bearer: String,
+            secrets: [String]
+        ) {
+            self.fixture = fixture
+            self.directory = directory
+            self.apple = apple
+            self.bearer = bearer
+            self.secrets = secrets
+        }
+
+        var socket: String { directory.file("application.sock") }
+
+        func device(_ members: [String: String] = [:]) async throws -> JSONValue {
+            let usual = ["person": "ada", "client_id": SignInSecretTests.client]
+            let body = JSONValue.object(
+                usual.merging(members) { $1 }.map { JSONValue.Member($0.key, .string($0.value)) }
+            )
+            let response = try await Web.post(body.compactText, to: "\(apple)/simulator/sign-in")
+            let device = try JSONValue(parsing: Array(response.body.utf8))
+            let token = try #require(device["identityToken"]?.string, "\(response.body)")
+            secrets += token.split(separator: ".").dropFirst().map { String($0.prefix(60)) }
+            secrets.append(try #require(device["authorizationCode"]?.string))
+            if let nonce = members["nonce"] { secrets.append(nonce) }
+            return device
+        }
+
+        func behave(_ members: String) async throws {
+            let response = try await Web.post("{\(members)}", to: "\(apple)/simulator/behave")
+            #expect(response.status == 200, "\(response.body)")
+        }
+
+        /// - Returns: the status, and the reason or the state of the refresh token.
+        @discardableResult
+        func post(_ members: [JSONValue.Member], bearer: String? = nil) async throws -> String {
+            let body = JSONValue.object([.init("client_id", .string(SignInSecretTests.client))] + members).compactText
+            return try await post(body: body, bearer: bearer)
+        }
+
+        func post(body: String, bearer: String? = nil) async throws -> String {
+            let response = try await Web.request(
+                "POST",
+                "http+unix://\(socket.replacing("/", with: "%2F"))/v1/sign-in",
+                body: body,
+                type: "application/json",
+                headers: ["Authorization": "Bearer \(bearer ?? self.bearer)"]
+            )
+            traces.append(("response", response.body + response.fields.description))
+            let answer = try JSONValue(parsing: Array(response.body.utf8))
+            return "\(response.status) \((answer["reason"] ?? answer["refresh_token"])?.string ?? "")"
+        }
+    }
+
+    private static func member(_ name: String, _ text: String?) -> JSONValue.Member {
+        .init(name, text.map(JSONValue.string) ?? .null)
+    }
+
+    /// The members of a request for what a device got.
+    private static func members(_ device: JSONValue, nonce: String, session: String? = nil) -> [JSONValue.Member] {
+        [
+            .init("identity_token", device["identityToken"] ?? .null),
+            .init("authorization_code", device["authorizationCode"] ?? .null), member("nonce", nonce),
+            .init("session", session.map { .object([member("id", $0)]) } ?? .null),
+        ]
+    }
+
+    @Test(
+        "After sign-ins of every outcome, no dump, log, metric, argument, environment or error has a token, code, nonce or key."
+    )
+    func nowhere() async throws {
+        try await TemporaryDirectory.with { directory in
+            try await DaemonFixture.with { fixture in
+                let ring = try SealingKeys.newLine(name: "ring")
+                let p8 = try P256PrivateKey.generate().pem()
+                let bearer = Base64URL.encode(try SecureRandom.bytes(32))
+                let digest = SHA256.digest(Array(bearer.utf8).span).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }
+                let key = try directory.write("AuthKey_KEY1234567.p8", p8)
+                #expect(chmod(key, 0o600) == 0)
+                let settings = try [
+                    "SIWAD_APPLICATION_LISTEN": "unix:\(directory.file("application.sock"))",
+                    "SIWAD_APPLICATION_TOKENS_FILE": directory.write("tokens", "test \(digest.joined())\n"),
+                    "SIWAD_SEALING_KEYS_FILE": directory.write("ring", ring + "\n"),
+                    "SIWAD_APPLE_KEYS": "AAAAAAAAAA/KEY1234567=\(key)", "SIWAD_LOG_LEVEL": "trace",
+                ]
+                for file in ["tokens", "ring"] { #expect(chmod(directory.file(file), 0o600) == 0) }
+                let keyText = try #require(ring.split(separator: ":").last.map(String.init))
+                let keyBytes = try Base64.decode(keyText)
+                let p8Lines = p8.split(separator: "\n").filter { !$0.hasPrefix("--") }.map(String.init)
+                try await withApple(fixture, key, directory) { url in
+                    let run = Run(
+                        fixture: fixture,
+                        directory: directory,
+                        apple: url,
+                        bearer: bearer,
+                        secrets: [bearer, keyText, Base64URL.encode(keyBytes)] + p8Lines.prefix(2)
+                    )
+                    run.secrets.append(keyBytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined())
+                    let settings = settings.merging(["SIWAD_APPLE_URL": url]) { $1 }
+                    try await fixture.withDaemon(settings) { daemon, addresses async throws in
+                        try await signIn(run)
+                        run.traces.append(("/metrics", try await Web.get(addresses.operations + "/metrics").body))
+                        run.traces.append(("/readyz", try await Web.get(addresses.operations + "/readyz?verbose").body))
+                        let process = try #require(daemon.processID)
+                        for file in ["cmdline", "environ"] {
+                            let text = try String(contentsOfFile: "/proc/\(process)/\(file)", encoding: .utf8)
+                            run.traces.append((file, text))
+                        }
+                        try await readDatabase(run, ring)
+                        daemon.send("TERM")
+                        _ = try await daemon.end()
+                        #expect(daemon.log.count > 5, "there is a log to look at")
+                        run.traces.append(("log", (daemon.log + daemon.output).joined(separator: "\n")))
+                    }
+                    for command in [["doctor"], ["config"], ["tokens", "list", "--json"], ["sealing", "status"]] {
+                        let result = try await siwad(command, environment: fixture.environment(settings))
+                        run.traces.append((command.joined(separator: " "), result.output + result.errors))
+                    }
+                    search(run)
+                }
+            }
+        }
+    }
+
+    /// Runs a simulated Apple that verifies client secrets while `body` runs.
+    private func withApple(
+        _ fixture: DaemonFixture,
+        _ clientKey: String,
+        _ directory: TemporaryDirectory,
+        _ body: (_ url: String) async throws -> Void
+    ) async throws {
+        let key = try directory.write("key.pem", try fixture.apple.key.pem())
+        let apple = DaemonProcess(
+            [
+                "simulate", "apple", "--key", key, "--listen", "127.0.0.1:0", "--apps", DaemonFixture.apps,
+                "--client-key", "AAAAAAAAAA/KEY1234567=\(clientKey)",
+            ],
+            environment: [:]
+        )
+        do {
+            try await eventually("the simulated Apple") { !apple.output.isEmpty }
+            try await body(String(try #require(apple.output.first?.split(separator: " ").first)))
+        } catch {
+            await apple.kill()
+            throw error
+        }
+        await apple.kill()
+    }
+
+    /// Signs people in with every outcome that a token or a code can leave traces of.
+    private func signIn(_ run: Run) async throws {
+        func newNonce() -> String { Base64URL.encode((0..<24).map { _ in UInt8.random(in: .min ... .max) }) }
+        func attempt(_ session: String? = nil) async throws -> [JSONValue.Member] {
+            let nonce = newNonce()
+            return try await Self.members(run.device(["nonce": nonce]), nonce: nonce, session: session)
+        }
+        let first = try await attempt("session-1")
+        #expect(try await run.post(first) == "200 stored")
+        #expect(try await run.post(first) == "200 stored")
+        let replayed = first.filter { $0.name != "session" }
+        #expect(try await run.post(replayed) == "422 token-used")
+        #expect(try await run.post(first, bearer: newNonce()) == "401 unauthenticated")
+
+        let foreign = try await run.device(["nonce": newNonce()])
+        #expect(try await run.post(Self.members(foreign, nonce: newNonce())) == "422 nonce-mismatch")
+        let other = try await attempt()
+        let swapped = other.map {
+            $0.name == "authorization_code" ? first.first { $0.name == "authorization_code" } ?? $0 : $0
+        }
+        #expect(try await run.post(swapped) == "422 code-mismatch")
+        let forged = other.map { member in
+            guard member.name == "identity_token", let token = member.value.string else { return member }
+            return Self.member("identity_token", String(token.dropLast(12)) + "AAAAAAAAAAAA")
+        }
+        #expect(try await run.post(forged) == "422 bad-signature")
+        let truncated = JSONValue.object(first).compactText.dropLast(3)
+        #expect(try await run.post(body: String(truncated)) == "400 malformed-request")
+
+        try await run.behave(#""cut":true"#)
+        #expect(try await run.post(attempt()).hasPrefix("200 "))
+        try await run.behave(#""status":400,"body":"{\"error\":\"invalid_grant\"}""#)
+        #expect(try await run.post(attempt()).hasPrefix("200 "))
+        try await run.behave(#""tamper":"sub""#)
+        #expect(try await run.post(attempt()) == "502 apple-unexpected")
+        try await run.behave(#""status":503,"times":1000"#)
+        #expect(try await run.post(attempt()) == "200 pending")
+    }
+
+    /// Adds a dump, and what the ring opens in it to the secrets.
+    private func readDatabase(_ run: Run, _ ring: String) async throws {
+        let file = run.directory.file("dump.sql")
+        let dump = try await ChildProcess.run(["/usr/bin/pg_dump", "--file=\(file)", run.fixture.conninfo])
+        #expect(dump.isSuccess, "\(dump.output)")
+        run.traces.append(("dump", try String(contentsOfFile: file, encoding: .utf8)))
+        let keys = try SealingKeys(parsing: ring)
+        let sealed = try await run.fixture.texts("SELECT convert_from(sealed, 'UTF8') FROM siwa.apple_tokens")
+        #expect(!sealed.isEmpty)
+        for text in sealed {
+            let content = try JSONValue(parsing: keys.open(Array(text.utf8)))
+            run.secrets.append(try #require(content["token"]?.string))
+        }
+    }
+
+    private func search(_ run: Run) {
+        #expect(run.traces.contains { $0.place == "dump" && $0.text.contains("apple_tokens") })
+        // Text in a column of bytes is hexadecimal in a dump.
+        let spellings = run.secrets.flatMap { secret in
+            [secret, Array(secret.utf8).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()]
+        }
+        for (place, text) in run.traces {
+            for spelling in spellings where text.contains(spelling) {
+                Issue.record("\(spelling.prefix(12))… is in \(place)")
+            }
+            // Any code, access token or refresh token; any signed token, such as a client secret.
+            let isClean =
+                !text.contains(/[acr][0-9a-f]{32}\.0\.[a-z]{4,5}\./)
+                && !text.contains(/eyJ[A-Za-z0-9_-]{16,}\.eyJ[A-Za-z0-9_-]{16,}/)
+            #expect(isClean, "\(place) has something like a token")
+        }
+    }
+}
