@@ -91,7 +91,7 @@ struct ExampleReceiverTests {
                 for number in 0..<60 {
                     let order = Self.events.shuffled(using: &generator)
                     for event in order + order.prefix(2) { #expect(try await send(event, "p\(number)") == 204) }
-                    // Its line comes after those of all events before.
+                    // Its line comes last.
                     #expect(try await send(Self.events[0], "last\(number)") == 204)
                     try await eventually("the actions") {
                         receiver.output.contains("last\(number): siwa.consent.authorized")
