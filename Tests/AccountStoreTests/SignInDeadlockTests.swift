@@ -14,26 +14,33 @@ struct SignInDeadlockTests {
     private static let operations = isLong ? 10_000 : 1_500
     private static let people = 6
 
+    /// What the workers share.
+    private final class Progress: Sendable {
+        let next = Atomic(0)
+        let counts = Mutex<[String: Int]>([:])
+    }
+
     @Test("Random sign-ins, exchanges, notifications, erasures and rotations never wait for each other in a circle.")
     func noDeadlock() async throws {
         try await Store.with { store in
-            let next = Atomic(0)
-            let counts = Mutex<[String: Int]>([:])
+            let progress = Progress()
             try await withThrowingTaskGroup { group in
                 for worker in 0..<4 {
                     group.addTask {
                         let connection = try await Store.writer(store.database)
                         var generator = SeededGenerator(seed: UInt64(worker) &+ 98)
-                        while case let number = next.add(1, ordering: .relaxed).newValue, number <= Self.operations {
+                        while true {
+                            let number = progress.next.add(1, ordering: .relaxed).newValue
+                            guard number <= Self.operations else { break }
                             let name = try await Self.perform(number, on: connection, using: &generator)
-                            counts.withLock { $0[name, default: 0] += 1 }
+                            progress.counts.withLock { $0[name, default: 0] += 1 }
                         }
                         await connection.close()
                     }
                 }
                 try await group.waitForAll()
             }
-            let done = counts.withLock { $0 }
+            let done = progress.counts.withLock { $0 }
             #expect(done.values.reduce(0, +) == Self.operations)
             #expect(done["settled", default: 0] > Self.operations / 50, "\(done)")
             // Every session rests on a sign-in, and every settled one has its account and at most one session.
@@ -134,13 +141,13 @@ struct SignInDeadlockTests {
         -> String
     {
         while true {
-            do {
+            do throws(PostgresError) {
                 try await connection.withSession { session throws(PostgresError) in
                     _ = try Notifications.record(batch, source: .endpoint, in: session)
                 }
                 return "recorded"
-            } catch  where error.sqlState == .serializationFailure {
-                continue
+            } catch {
+                guard error.sqlState == .serializationFailure else { throw error }
             }
         }
     }

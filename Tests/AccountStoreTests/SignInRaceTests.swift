@@ -13,12 +13,12 @@ struct SignInRaceTests {
     /// Records a notification, and again after a serialization failure.
     private func record(_ notification: ReceivedNotification, _ store: Store) async throws -> RecordedNotification {
         while true {
-            do {
+            do throws(PostgresError) {
                 return try await store.connection.withSession { session throws(PostgresError) in
                     try Notifications.record([notification], source: .endpoint, in: session)[0]
                 }
-            } catch  where error.sqlState == .serializationFailure {
-                continue
+            } catch {
+                guard error.sqlState == .serializationFailure else { throw error }
             }
         }
     }
