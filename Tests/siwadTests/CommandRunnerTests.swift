@@ -170,12 +170,14 @@ struct CommandRunnerTests {
         let result = await siwad("config", environment: environment)
         #expect(result.status == .configuration)
         #expect(result.errors.split(separator: "\n").count == 3)
-        #expect(result.output.contains("SIWAD_BATCH_LIMIT             many  malformed  (SIWAD_BATCH_LIMIT)\n"))
+        #expect(result.output.contains("SIWAD_BATCH_LIMIT                  many  malformed  (SIWAD_BATCH_LIMIT)\n"))
         #expect(
-            result.output.contains("SIWAD_APPS                    -  missing, required by siwad serve  (default)\n")
+            result.output.contains(
+                "SIWAD_APPS                         -  missing, required by siwad serve  (default)\n"
+            )
         )
-        #expect(result.output.contains("SIWAD_DATABASE_URL            ****  malformed  (SIWAD_DATABASE_URL)\n"))
-        #expect(result.output.contains("SIWAD_SHUTDOWN_GRACE          30s  (default)\n"))
+        #expect(result.output.contains("SIWAD_DATABASE_URL                 ****  malformed  (SIWAD_DATABASE_URL)\n"))
+        #expect(result.output.contains("SIWAD_SHUTDOWN_GRACE               30s  (default)\n"))
         #expect(!(result.output + result.errors).contains("geheim"))
         let json = await siwad("config", "--json", environment: environment)
         #expect(json.status == .configuration)
@@ -225,10 +227,10 @@ struct CommandRunnerTests {
     @Test("config shows the log format that is used if none is set.")
     func logFormat() async {
         let piped = await siwad("config")
-        #expect(piped.output.contains("SIWAD_LOG_FORMAT              json  (default)\n"))
+        #expect(piped.output.contains("SIWAD_LOG_FORMAT                   json  (default)\n"))
         let style = OutputStyle(width: 200, usesColor: false)
         let onTerminal = await siwadCommand(["config"], style: style)
-        #expect(onTerminal.output.contains("SIWAD_LOG_FORMAT              text  (default)\n"))
+        #expect(onTerminal.output.contains("SIWAD_LOG_FORMAT                   text  (default)\n"))
     }
 
     @Test("The key set's URL is checked with the other settings.")
@@ -237,7 +239,9 @@ struct CommandRunnerTests {
         #expect(result.status == .configuration)
         #expect(result.errors.hasPrefix("siwad: --keys-url: "))
         #expect(
-            result.output.contains("SIWAD_KEYS_URL                http://example.com/keys  malformed  (--keys-url)\n")
+            result.output.contains(
+                "SIWAD_KEYS_URL                     http://example.com/keys  malformed  (--keys-url)\n"
+            )
         )
     }
 
@@ -271,8 +275,8 @@ struct CommandRunnerTests {
         let result = await siwad("config", "--batch-limit", "64", environment: environment)
         #expect(result.status == .done)
         let url = "postgres://siwad:****@db/siwa  (SIWAD_DATABASE_URL)"
-        #expect(result.lines[0] == "SIWAD_DATABASE_URL            " + url)
-        #expect(result.output.contains("SIWAD_BATCH_LIMIT             64  (--batch-limit)\n"))
+        #expect(result.lines[0] == "SIWAD_DATABASE_URL                 " + url)
+        #expect(result.output.contains("SIWAD_BATCH_LIMIT                  64  (--batch-limit)\n"))
         #expect(!result.output.contains("geheim"))
         let json = await siwad("config", "--json", environment: environment)
         #expect(
