@@ -264,7 +264,7 @@ struct SealingTests {
             let other = try await siwad(rotate + ["--json"], environment: both)
             #expect(
                 other.lines == [#"{"key":"new","resealed":300,"unopened":0,"skipped":500,"dry_run":false}"#],
-                "\(other)"
+                "\(other.errors)"
             )
             await process.kill()
             try await fixture.run("SELECT pg_advisory_unlock(4711)")
