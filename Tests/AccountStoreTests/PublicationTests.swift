@@ -403,7 +403,7 @@ struct PublicationTests {
         let types = ["consent-revoked", "email-disabled", "email-enabled"]
         for step in 0..<100 {
             let sub = "p\(Int.random(in: 0..<5, using: &random))"
-            let time = WallTime.now() - .milliseconds(Int.random(in: 0..<1_000, using: &random))
+            let time = WallTime.now() - .milliseconds(Int.random(in: 0..<50, using: &random))
             let kind = Int.random(in: 0...types.count, using: &random)
             try await retrying {
                 try await connection.withSession { session throws(PostgresError) in
