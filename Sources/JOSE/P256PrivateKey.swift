@@ -54,7 +54,24 @@ package struct P256PrivateKey: Sendable {
         guard unsafe EVP_PKEY_get_group_name(handle.pointer, &name, name.count, nil) == 1,
             name.prefix(while: { $0 != 0 }).elementsEqual(P256PublicKey.curve.utf8.map(CChar.init(bitPattern:)))
         else { throw JOSEError(.malformedPEM, "the key is on another curve than P-256, which ES256 needs") }
+        // Apple would refuse every signature of a key that was altered.
+        guard Self.hasFittingHalves(handle) else {
+            throw JOSEError(
+                .malformedPEM,
+                "the private and the public half of the key don't belong together: use the file as Apple let you download it"
+            )
+        }
         try self.init(handle)
+    }
+
+    private static func hasFittingHalves(_ handle: borrowing KeyHandle) -> Bool {
+        guard let context = unsafe EVP_PKEY_CTX_new_from_pkey(nil, handle.pointer, nil) else { return false }
+        defer { unsafe EVP_PKEY_CTX_free(context) }
+        guard unsafe EVP_PKEY_pairwise_check(context) == 1 else {
+            ERR_clear_error()
+            return false
+        }
+        return true
     }
 
     /// The key as PEM: PKCS #8, not encrypted, as in Apple's file.

@@ -85,4 +85,17 @@ import Testing
         let rsa = try Fixtures.key().pem()
         #expect(throws: JOSEError.self) { try P256PrivateKey(pem: rsa) }
     }
+
+    @Test("A key whose halves don't belong together is refused with the next step.")
+    func alteredKey() throws {
+        let lines = try P256PrivateKey.generate().pem().split(separator: "\n")
+        var content = try Base64.decode(lines.dropFirst().dropLast().joined())
+        // In the private half of PKCS #8.
+        content[50] ^= 1
+        let text = Base64.encode(content)
+        let altered = "-----BEGIN PRIVATE KEY-----\n\(text)\n-----END PRIVATE KEY-----\n"
+        let error = #expect(throws: JOSEError.self) { try P256PrivateKey(pem: altered) }
+        #expect(error?.code == .malformedPEM)
+        #expect(error?.message.contains("don't belong together") == true)
+    }
 }
