@@ -1,3 +1,4 @@
+import AccountStore
 import AppleSimulator
 import AppleTokens
 import Basics
@@ -10,7 +11,9 @@ import StoreTestSupport
 import Synchronization
 import Telemetry
 import TestSupport
-import WebClient
+import Testing
+
+@testable import WebClient
 
 /// Apple in memory: what a device gets, and the token endpoint.
 final class LocalApple: Sendable {
@@ -24,9 +27,11 @@ final class LocalApple: Sendable {
 
     private struct State {
         var server: TokenServer
-        var requests = 0
+        var forms: [FormFields] = []
+        var fetches = 0
         var refusedKeys: Set<String> = []
         var clock = Duration.zero
+        var work: (@Sendable () async throws -> Void)?
     }
 
     private let state: Mutex<State>
@@ -35,10 +40,40 @@ final class LocalApple: Sendable {
         state = Mutex(State(server: TokenServer(apple: apple)))
     }
 
-    /// Requests to the token endpoint so far.
-    var requests: Int { state.withLock { $0.requests } }
+    /// What was sent to the token endpoint so far.
+    var forms: [FormFields] { state.withLock { $0.forms } }
 
-    var keySet: String { state.withLock { $0.server.keySetJSON } }
+    /// Requests to the token endpoint so far.
+    var requests: Int { forms.count }
+
+    /// How often the key set was fetched.
+    var fetches: Int { state.withLock { $0.fetches } }
+
+    /// What signs identity tokens.
+    var signer: SimulatedApple {
+        guard let signer = state.withLock({ $0.server.signers.last }) else {
+            preconditionFailure("the simulator has a key")
+        }
+        return signer
+    }
+
+    func keySet() -> String {
+        state.withLock { state in
+            state.fetches += 1
+            return state.server.keySetJSON
+        }
+    }
+
+    /// Performs `work` during the next request to the token endpoint: the sign-in is reserved then, and not settled.
+    func whileAsked(_ work: @escaping @Sendable () async throws -> Void) {
+        state.withLock { $0.work = work }
+    }
+
+    /// Answers the next code with an access token, a refresh token, and this identity token.
+    func answer(access: String, identity: String) throws {
+        let body = SimulatedResponse.tokens(access: access, refresh: "r-of-the-test", identity: identity).body
+        try behave("{\"body\":\(JSONValue.quoted(body))}")
+    }
 
     /// Refuses client secrets that are signed with these keys.
     func refuse(keys: Set<String>) {
@@ -71,11 +106,24 @@ final class LocalApple: Sendable {
         )
     }
 
-    func send(_ grant: TokenGrant, _ budget: Duration) -> TokenEndpointClient.Dated {
+    func send(_ grant: TokenGrant, _ budget: Duration) async -> TokenEndpointClient.Dated {
+        let work = state.withLock { state in
+            defer { state.work = nil }
+            return state.work
+        }
+        do {
+            try await work?()
+        } catch {
+            Issue.record(error)
+        }
+        return answer(to: grant, budget)
+    }
+
+    private func answer(to grant: TokenGrant, _ budget: Duration) -> TokenEndpointClient.Dated {
         state.withLock { state in
-            state.requests += 1
             let date = (WallTime.now() + state.clock).httpDate
             let form = FormFields(parsing: Array(grant.form.utf8))
+            state.forms.append(form ?? FormFields([:]))
             if let secret = form?["client_secret"], let key = try? JWSHeader(ofToken: Array(secret.utf8)).keyID,
                 state.refusedKeys.contains(key)
             {
@@ -90,15 +138,23 @@ final class LocalApple: Sendable {
                     .unavailable(.init(.broken))
                 } else if .milliseconds(response.delay) > budget {
                     .unavailable(.init(.timedOut))
+                } else if response.body.utf8.count > TokenEndpointClient.largestAnswer {
+                    .unavailable(.init(.notUnderstood))
                 } else {
                     TokenAnswer(
                         status: response.status,
                         retryAfter: response.retryAfter.map(String.init),
-                        body: Array(response.body.utf8)
+                        body: Self.bytes(of: response)
                     )
                 }
             return .init(answer: answer, date: date)
         }
+    }
+
+    /// The body in the charset of its type.
+    private static func bytes(of response: SimulatedResponse) -> [UInt8] {
+        guard response.contentType.hasSuffix("UTF-16") else { return Array(response.body.utf8) }
+        return response.body.utf16.flatMap { [UInt8($0 >> 8), UInt8($0 & 0xFF)] }
     }
 
     private static var now: Int64 { WallTime.now().wholeMilliseconds }
@@ -131,6 +187,7 @@ struct FlowFixture: Sendable {
     let database: TestDatabase
     let pool: ConnectionPool
     let apple: LocalApple
+    let keys: KeyRing
     let service: SignInService
     let sealingKeys: SealingKeys
     let metrics: SiwadMetrics
@@ -147,7 +204,7 @@ struct FlowFixture: Sendable {
                 refresh: .seconds(3_600),
                 floor: .seconds(60),
                 source: .init(
-                    fetch: { Array(apple.keySet.utf8) },
+                    fetch: { Array(apple.keySet().utf8) },
                     persisted: { KeySet([], fetchedAt: nil, confirmedAt: nil) },
                     persist: { _ in }
                 ),
@@ -159,7 +216,7 @@ struct FlowFixture: Sendable {
             let service = SignInService(
                 policy: try policy(rules, sealingKeys),
                 keys: ring,
-                exchanger: CodeExchanger(send: { apple.send($0, $1) }, metrics: counters, log: log),
+                exchanger: CodeExchanger(send: { await apple.send($0, $1) }, metrics: counters, log: log),
                 pool: pool,
                 metrics: counters,
                 log: log
@@ -168,6 +225,7 @@ struct FlowFixture: Sendable {
                 database: database,
                 pool: pool,
                 apple: apple,
+                keys: ring,
                 service: service,
                 sealingKeys: sealingKeys,
                 metrics: metrics,
@@ -257,6 +315,20 @@ struct FlowFixture: Sendable {
 
     func run(_ script: String) async throws {
         try await pool.withSession { session throws(PostgresError) in try session.execute(script: script) }
+    }
+
+    /// Records a notification about a person, as the writer does.
+    @discardableResult
+    func record(_ type: String, of subject: String, at time: WallTime) async throws -> NotificationOutcome? {
+        let connection = try await PostgresConnection.connect(database.settings)
+        let outcomes = try await connection.withSession { session throws(PostgresError) in
+            try session.execute(script: Notifications.writerSettings)
+            try Notifications.ensurePartitions(from: time, through: time + .seconds(60), in: session)
+            let notification = ReceivedNotification.sample(type, sub: subject, at: time, id: type)
+            return try Notifications.record([notification], source: .endpoint, in: session).map(\.outcome)
+        }
+        await connection.close()
+        return outcomes.first
     }
 }
 

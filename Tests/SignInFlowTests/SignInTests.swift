@@ -1,3 +1,4 @@
+import AppleSimulator
 import AppleTokens
 import Basics
 import JOSE
@@ -78,6 +79,79 @@ struct SignInTests {
             let other = try flow.apple.signIn(nonce: "nonce-two")
             #expect(try await flow.refusal(flow.request(other, nonce: "nonce-three", token: false)) == .nonceMismatch)
             #expect(try await flow.refusal(flow.request(other, nonce: nil, token: false)) == .nonceMissing)
+        }
+    }
+
+    @Test(
+        "A sign-in by a code alone has the time of the login at Apple, and at most ten minutes before Apple's answer.",
+        arguments: [(30, 30), (600, 600), (601, 600), (86_400, 600)] as [(Int64, Int64)]
+    )
+    func codeOnlyTime(age: Int64, expected: Int64) async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn()
+            let now = WallTime.now().wholeSeconds
+            let identity = SimulatedIdentity(
+                sub: device.subject,
+                client: "com.example.one",
+                issuedAt: now,
+                authenticatedAt: now - age,
+                nonce: "nonce-of-ada",
+                companion: .accessToken("a1")
+            )
+            try flow.apple.answer(access: "a1", identity: flow.apple.signer.token(for: identity))
+            let answer = try await flow.signIn(flow.request(device, session: "s1", token: false))
+            #expect(answer.signedInAt == WallTime(seconds: now - expected))
+            #expect(answer.session?.createdAt == answer.signedInAt && answer.session?.isLive == true)
+        }
+    }
+
+    @Test("A session that has expired already is refused before anything is used.")
+    func expiredSession() async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn()
+            let session = ",\"session\":{\"id\":\"s1\",\"expires_at\":\"2020-01-01T00:00:00Z\"}"
+            #expect(try await flow.refusal(flow.request(device, members: session)) == .malformedRequest)
+            #expect(flow.apple.requests == 0)
+            #expect(try await flow.signIn(flow.request(device, session: "s1")).session?.isLive == true)
+        }
+    }
+
+    @Test("The token's own time is that of the sign-in and of the session, however late it arrives.")
+    func late() async throws {
+        try await FlowFixture.with { flow in
+            let earliest = WallTime(seconds: WallTime.now().wholeSeconds) - .seconds(240)
+            let device = try flow.apple.signIn(members: ",\"age\":240")
+            let latest = WallTime.now() - .seconds(240)
+            let answer = try await flow.signIn(flow.request(device, session: "s1"))
+            #expect(earliest <= answer.signedInAt && answer.signedInAt <= latest)
+            #expect(answer.session?.createdAt == answer.signedInAt)
+            let authorized = "(SELECT authorized_at FROM siwa.consents)"
+            #expect(try await flow.texts("SELECT (signed_in_at = \(authorized))::text FROM siwa.sign_ins") == ["true"])
+        }
+    }
+
+    @Test("Each request is counted by its outcome, and each question to Apple by its result.")
+    func counted() async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn()
+            _ = try await flow.signIn(flow.request(device, session: "s1"))
+            _ = try await flow.signIn(flow.request(device, session: "s1"))
+            _ = try await flow.refusal(flow.request(device))
+            _ = try await flow.refusal(flow.request(device, client: "com.example.none"))
+            try flow.apple.behave("{\"status\":500}")
+            let second = try flow.apple.signIn(nonce: "nonce-two")
+            _ = try await flow.signIn(flow.request(second, nonce: "nonce-two"))
+            let lines = Set(flow.metrics.registry.prometheusText().split(separator: "\n").map(String.init))
+            for line in [
+                "siwad_sign_ins_total{outcome=\"signed-in\"} 2", "siwad_sign_ins_total{outcome=\"repeated\"} 1",
+                "siwad_sign_ins_total{outcome=\"token-used\"} 1",
+                "siwad_sign_ins_total{outcome=\"unknown-client\"} 1",
+                "siwad_sign_in_duration_seconds_count 5",
+                "siwad_apple_requests_total{endpoint=\"token\",result=\"issued\"} 1",
+                "siwad_apple_requests_total{endpoint=\"token\",result=\"server-error\"} 1",
+            ] {
+                #expect(lines.contains(line), "\(line)")
+            }
         }
     }
 
@@ -210,69 +284,6 @@ struct SingleUseTests {
             let answers = try await [one, other]
             #expect(answers[0].signInID == answers[1].signInID && answers.count(where: \.isRepeated) == 1)
             #expect(flow.apple.requests == 1)
-        }
-    }
-}
-
-@Suite("Bindings of a sign-in", .timeLimit(.minutes(5)))
-struct BindingTests {
-    @Test("Another person's code is refused by the hash in the token, and Apple is not asked.")
-    func codeInjection() async throws {
-        try await FlowFixture.with { flow in
-            var device = try flow.apple.signIn()
-            device.code = try flow.apple.signIn(person: "bob").code
-            #expect(try await flow.refusal(flow.request(device)) == .codeMismatch)
-            #expect(flow.apple.requests == 0)
-            #expect(try await flow.texts("SELECT sign_in_id::text FROM siwa.sign_ins").isEmpty)
-        }
-    }
-
-    @Test("With the policy issued, only nonces of siwad's own are accepted, for their client and in their time.")
-    func issuedNonces() async throws {
-        try await FlowFixture.with(FlowFixture.Rules(nonce: .issued)) { flow in
-            let client = ClientID("com.example.one")
-            let nonce = try await flow.service.issueNonce(for: client, by: nil)
-            let native = try flow.apple.signIn(nonce: nonce.sha256)
-            _ = try await flow.signIn(flow.request(native, nonce: nonce.nonce))
-            let chosen = try flow.apple.signIn(nonce: "nonce-of-device")
-            #expect(try await flow.refusal(flow.request(chosen, nonce: "nonce-of-device")) == .nonceMismatch)
-            let foreign = try await flow.service.issueNonce(for: ClientID("com.example.two"), by: nil).nonce
-            let device = try flow.apple.signIn(nonce: foreign)
-            #expect(try await flow.refusal(flow.request(device, nonce: foreign)) == .nonceMismatch)
-            #expect(try await flow.refusal(flow.request(device, nonce: foreign, token: false)) == .nonceMismatch)
-            let late = try IssuedNonces(keys: flow.sealingKeys).issue(for: client, now: .now() - .seconds(700))
-            let tardy = try flow.apple.signIn(nonce: late)
-            #expect(try await flow.refusal(flow.request(tardy, nonce: late)) == .nonceExpired)
-        }
-    }
-
-    @Test(
-        "An answer of Apple's about another person or another access token stores nothing.",
-        arguments: ["sub", "at_hash"]
-    )
-    func unexpected(tampered: String) async throws {
-        try await FlowFixture.with { flow in
-            try flow.apple.behave("{\"tamper\":\"\(tampered)\"}")
-            #expect(try await flow.refusal(flow.request(flow.apple.signIn(), session: "s1")) == .appleUnexpected)
-            for table in ["sign_ins", "apple_tokens", "accounts", "account_sessions"] {
-                #expect(try await flow.texts("SELECT 1::text FROM siwa.\(table)").isEmpty, "\(table)")
-            }
-            #expect(flow.log.text.contains("does not fit the sign-in"))
-        }
-    }
-
-    @Test("A token from before a revocation opens nothing, and its code stays unused.")
-    func revoked() async throws {
-        try await FlowFixture.with { flow in
-            _ = try await flow.signIn(flow.request(flow.apple.signIn()))
-            let device = try flow.apple.signIn(nonce: "nonce-two")
-            try await flow.run("UPDATE siwa.consents SET revoked_at = now() + interval '1 s'")
-            let request = try flow.request(device, nonce: "nonce-two", session: "s2")
-            #expect(await flow.refusal(request) == .consentRevoked)
-            try await flow.run("UPDATE siwa.accounts SET deleted_at = now()")
-            #expect(await flow.refusal(request) == .accountDeleted)
-            #expect(flow.apple.requests == 1)
-            #expect(try await flow.texts("SELECT session_id FROM siwa.account_sessions").isEmpty)
         }
     }
 }

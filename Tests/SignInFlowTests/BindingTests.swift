@@ -1,0 +1,203 @@
+import AppleSimulator
+import AppleTokens
+import Basics
+import Ingest
+import JOSE
+import SignIn
+import Testing
+
+@testable import SignInFlow
+
+@Suite("Bindings of a sign-in", .timeLimit(.minutes(5)))
+struct BindingTests {
+    @Test("Another person's code is refused by the hash in the token, and Apple is not asked.")
+    func codeInjection() async throws {
+        try await FlowFixture.with { flow in
+            var device = try flow.apple.signIn()
+            device.code = try flow.apple.signIn(person: "bob").code
+            #expect(try await flow.refusal(flow.request(device)) == .codeMismatch)
+            #expect(flow.apple.requests == 0)
+            #expect(try await flow.texts("SELECT sign_in_id::text FROM siwa.sign_ins").isEmpty)
+        }
+    }
+
+    @Test("A code is refused with a token that has no hash of it, and Apple is not asked.")
+    func codeWithoutHash() async throws {
+        try await FlowFixture.with { flow in
+            var device = try flow.apple.signIn()
+            let now = WallTime.now().wholeSeconds
+            // As in the tokens out of Apple's own answers.
+            let identity = SimulatedIdentity(
+                sub: device.subject,
+                client: "com.example.one",
+                issuedAt: now,
+                authenticatedAt: now,
+                nonce: "nonce-of-ada",
+                companion: .accessToken("a1")
+            )
+            device.token = try flow.apple.signer.token(for: identity)
+            for exchange in [CodeExchange.preferred, .required] {
+                try flow.replace(FlowFixture.Rules(exchange: exchange))
+                #expect(try await flow.refusal(flow.request(device, session: "s1")) == .codeMismatch)
+            }
+            #expect(flow.apple.requests == 0)
+            #expect(try await flow.texts("SELECT sign_in_id::text FROM siwa.sign_ins").isEmpty)
+            try flow.replace(FlowFixture.Rules())
+            #expect(try await flow.signIn(flow.request(device, code: false)).refreshToken == .none)
+        }
+    }
+
+    @Test(
+        "A redirect URI reaches Apple exactly if the request has one, also with a code that is traded in the background."
+    )
+    func redirectURI() async throws {
+        try await FlowFixture.with { flow in
+            let uri = "https://example.com/callback?a=b&c=%20d"
+            let member = ",\"redirect_uri\":\(JSONValue.quoted(uri))"
+            func signIn(_ nonce: String, _ members: String) async throws -> SignInAnswer.RefreshToken {
+                let device = try flow.apple.signIn(nonce: nonce, members: members)
+                return try await flow.signIn(flow.request(device, nonce: nonce, members: members)).refreshToken
+            }
+            #expect(try await signIn("nonce-one", "") == .stored)
+            #expect(try await signIn("nonce-two", member) == .stored)
+            try flow.apple.behave("{\"status\":500,\"times\":2}")
+            #expect(try await signIn("nonce-three", member) == .pending)
+            #expect(try await signIn("nonce-four", "") == .pending)
+            async let background: Void = flow.service.runExchanges()
+            try await eventually("the codes to be traded") {
+                try await flow.texts("SELECT refresh FROM siwa.sign_ins") == ["stored", "stored", "stored", "stored"]
+            }
+            flow.service.finishExchanges()
+            await background
+            let sent = flow.apple.forms.map { form in
+                form.names.contains("redirect_uri") ? form["redirect_uri"] ?? "" : nil
+            }
+            #expect(sent[..<4] == [nil, uri, uri, nil])
+            #expect(sent[4...].count { $0 == uri } == 1 && sent[4...].count { $0 == nil } == 1)
+        }
+    }
+
+    /// A way in which the identity token of Apple's answer can be another one than Apple's for this sign-in.
+    enum Fault: CaseIterable {
+        case none, issuer, client, signature, unknownKey, expired, noToken
+    }
+
+    @Test(
+        "Nothing of an answer is stored whose identity token is not Apple's for this client.",
+        arguments: Fault.allCases
+    )
+    func unverifiedAnswer(fault: Fault) async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn()
+            // Then the unknown key may be fetched.
+            try await eventually("the first key set") { !flow.keys.keys.isEmpty }
+            let age: Int64 = fault == .expired ? 90_000 : 0
+            let identity = SimulatedIdentity(
+                sub: device.subject,
+                client: fault == .client ? "com.example.two" : "com.example.one",
+                issuedAt: WallTime.now().wholeSeconds - age,
+                authenticatedAt: WallTime.now().wholeSeconds - age,
+                companion: .accessToken("a1")
+            )
+            let apple = flow.apple.signer
+            let signer: SimulatedApple =
+                switch fault {
+                case .none, .client, .expired, .noToken: apple
+                case .issuer:
+                    try SimulatedApple(key: apple.key, keyID: apple.keyID, issuer: "https://appleid.apple.com.example")
+                case .signature: try SimulatedApple(key: .generate(), keyID: apple.keyID)
+                case .unknownKey: try .generate()
+                }
+            if fault == .noToken {
+                try flow.apple.behave(
+                    #"{"body":"{\"access_token\":\"a1\",\"token_type\":\"Bearer\",\"refresh_token\":\"r1\"}"}"#
+                )
+            } else {
+                try flow.apple.answer(access: "a1", identity: signer.token(for: identity))
+            }
+            let refusal = try await flow.refusal(flow.request(device, session: "s1"))
+            #expect(refusal == (fault == .none ? nil : .appleUnexpected))
+            for table in ["sign_ins", "apple_tokens", "accounts", "account_sessions"] {
+                let count = try await flow.texts("SELECT 1::text FROM siwa.\(table)").count
+                #expect(count == (fault == .none ? 1 : 0), "\(table)")
+            }
+        }
+    }
+
+    @Test("A key that Apple has just published is fetched once; invented keys and forgeries cause no further fetch.")
+    func newKey() async throws {
+        try await FlowFixture.with { flow in
+            // Before that, a request could cause the first fetch.
+            try await eventually("the first key set") { !flow.keys.keys.isEmpty }
+            _ = try await flow.signIn(flow.request(flow.apple.signIn()))
+            #expect(flow.apple.fetches == 1)
+            try flow.apple.behave("{\"rotate_keys\":true}")
+            let device = try flow.apple.signIn(nonce: "nonce-two")
+            _ = try await flow.signIn(flow.request(device, nonce: "nonce-two"))
+            #expect(flow.apple.fetches == 2)
+
+            let stranger = try SimulatedApple.generate()
+            var forged = try flow.apple.signIn(nonce: "nonce-three")
+            let claims = "{\"iss\":\"https://appleid.apple.com\"}"
+            for kid in ["A", "B", "C", stranger.keyID] {
+                let header = "{\"kid\":\"\(kid)\",\"alg\":\"RS256\"}"
+                forged.token = try stranger.token(claims: claims, header: header)
+                let refusal = try await flow.refusal(flow.request(forged, nonce: "nonce-three"))
+                #expect(refusal == .keysUnavailable || refusal == .unknownKey)
+            }
+            let header = "{\"kid\":\"\(flow.apple.signer.keyID)\",\"alg\":\"RS256\"}"
+            forged.token = try stranger.token(claims: claims, header: header)
+            #expect(try await flow.refusal(flow.request(forged, nonce: "nonce-three")) == .badSignature)
+            #expect(flow.apple.fetches == 2)
+        }
+    }
+
+    @Test("With the policy issued, only nonces of siwad's own are accepted, for their client and in their time.")
+    func issuedNonces() async throws {
+        try await FlowFixture.with(FlowFixture.Rules(nonce: .issued)) { flow in
+            let client = ClientID("com.example.one")
+            let nonce = try await flow.service.issueNonce(for: client, by: nil)
+            let native = try flow.apple.signIn(nonce: nonce.sha256)
+            _ = try await flow.signIn(flow.request(native, nonce: nonce.nonce))
+            let chosen = try flow.apple.signIn(nonce: "nonce-of-device")
+            #expect(try await flow.refusal(flow.request(chosen, nonce: "nonce-of-device")) == .nonceMismatch)
+            let foreign = try await flow.service.issueNonce(for: ClientID("com.example.two"), by: nil).nonce
+            let device = try flow.apple.signIn(nonce: foreign)
+            #expect(try await flow.refusal(flow.request(device, nonce: foreign)) == .nonceMismatch)
+            #expect(try await flow.refusal(flow.request(device, nonce: foreign, token: false)) == .nonceMismatch)
+            let late = try IssuedNonces(keys: flow.sealingKeys).issue(for: client, now: .now() - .seconds(700))
+            let tardy = try flow.apple.signIn(nonce: late)
+            #expect(try await flow.refusal(flow.request(tardy, nonce: late)) == .nonceExpired)
+        }
+    }
+
+    @Test(
+        "An answer of Apple's about another person or another access token stores nothing.",
+        arguments: ["sub", "at_hash"]
+    )
+    func unexpected(tampered: String) async throws {
+        try await FlowFixture.with { flow in
+            try flow.apple.behave("{\"tamper\":\"\(tampered)\"}")
+            #expect(try await flow.refusal(flow.request(flow.apple.signIn(), session: "s1")) == .appleUnexpected)
+            for table in ["sign_ins", "apple_tokens", "accounts", "account_sessions"] {
+                #expect(try await flow.texts("SELECT 1::text FROM siwa.\(table)").isEmpty, "\(table)")
+            }
+            #expect(flow.log.text.contains("does not fit the sign-in"))
+        }
+    }
+
+    @Test("A token from before a revocation opens nothing, and its code stays unused.")
+    func revoked() async throws {
+        try await FlowFixture.with { flow in
+            _ = try await flow.signIn(flow.request(flow.apple.signIn()))
+            let device = try flow.apple.signIn(nonce: "nonce-two")
+            try await flow.run("UPDATE siwa.consents SET revoked_at = now() + interval '1 s'")
+            let request = try flow.request(device, nonce: "nonce-two", session: "s2")
+            #expect(await flow.refusal(request) == .consentRevoked)
+            try await flow.run("UPDATE siwa.accounts SET deleted_at = now()")
+            #expect(await flow.refusal(request) == .accountDeleted)
+            #expect(flow.apple.requests == 1)
+            #expect(try await flow.texts("SELECT session_id FROM siwa.account_sessions").isEmpty)
+        }
+    }
+}
