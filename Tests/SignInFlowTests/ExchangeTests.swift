@@ -13,6 +13,9 @@ struct ExchangeTests {
     private static let faults = [
         "{\"status\":500}", "{\"retry_after\":1}", "{\"delay_ms\":60000}", "{\"cut\":true}", "{\"status\":302}",
         "{\"body\":\"<html>\"}", "{\"status\":403,\"body\":\"no\"}", "{\"status\":200,\"body\":\"{}\"}",
+        // One that is too long, and one in another charset than JSON has, would be refusals if they were read.
+        #"{"status":400,"body":"{\"error\":\"invalid_grant\"}","size":1048576}"#,
+        #"{"status":400,"body":"{\"error\":\"invalid_grant\"}","content_type":"application/json;charset=UTF-16"}"#,
     ]
 
     @Test(
