@@ -137,4 +137,72 @@ struct BackgroundExchangeTests {
             #expect(try await finish(id, .refused("invalid_grant"), store) == .kept)
         }
     }
+
+    @Test(
+        "A token that comes in the background does not replace the one of a later sign-in, in both orders.",
+        arguments: [true, false]
+    )
+    func laterSignIn(comesFirst: Bool) async throws {
+        try await Store.with { store in
+            let older = SealedToken(sealed: Array("older".utf8), keyName: "key")
+            let id = try await pending("a", in: store)
+            let later = try #require(try await store.reserve(.sample("b", at: .at(1), session: "s")).signInID)
+            let settlement = Settlement.sample(later, at: .at(1), refresh: .stored, session: "s")
+            // The second one waits for the first one's transaction.
+            if comesFirst {
+                let attempt = try await store.database.withOpenTransaction { session throws(PostgresError) in
+                    _ = try Store.settle(settlement, in: session)
+                } _: {
+                    let attempt = Task { try await finish(id, .stored(older), store) }
+                    try await store.untilAnotherWaits()
+                    return attempt
+                }
+                #expect(try await attempt.value == .stored)
+            } else {
+                let attempt = try await store.database.withOpenTransaction { session throws(PostgresError) in
+                    try SignIns.finishExchange(id, .stored(older), in: session)
+                } _: {
+                    let attempt = Task { try await store.settle(settlement) }
+                    try await store.untilAnotherWaits()
+                    return attempt
+                }
+                #expect(try await attempt.value.answer?.session?.isLive == true)
+            }
+            let tokens = "SELECT convert_from(sealed, 'UTF8') FROM siwa.apple_tokens"
+            #expect(try await store.texts(tokens) == ["sealed"])
+            let obtained = "SELECT extract(epoch FROM obtained_at)::bigint::text FROM siwa.apple_tokens"
+            #expect(try await store.texts(obtained) == [String(WallTime.at(1).wholeSeconds)])
+        }
+    }
+
+    @Test(
+        "A revocation or deletion that meets the storing of a token has its effect, in both orders.",
+        arguments: ["consent-revoked", "account-deleted"],
+        [true, false]
+    )
+    func meetsRevocation(type: String, comesFirst: Bool) async throws {
+        try await Store.with { store in
+            let id = try await pending("a", in: store)
+            let notification = ReceivedNotification.sample(type, sub: "p", at: .at(1), id: "n")
+            if comesFirst {
+                let attempt = try await store.database.withOpenTransaction { session throws(PostgresError) in
+                    try session.execute(script: Notifications.writerSettings)
+                    _ = try Notifications.record([notification], source: .endpoint, in: session)
+                } _: {
+                    let attempt = Task { try await finish(id, .stored(Store.token), store) }
+                    try await store.untilAnotherWaits()
+                    return attempt
+                }
+                #expect(try await attempt.value == .lost)
+            } else {
+                try await store.database.withOpenTransaction { session throws(PostgresError) in
+                    try SignIns.finishExchange(id, .stored(Store.token), in: session)
+                } _: {
+                }
+                try await store.record(notification)
+                try await store.maintain(.tokens)
+            }
+            #expect(try await store.count("apple_tokens") == 0)
+        }
+    }
 }

@@ -76,6 +76,31 @@ struct SignInRaceTests {
     }
 
     @Test(
+        "A deletion ends the session and refuses every later token, whichever came first and whichever is older.",
+        arguments: [true, false],
+        [-1, 1]
+    )
+    func deletion(comesFirst: Bool, second: Int) async throws {
+        try await Store.with { store in
+            let deletion = ReceivedNotification.sample("account-deleted", sub: "p", at: .at(second), id: "d")
+            if comesFirst {
+                #expect(try await store.record(deletion) == [.applied])
+                #expect(try await store.reserve(.sample("a", session: "s")) == .refused(.accountDeleted))
+                try await expectNothing(store)
+            } else {
+                try await store.signInWhole("a", name: name, refresh: .stored, session: "s")
+                #expect(try await record(deletion, store).sessionsEnded == 1)
+                #expect(try await store.session("s")?.endReason == "account-deleted")
+                #expect(try await store.texts("SELECT given FROM siwa.account_names").isEmpty)
+                try await store.maintain(.tokens)
+                #expect(try await store.count("apple_tokens") == 0)
+            }
+            #expect(try await store.reserve(.sample("b", at: .at(9), session: "t")) == .refused(.accountDeleted))
+            #expect(try await store.state("p")?.state == "deleted")
+        }
+    }
+
+    @Test(
         "A revocation or deletion between reservation and settlement is seen under the lock: nothing is stored.",
         arguments: [("consent-revoked", SignInConflict.consentRevoked), ("account-deleted", .accountDeleted)]
     )
