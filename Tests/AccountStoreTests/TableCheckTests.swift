@@ -1,3 +1,4 @@
+import AccountStore
 import Postgres
 import StoreTestSupport
 import Testing
@@ -152,6 +153,77 @@ struct TableCheckTests {
             }
             try await store.run("DELETE FROM siwa.endpoints")
             #expect(try await store.texts("SELECT 'left' FROM siwa.delivery_attempts") == [])
+        }
+    }
+
+    @Test(
+        "An invalid row about sign-ins is refused with the name of the violated constraint.",
+        arguments: [
+            ("sign_ins", "presented_digest = ''", "digest_is_a_sha256"),
+            ("sign_ins", "nonce_digest = repeat('x', 31)::bytea", "digest_is_a_sha256"),
+            ("sign_ins", "code_digest = repeat('x', 33)::bytea", "digest_is_a_sha256"),
+            ("sign_ins", "attempt = ''", "digest_is_a_sha256"), ("sign_ins", "flow = 'odd'", "sign_in_flow_is_known"),
+            ("sign_ins", "refresh = 'odd'", "refresh_outcome_is_known"),
+            ("sign_ins", "real_user_status = 'real'", "real_user_status_is_known"),
+            ("sign_ins", "settled_at = NULL", "sign_ins_are_settled_completely"),
+            ("sign_ins", "account_id = NULL", "sign_ins_are_settled_completely"),
+            ("sign_ins", "signed_in_at = NULL", "sign_ins_are_settled_completely"),
+            ("sign_ins", "refresh = NULL", "sign_ins_are_settled_completely"),
+            ("sign_ins", "refresh = 'pending'", "sign_ins_pending_have_a_code_that_is_due"),
+            (
+                "sign_ins", "refresh = 'pending', code_sealed = 'code'",
+                "sign_ins_pending_have_a_code_that_is_due"
+            ),
+            (
+                "sign_ins", "code_sealed = 'code', code_due_at = now()",
+                "sign_ins_pending_have_a_code_that_is_due"
+            ),
+            ("sign_ins", "refresh = 'refused'", "sign_ins_refused_with_an_error"),
+            ("sign_ins", "refresh_error = 'invalid_grant'", "sign_ins_refused_with_an_error"),
+            ("sign_ins", "code_attempts = -1", "sign_ins_code_attempts_are_counted"),
+            ("apple_tokens", "refusals = -1", "apple_tokens_refusals_are_counted"),
+            ("apple_tokens", "state = 'odd'", "apple_tokens_state_is_known"),
+            ("kept_names", "given = NULL", "kept_names_have_a_part"),
+            ("kept_names", "given = ''", "kept_names_have_a_part"),
+        ]
+    )
+    func signIn(table: String, assignment: String, constraint: String) async throws {
+        try await Store.with { store in
+            try await store.signInWhole("a", name: .init(given: "Maria", family: nil), refresh: .stored)
+            let error = await #expect(throws: PostgresError.self) {
+                try await store.run("UPDATE siwa.\(table) SET \(assignment)")
+            }
+            #expect(error?.sqlState == .checkViolation)
+            #expect(error?.constraintName == constraint)
+        }
+    }
+
+    @Test("A token and a nonce have one sign-in each, and tokens and names are those of a known consent.")
+    func signInKeys() async throws {
+        try await Store.with { store in
+            try await store.signInWhole("a", name: .init(given: "Maria", family: nil), refresh: .stored)
+            let copied = """
+                client_id, app_id, flow, caller) SELECT presented, nonce, client_id, app_id, flow, caller
+                FROM siwa.sign_ins, (VALUES
+                """
+            func insert(_ presented: String, _ nonce: String) -> String {
+                "INSERT INTO siwa.sign_ins (presented_digest, nonce_digest, \(copied) (\(presented), \(nonce))"
+                    + ") AS v (presented, nonce)"
+            }
+            let other = "sha256('other')"
+            for (statement, constraint) in [
+                (
+                    insert("(SELECT presented_digest::bytea FROM siwa.sign_ins)", other),
+                    "sign_ins_token_is_used_once"
+                ),
+                (insert(other, "(SELECT nonce_digest::bytea FROM siwa.sign_ins)"), "sign_ins_nonce_is_used_once"),
+                ("UPDATE siwa.apple_tokens SET app_id = 'com.example.two'", "apple_tokens_consent_exists"),
+                ("UPDATE siwa.apple_tokens SET account_id = 0", "apple_tokens_consent_exists"),
+                ("UPDATE siwa.kept_names SET account_id = 0", "kept_names_consent_exists"),
+            ] {
+                let error = await #expect(throws: PostgresError.self) { try await store.run(statement) }
+                #expect(error?.constraintName == constraint)
+            }
         }
     }
 }
