@@ -46,6 +46,31 @@ import Testing
         #expect(![1, 2, 3].isEqualInConstantTime(to: [1, 2]))
     }
 
+    // A comparison that ends at the first difference would take thousands of times longer for the second text. Other work on
+    // the machine only lengthens runs, and is not in the shortest of several that alternate.
+    @Test("Its time does not depend on where the first difference is.")
+    func constantTime() {
+        let secret = [UInt8](repeating: 7, count: 4 << 20)
+        let texts = [0, secret.count - 1].map { place in
+            var text = secret
+            text[place] = 8
+            return text
+        }
+        var shortest = [Duration](repeating: .seconds(60), count: 2)
+        let clock = ContinuousClock()
+        for _ in 0..<7 {
+            for (index, text) in texts.enumerated() {
+                var isEqual = true
+                shortest[index] = min(
+                    shortest[index],
+                    clock.measure { isEqual = secret.isEqualInConstantTime(to: text) }
+                )
+                #expect(!isEqual)
+            }
+        }
+        #expect(shortest[0] * 5 > shortest[1] && shortest[1] * 5 > shortest[0], "\(shortest)")
+    }
+
     @Test("Base64 has one text for each byte string.")
     func base64() throws {
         var generator = SeededGenerator(4648)

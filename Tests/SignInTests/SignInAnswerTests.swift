@@ -115,6 +115,36 @@ struct CallerDirectoryTests {
         #expect(callers.caller(bearer: Array("three".utf8)) == nil && callers.caller(bearer: []) == nil)
     }
 
+    /// The shortest time that each search took, of several that alternate. Other work on the machine only lengthens runs.
+    private func shortestTimes(_ callers: CallerDirectory, _ tokens: [String]) -> [Duration] {
+        let tokens = tokens.map { Array($0.utf8) }
+        let clock = ContinuousClock()
+        var shortest = [Duration](repeating: .seconds(60), count: tokens.count)
+        for _ in 0..<20 {
+            for (index, token) in tokens.enumerated() {
+                var found: Caller?
+                shortest[index] = min(shortest[index], clock.measure { found = callers.caller(bearer: token) })
+                #expect((found == nil) == (index > 1))
+            }
+        }
+        return shortest
+    }
+
+    // A comparison that ends at the first difference would take a hundred times longer for a token that differs at its end
+    // than for one that differs at its beginning; a search that ends at the first match as much longer for the last line.
+    @Test("The time of a search depends neither on how a token begins nor on the line that has it.")
+    func constantTime() throws {
+        let others = (0..<300).map { Self.line("other", "token \($0)") }
+        let long = String(repeating: "t", count: 1 << 20)
+        for (first, last) in [("one", "two"), (long + "1", long + "2")] {
+            let lines = [Self.line("first", first)] + others + [Self.line("last", last)]
+            let callers = try CallerDirectory(parsing: lines.joined(separator: "\n"))
+            let times = shortestTimes(callers, [first, last, first.dropLast() + "3", "x" + first.dropFirst()])
+            let (least, most) = (times.min() ?? .zero, times.max() ?? .zero)
+            #expect(least * 5 > most, "\(times)")
+        }
+    }
+
     @Test("A list in a configuration file has commas, and a name may have two tokens.")
     func commas() throws {
         let callers = try CallerDirectory(parsing: Self.line("shop", "one") + "," + Self.line("shop", "two"))
