@@ -1,39 +1,13 @@
 import AppleTokens
 import AppleSimulator
 import JOSE
-import NIOCore
-import NIOPosix
-import Synchronization
 import Testing
 
 @Suite("A token that references or contains its key", .timeLimit(.minutes(10)))
 struct ReferencedKeyTests {
-    /// A TCP listener that counts connections.
-    private final class Listener: Sendable {
-        let connections = Mutex(0)
-
-        static func with<R>(_ body: (Listener, Int) async throws -> R) async throws -> R {
-            let listener = Listener()
-            let channel = try await ServerBootstrap(group: Web.eventLoops)
-                .childChannelInitializer { channel in
-                    listener.connections.withLock { $0 += 1 }
-                    return channel.close()
-                }
-                .bind(host: "127.0.0.1", port: 0).get()
-            do {
-                let result = try await body(listener, channel.localAddress?.port ?? 0)
-                try await channel.close()
-                return result
-            } catch {
-                try await channel.close()
-                throw error
-            }
-        }
-    }
-
     @Test("It is refused like any forgery, and siwad makes no connection to the referenced address.")
     func noRequest() async throws {
-        try await Listener.with { listener, port in
+        try await CountingListener.with { listener, port in
             try await DaemonFixture.withDaemon(["SIWAD_KEYS_REFRESH_FLOOR": "1s"]) { fixture, _, addresses in
                 let stranger = try SimulatedApple.generate()
                 let jwk = try JSONWebKey(keyID: "own", publicKey: stranger.key.publicKey).json
@@ -60,7 +34,7 @@ struct ReferencedKeyTests {
                 }
                 // siwad has fetched Apple's key set since then, so it had time for another request.
                 try await eventually("a fetch of Apple's key set") { fixture.endpoint.fetches > 1 }
-                #expect(listener.connections.withLock { $0 } == 0)
+                #expect(listener.connections == 0)
                 #expect(try await fixture.texts("SELECT jti FROM siwa.notifications").isEmpty)
                 // With Apple's signature the token is accepted, although it names the listener.
                 let genuine = try fixture.apple.token(
@@ -69,13 +43,13 @@ struct ReferencedKeyTests {
                 )
                 let response = try await Web.post(SimulatedApple.body(token: genuine), to: addresses.notifications)
                 #expect(response.status == 200)
-                #expect(listener.connections.withLock { $0 } == 0)
+                #expect(listener.connections == 0)
             }
         }
         // The listener does count connections.
-        try await Listener.with { listener, port in
+        try await CountingListener.with { listener, port in
             _ = try? await Web.get("http://127.0.0.1:\(port)/")
-            try await eventually("a connection to be counted") { listener.connections.withLock { $0 } > 0 }
+            try await eventually("a connection to be counted") { listener.connections > 0 }
         }
     }
 }
