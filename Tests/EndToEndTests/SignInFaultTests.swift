@@ -129,8 +129,20 @@ struct SignInFaultTests {
             _ = try await fixture.ready("a")
             let faults = [
                 "{\"status\":500}", "{\"retry_after\":1}", "{\"status\":302}", "{\"body\":\"<html>\"}",
-                "{\"status\":403,\"body\":\"no\"}", "{\"cut\":true}", "{\"delay_ms\":8000}",
+                "{\"status\":403,\"body\":\"no\"}",
+                // It would be a refusal if it were read to its end.
+                #"{"status":400,"body":"{\"error\":\"invalid_grant\"}","size":1048576}"#,
+                "{\"cut\":true}", "{\"delay_ms\":8000}",
             ]
+            // A code that is traded in the background would use up the fault of a later one.
+            try await fixture.daemons.run(
+                """
+                CREATE FUNCTION public.postpone() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN NEW.code_due_at := NEW.code_due_at + interval '1 h'; RETURN NEW; END $$;
+                CREATE TRIGGER postpone BEFORE UPDATE ON siwa.sign_ins
+                    FOR EACH ROW WHEN (OLD.code_due_at IS NULL) EXECUTE FUNCTION public.postpone();
+                """
+            )
             for (number, fault) in faults.enumerated() {
                 try await fixture.control("behave", fault)
                 let start = ContinuousClock.now
@@ -141,12 +153,15 @@ struct SignInFaultTests {
                 #expect(answer.status == 200 && answer.member("refresh_token")?.string == outcome, "\(answer.body)")
                 #expect(.now - start < .seconds(4), "\(fault)")
             }
+            try await fixture.daemons.run(
+                "DROP TRIGGER postpone ON siwa.sign_ins; UPDATE siwa.sign_ins SET code_due_at = now() WHERE refresh = 'pending'"
+            )
             // Apple has used the codes of the two whose answer got lost.
             try await eventually("the codes to be traded") {
                 try await fixture.daemons.texts("SELECT refresh FROM siwa.sign_ins ORDER BY sign_in_id")
-                    == ["stored", "stored", "stored", "stored", "stored", "lost", "lost"]
+                    == ["stored", "stored", "stored", "stored", "stored", "stored", "lost", "lost"]
             }
-            #expect(try await fixture.daemons.texts("SELECT state FROM siwa.apple_tokens").count == 5)
+            #expect(try await fixture.daemons.texts("SELECT state FROM siwa.apple_tokens").count == 6)
         }
     }
 
