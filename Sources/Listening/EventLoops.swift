@@ -22,12 +22,6 @@ package struct EventLoops: Sendable {
             try? await loop.submit {}.get()
         }
     }
-
-    /// Ends the threads. Everything that runs on them must have ended.
-    package func stop() async {
-        // Fails only if it is already stopped.
-        try? await group.shutdownGracefully()
-    }
 }
 
 /// The number of files and sockets that this process may open.

@@ -55,17 +55,15 @@ struct ForwardOptions: ParsableArguments {
     /// Runs `body` with a forwarder, or nil if the options name no URL.
     func withForwarder(_ body: (ChangeForwarder?) async throws -> Void) async throws {
         guard let url = try url(), let secret = try secret() else { return try await body(nil) }
-        try await EventLoops.withOne { loops in
-            let client = try EndpointClient(
-                url,
-                concurrency: 1,
-                settings: .init(policy: AddressPolicy(allowed: ChangeForwarder.loopback), version: Version.current),
-                resolver: Resolver(),
-                eventLoopGroup: loops.group
-            )
-            let signer = WebhookSigner([.init(1, secret)])
-            try await withCleanup(client.close) { try await body(ChangeForwarder(signer: signer, client: client)) }
-        }
+        let client = try EndpointClient(
+            url,
+            concurrency: 1,
+            settings: .init(policy: AddressPolicy(allowed: ChangeForwarder.loopback), version: Version.current),
+            resolver: Resolver(),
+            eventLoopGroup: EventLoops.ofCommand.group
+        )
+        let signer = WebhookSigner([.init(1, secret)])
+        try await withCleanup(client.close) { try await body(ChangeForwarder(signer: signer, client: client)) }
     }
 }
 

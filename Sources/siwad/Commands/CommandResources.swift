@@ -143,18 +143,14 @@ func withCleanup<Value, Failure>(
 }
 
 extension EventLoops {
-    static func withOne<Value, Failure>(
-        _ body: (EventLoops) async throws(Failure) -> Value
-    ) async throws(Failure) -> Value {
-        let loops = EventLoops.start(count: 1)
-        return try await withCleanup(loops.stop) { () async throws(Failure) in try await body(loops) }
-    }
+    /// The thread for the network I/O of a command. It ends with the process, because closed connections may still have work
+    /// for it, and NIO reports an error if it has been shut down by then.
+    static let ofCommand = EventLoops.start(count: 1)
 }
 
 extension KeySetFetcher {
     static func fetchOnce(_ url: KeySetURL) async throws(WebClientError) -> [UInt8] {
-        try await EventLoops.withOne { loops async throws(WebClientError) in
-            try await KeySetFetcher(url: url, version: Version.current, eventLoopGroup: loops.group).fetch()
-        }
+        let loops = EventLoops.ofCommand.group
+        return try await KeySetFetcher(url: url, version: Version.current, eventLoopGroup: loops).fetch()
     }
 }

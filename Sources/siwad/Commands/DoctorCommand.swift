@@ -38,15 +38,13 @@ struct DoctorCommand: DaemonCommand {
     }
 
     func run(_ invocation: Invocation) async throws {
-        let report = await EventLoops.withOne { loops in
-            await Checkup(
-                configuration: invocation.configuration,
-                loops: loops,
-                now: { WallTime.now() },
-                secretFiles: invocation.secretFiles,
-                isLive: live
-            ).run()
-        }
+        let report = await Checkup(
+            configuration: invocation.configuration,
+            loops: .ofCommand,
+            now: { WallTime.now() },
+            secretFiles: invocation.secretFiles,
+            isLive: live
+        ).run()
         invocation.console.print(report, asJSON: json)
         guard report.isPassed else { throw CommandFailure(.failed, "") }
     }

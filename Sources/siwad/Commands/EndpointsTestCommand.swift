@@ -74,23 +74,21 @@ struct EndpointsTestCommand: DatabaseCommand {
         _ invocation: Invocation
     ) async throws(EndpointClient.Failure) -> EndpointClient.Answer {
         let settings = invocation.configuration.endpointClient
-        return try await EventLoops.withOne { loops async throws(EndpointClient.Failure) in
-            let client: EndpointClient
-            do throws(WebClientError) {
-                client = try EndpointClient(
-                    url,
-                    concurrency: 1,
-                    settings: settings,
-                    resolver: Resolver(),
-                    eventLoopGroup: loops.group
-                )
-            } catch {
-                throw EndpointClient.Failure(.unreachable, error.message)
-            }
-            return try await withCleanup(client.close) { () async throws(EndpointClient.Failure) in
-                let type = (name: "Content-Type", value: "application/json")
-                return try await client.post(body, headers: headers + [type], timeout: timeout)
-            }
+        let client: EndpointClient
+        do throws(WebClientError) {
+            client = try EndpointClient(
+                url,
+                concurrency: 1,
+                settings: settings,
+                resolver: Resolver(),
+                eventLoopGroup: EventLoops.ofCommand.group
+            )
+        } catch {
+            throw EndpointClient.Failure(.unreachable, error.message)
+        }
+        return try await withCleanup(client.close) { () async throws(EndpointClient.Failure) in
+            let type = (name: "Content-Type", value: "application/json")
+            return try await client.post(body, headers: headers + [type], timeout: timeout)
         }
     }
 }

@@ -66,9 +66,7 @@ struct SignInCommand: DatabaseCommand {
         if let to {
             let bearer = try bearer.map { String(decoding: try CommandFile.trimmed($0), as: UTF8.self) }
             let client = try ApplicationClient(address: to, bearer: bearer)
-            let response = try await EventLoops.withOne { loops async throws(WebClientError) in
-                try await client.signIn(body, idempotencyKey: idempotencyKey, on: loops.group)
-            }
+            let response = try await client.signIn(body, idempotencyKey: idempotencyKey, on: EventLoops.ofCommand.group)
             do throws(JOSEError) {
                 answer = try JSONValue(parsing: response.body)
             } catch {
@@ -104,44 +102,43 @@ struct SignInCommand: DatabaseCommand {
         let request = try SignInRequest(parsing: body, idempotencyKey: idempotencyKey)
         let pool = ConnectionPool(try configuration.connectionSettings(), maximum: 2)
         return try await withCleanup(pool.close) {
-            try await EventLoops.withOne { loops in
-                let metrics = SiwadMetrics(version: Version.current, appIDs: [])
-                let log = Log(label: "siwad")
-                let keys = KeyRing(
-                    refresh: configuration.keysRefresh,
-                    floor: configuration.keysRefreshFloor,
-                    source: .init(
-                        fetcher: KeySetFetcher(
-                            url: try configuration.keySetURL(),
-                            version: Version.current,
-                            eventLoopGroup: loops.group
-                        ),
-                        trust: try configuration.keyTrust(),
-                        pool: pool
+            let loops = EventLoops.ofCommand
+            let metrics = SiwadMetrics(version: Version.current, appIDs: [])
+            let log = Log(label: "siwad")
+            let keys = KeyRing(
+                refresh: configuration.keysRefresh,
+                floor: configuration.keysRefreshFloor,
+                source: .init(
+                    fetcher: KeySetFetcher(
+                        url: try configuration.keySetURL(),
+                        version: Version.current,
+                        eventLoopGroup: loops.group
                     ),
-                    metrics: metrics,
-                    log: log
-                )
-                let parts = try SignInParts(
-                    configuration,
-                    keys: keys,
-                    pool: pool,
-                    metrics: metrics.registry,
-                    log: log,
-                    eventLoopGroup: loops.group
-                )
-                return try await withCleanup(parts.close) {
-                    async let ring: Void = keys.run()
-                    let result: Result<SignInAnswer, Problem>
-                    do throws(Problem) {
-                        result = .success(try await parts.service.signIn(request, by: nil))
-                    } catch {
-                        result = .failure(error)
-                    }
-                    keys.stop()
-                    await ring
-                    return try result.get()
+                    trust: try configuration.keyTrust(),
+                    pool: pool
+                ),
+                metrics: metrics,
+                log: log
+            )
+            let parts = try SignInParts(
+                configuration,
+                keys: keys,
+                pool: pool,
+                metrics: metrics.registry,
+                log: log,
+                eventLoopGroup: loops.group
+            )
+            return try await withCleanup(parts.close) {
+                async let ring: Void = keys.run()
+                let result: Result<SignInAnswer, Problem>
+                do throws(Problem) {
+                    result = .success(try await parts.service.signIn(request, by: nil))
+                } catch {
+                    result = .failure(error)
                 }
+                keys.stop()
+                await ring
+                return try result.get()
             }
         }
     }

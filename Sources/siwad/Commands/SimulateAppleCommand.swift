@@ -71,34 +71,33 @@ struct SimulateAppleCommand: Command {
             : "Client secrets must be signed by \(keys.map(\.id).joined(separator: ", "))."
         let log = Log(label: "siwad")
         let (console, notify) = (invocation.console, notify)
-        try await EventLoops.withOne { loops in
-            let sender: NotificationSender?
-            do {
-                sender = try notify.map {
-                    try NotificationSender(url: $0, version: Version.current, eventLoopGroup: loops.group)
-                }
-            } catch {
-                throw CommandFailure(.usage, "--notify: \(error)")
+        let loops = EventLoops.ofCommand
+        let sender: NotificationSender?
+        do {
+            sender = try notify.map {
+                try NotificationSender(url: $0, version: Version.current, eventLoopGroup: loops.group)
             }
-            let local = LocalApple(server, notifying: sender)
-            let service = NamedService("simulated Apple") {
-                try await SimulatedAppleServer.run(
-                    address: address,
-                    eventLoops: loops,
-                    log: log,
-                    onRunning: { port in
-                        let bound = ListenAddress(host: address.host, port: port)
-                        console.print("http://\(bound)  kid \(apple.keyID), until Ctrl-C")
-                        console.print(secrets)
-                    },
-                    answer: local.answer
-                )
-            }
-            do {
-                try await Services.run(Services.group([service], grace: .seconds(1), log: log), log: log)
-            } catch {
-                throw ListenAddress.failure(error, of: [address])
-            }
+        } catch {
+            throw CommandFailure(.usage, "--notify: \(error)")
+        }
+        let local = LocalApple(server, notifying: sender)
+        let service = NamedService("simulated Apple") {
+            try await SimulatedAppleServer.run(
+                address: address,
+                eventLoops: loops,
+                log: log,
+                onRunning: { port in
+                    let bound = ListenAddress(host: address.host, port: port)
+                    console.print("http://\(bound)  kid \(apple.keyID), until Ctrl-C")
+                    console.print(secrets)
+                },
+                answer: local.answer
+            )
+        }
+        do {
+            try await Services.run(Services.group([service], grace: .seconds(1), log: log), log: log)
+        } catch {
+            throw ListenAddress.failure(error, of: [address])
         }
     }
 
@@ -168,14 +167,12 @@ struct LocalAppleOptions: ParsableArguments {
             )
         }
         let object = JSONText.object(members.compactMap { name, value in value.map { .init(name, $0) } })
-        let answer = try await EventLoops.withOne { loops async throws(WebClientError) in
-            try await LocalProbe.post(
-                "\(url)/simulator/\(control.rawValue)",
-                json: object.line,
-                version: Version.current,
-                eventLoopGroup: loops.group
-            )
-        }
+        let answer = try await LocalProbe.post(
+            "\(url)/simulator/\(control.rawValue)",
+            json: object.line,
+            version: Version.current,
+            eventLoopGroup: EventLoops.ofCommand.group
+        )
         guard answer.status == 200 else {
             let cause = (try? JSONValue(parsing: Array(answer.body.utf8)))?["error"]?.string
             throw CommandFailure(.failed, cause ?? "\(url) answered \(answer.status): it is no siwad simulate apple")

@@ -92,23 +92,21 @@ struct SimulateServeCommand: Command {
         let address = try ListenAddress(parsing: listen, setting: "--listen")
         let log = Log(label: "siwad")
         let console = invocation.console
-        try await EventLoops.withOne { loops in
-            let server = NamedService("key set") {
-                try await KeySetServer.run(
-                    address: address,
-                    keySet: Array(apple.keySetJSON.utf8),
-                    eventLoops: loops,
-                    log: log
-                ) { port in
-                    let bound = ListenAddress(host: address.host, port: port)
-                    console.print("http://\(bound)/auth/keys  kid \(apple.keyID), until Ctrl-C")
-                }
+        let server = NamedService("key set") {
+            try await KeySetServer.run(
+                address: address,
+                keySet: Array(apple.keySetJSON.utf8),
+                eventLoops: .ofCommand,
+                log: log
+            ) { port in
+                let bound = ListenAddress(host: address.host, port: port)
+                console.print("http://\(bound)/auth/keys  kid \(apple.keyID), until Ctrl-C")
             }
-            do {
-                try await Services.run(Services.group([server], grace: .seconds(1), log: log), log: log)
-            } catch {
-                throw ListenAddress.failure(error, of: [address])
-            }
+        }
+        do {
+            try await Services.run(Services.group([server], grace: .seconds(1), log: log), log: log)
+        } catch {
+            throw ListenAddress.failure(error, of: [address])
         }
     }
 }
@@ -185,9 +183,7 @@ struct SimulateSendCommand: DatabaseCommand {
         let known = await lookup.isKnown(event.jti)
         let command = self
         try await Services.runInterruptibly {
-            let (summary, accepted, refused) = try await EventLoops.withOne {
-                try await command.send(from: apple, over: $0, invocation.console)
-            }
+            let (summary, accepted, refused) = try await command.send(from: apple, over: .ofCommand, invocation.console)
             // In a task that an interrupt does not cancel, since it ends only the sending.
             let fates = await Task { await lookup.fates(of: accepted, areDuplicates: known) }.value
             let report = SendReport(summary: summary, fates: refused.isEmpty ? fates : (fates ?? []) + refused)

@@ -26,30 +26,28 @@ final class LocalApple: Sendable {
     ///
     /// - Parameter url: the base of the URLs, with the port that the system chose if `address` has none.
     func serve(on address: ListenAddress, log: Log, while body: (_ url: String) async throws -> Void) async throws {
-        try await EventLoops.withOne { loops in
-            let (ports, port) = AsyncStream<Int>.makeStream()
-            try await withThrowingTaskGroup(of: Void.self) { group in
-                group.addTask {
-                    defer { port.finish() }
-                    do {
-                        try await SimulatedAppleServer.run(
-                            address: address,
-                            eventLoops: loops,
-                            log: log,
-                            onRunning: { port.yield($0) },
-                            answer: self.answer
-                        )
-                    } catch {
-                        throw ListenAddress.failure(error, of: [address])
-                    }
+        let (ports, port) = AsyncStream<Int>.makeStream()
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            group.addTask {
+                defer { port.finish() }
+                do {
+                    try await SimulatedAppleServer.run(
+                        address: address,
+                        eventLoops: .ofCommand,
+                        log: log,
+                        onRunning: { port.yield($0) },
+                        answer: self.answer
+                    )
+                } catch {
+                    throw ListenAddress.failure(error, of: [address])
                 }
-                if let port = await ports.first(where: { _ in true }) {
-                    try await body("http://\(ListenAddress(host: address.host, port: port))")
-                } else {
-                    try await group.waitForAll()
-                }
-                group.cancelAll()
             }
+            if let port = await ports.first(where: { _ in true }) {
+                try await body("http://\(ListenAddress(host: address.host, port: port))")
+            } else {
+                try await group.waitForAll()
+            }
+            group.cancelAll()
         }
     }
 
