@@ -387,6 +387,14 @@ final class EndpointLane: Sendable {
         let outcome = AttemptOutcome(answer, now: now)
         // A request that the shutdown interrupted is no attempt.
         let isInterrupted = Task.isCancelled && outcome != .delivered
+        // Before it can be stored, so that no reader of the database finds the metrics behind.
+        if !isInterrupted {
+            attempts.increment(outcome.reason?.rawValue ?? "delivered")
+            resources.metrics.duration.record(duration)
+            if outcome == .delivered {
+                resources.metrics.delay.record(now.duration(since: attempt.delivery.change.recordedAt))
+            }
+        }
         let (change, before, after) = state.withLock { state in
             let before = state.circuit.isOpen
             state.held.requestEnded(attempt.held)
@@ -406,13 +414,7 @@ final class EndpointLane: Sendable {
             if state.ended.count == 1 || isUrgent(state) { event.signal() }
             return (change, before, state.circuit.isOpen)
         }
-        guard !isInterrupted else { return }
-        attempts.increment(outcome.reason?.rawValue ?? "delivered")
-        resources.metrics.duration.record(duration)
-        if outcome == .delivered {
-            resources.metrics.delay.record(now.duration(since: attempt.delivery.change.recordedAt))
-        }
-        if before != after { reportCircuit(isOpen: after, change.failure) }
+        if !isInterrupted, before != after { reportCircuit(isOpen: after, change.failure) }
     }
 
     /// Changes circuit and health, and decides about the delivery.
