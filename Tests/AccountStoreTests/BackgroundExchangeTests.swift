@@ -195,11 +195,14 @@ struct BackgroundExchangeTests {
                 }
                 #expect(try await attempt.value == .lost)
             } else {
-                try await store.database.withOpenTransaction { session throws(PostgresError) in
+                let attempt = try await store.database.withOpenTransaction { session throws(PostgresError) in
                     try SignIns.finishExchange(id, .stored(Store.token), in: session)
                 } _: {
+                    let attempt = Task { try await store.record(notification) }
+                    try await store.untilAnotherWaits()
+                    return attempt
                 }
-                try await store.record(notification)
+                #expect(try await attempt.value == [.applied])
                 try await store.maintain(.tokens)
             }
             #expect(try await store.count("apple_tokens") == 0)
