@@ -214,6 +214,8 @@ struct ChangesCommandTests {
                         /1 +consent.authorized +500  [0-9]+ ms\n2 +consent.authorized +200  [0-9]+ ms/
                     )
                 )
+                // What the receiver prints arrives after its responses.
+                try await eventually("the lines of the receiver") { receiver.count >= 2 }
                 let messages = try receiver.messages
                 #expect(messages.map(\.status) == [500, 200])
                 #expect(messages.allSatisfy { $0.accepted == [0] && $0.signatures == ["v1"] })

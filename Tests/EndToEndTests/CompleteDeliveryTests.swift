@@ -88,6 +88,10 @@ struct CompleteDeliveryTests {
                     }
                     try await fixture.untilDelivered("attempt delivered \(count)", "person delivered \(count)")
                 }
+                // What a receiver prints arrives after its responses, and repeats count as lines too.
+                try await eventually("the lines of the receivers") {
+                    [attempt, person].allSatisfy { Set($0.lines.map(\.first)).count >= count }
+                }
                 for (receiver, isStrict) in [(attempt, false), (person, true)] {
                     let lines = receiver.lines
                     try #require(lines.allSatisfy { $0.count == 4 }, "each message is accepted")
