@@ -14,7 +14,7 @@ struct InterruptionTests {
         let command = fixture.start(arguments: arguments, under: ["/usr/bin/env", "--default-signal=INT"])
         try await eventually("\(arguments[0]) to wait for the lock") {
             try await !fixture.texts(
-                "SELECT 1::text FROM pg_locks WHERE relation = '\(relation)'::regclass AND NOT granted"
+                "SELECT 1::text \(DaemonFixture.ownLocks) AND relation = '\(relation)'::regclass AND NOT granted"
             ).isEmpty
         }
         command.send("INT")

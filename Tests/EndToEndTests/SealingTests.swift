@@ -140,7 +140,7 @@ struct SealingTests {
                 try session.execute(script: "SELECT pg_advisory_lock(4711)")
             }
             let process = fixture.start(both, arguments: rotate)
-            let waiting = "SELECT 'waits' FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted"
+            let waiting = "SELECT 'waits' \(DaemonFixture.ownLocks) AND locktype = 'advisory' AND NOT granted"
             try await eventually("the second batch") { try await !fixture.texts(waiting).isEmpty }
             await process.kill()
             try await fixture.run("SELECT pg_advisory_unlock(4711); DROP TRIGGER stall ON siwa.endpoint_secrets")
@@ -258,7 +258,7 @@ struct SealingTests {
                 """
             )
             let process = fixture.start(["SIWAD_SEALING_KEYS": "\(new)\n\(old)"], arguments: rotate)
-            let waiting = "SELECT 'waits' FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted"
+            let waiting = "SELECT 'waits' \(DaemonFixture.ownLocks) AND locktype = 'advisory' AND NOT granted"
             try await eventually("the second batch") { try await !fixture.texts(waiting).isEmpty }
             // The other one leaves out the rows of the batch that waits.
             let other = try await siwad(rotate + ["--json"], environment: both)
@@ -268,7 +268,7 @@ struct SealingTests {
             )
             await process.kill()
             try await fixture.run("SELECT pg_advisory_unlock(4711)")
-            let locked = "SELECT 'locks' FROM pg_locks WHERE relation = 'siwa.apple_tokens'::regclass"
+            let locked = "SELECT 'locks' \(DaemonFixture.ownLocks) AND relation = 'siwa.apple_tokens'::regclass"
             try await eventually("the end of the killed transaction") { try await fixture.texts(locked).isEmpty }
             #expect(try await siwad(rotate, environment: both).output == "500 secrets sealed with new\n")
             #expect(try await tokenKeys(only).contains("1300 refresh tokens, all sealed with new"))

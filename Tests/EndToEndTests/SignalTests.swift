@@ -103,7 +103,7 @@ struct SignalTests {
                     let daemon = fixture.start()
                     try await eventually("the daemon to wait for the lock") {
                         try await fixture.texts(
-                            "SELECT 1::text FROM pg_locks WHERE relation = 'siwa.clients'::regclass AND NOT granted"
+                            "SELECT 1::text \(DaemonFixture.ownLocks) AND relation = 'siwa.clients'::regclass AND NOT granted"
                         ).isEmpty == false
                     }
                     daemon.send("INT")

@@ -23,6 +23,10 @@ struct DaemonFixture {
     let endpoint: KeyEndpoint
     private let started = StartedDaemons()
 
+    /// The view lists the locks of all databases, in which other tests use the same keys, and tables have the same identifiers.
+    static let ownLocks =
+        "FROM pg_locks WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+
     /// The daemons of a fixture; none outlives it.
     private final class StartedDaemons: Sendable {
         let daemons = Mutex<[DaemonProcess]>([])
