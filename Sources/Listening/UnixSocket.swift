@@ -155,5 +155,9 @@ package final class SocketClaim: Sendable {
 private struct DirectoryLock: ~Copyable {
     let descriptor: Int32
 
-    deinit { close(descriptor) }
+    deinit {
+        // A child that is being started holds a copy of the descriptor, which would keep the lock for a moment longer.
+        flock(descriptor, LOCK_UN)
+        close(descriptor)
+    }
 }
