@@ -44,7 +44,8 @@ struct KeptKeyTests {
                 try await eventually("the keys to be too old") {
                     try await Web.get(addresses.operations + "/readyz").status == 503
                 }
-                #expect(daemon.log.contains { $0.contains("no longer trusted") })
+                // The attempt to fetch keys that follows reports it.
+                try await eventually("the report") { daemon.log.contains { $0.contains("no longer trusted") } }
                 let response = try await Web.post(fixture.body(fixture.event()), to: addresses.notifications)
                 #expect(response.status == 503 && response.reason == "keys-unavailable", "\(response)")
                 let run = try await siwad(["doctor", "--json"], environment: fixture.environment(settings))
