@@ -215,7 +215,9 @@ struct ChangeFeedTests {
                         }
                         #expect(try await faults(restored).isEmpty)
                         #expect(try await self.events(restored).starts(with: events))
-                        #expect(daemon.log.contains { $0.contains("restored from a dump") })
+                        try await eventually("the warning") {
+                            daemon.log.contains { $0.contains("restored from a dump") }
+                        }
                     }
                 }
             }
