@@ -14,7 +14,7 @@ struct Benchmarks: AsyncParsableCommand {
             """,
         subcommands: [
             LoadCommand.self, CompareCommand.self, MicroCommand.self, ReplayCommand.self, LettersCommand.self,
-            GrowthCommand.self, SessionsCommand.self, EffectsCommand.self, SignInCommand.self,
+            GrowthCommand.self, SessionsCommand.self, EffectsCommand.self, SignInCommand.self, LogCommand.self,
         ]
     )
 }
