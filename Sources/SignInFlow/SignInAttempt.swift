@@ -42,8 +42,11 @@ struct SignInAttempt: Sendable {
             do throws(Problem) {
                 return try await finish(signInID, presented)
             } catch {
-                // If its outcome may be stored after all, the reservation ends by itself, so that a used code counts as lost.
-                if error.reason != .databaseUnavailable { await means.database.release(signInID) }
+                // If its outcome may be stored after all, or Apple's answer could not be verified at present, the reservation ends
+                // by itself, so that a used code counts as lost.
+                if ![.databaseUnavailable, .keysUnavailable].contains(error.reason) {
+                    await means.database.release(signInID)
+                }
                 throw error
             }
         }

@@ -1,5 +1,6 @@
 import AppleTokens
 import Basics
+import Ingest
 import JOSE
 import Postgres
 import SignIn
@@ -67,6 +68,21 @@ struct ExchangeTests {
             try flow.replace(FlowFixture.Rules(exchange: .required))
             let third = try flow.apple.signIn(nonce: "nonce-three")
             #expect(try await flow.refusal(flow.request(third, nonce: "nonce-three")) == .codeRejected)
+        }
+    }
+
+    @Test("Where Apple's key for its answer can't be fetched, the code counts as lost when the request is repeated.")
+    func unverifiedAnswer() async throws {
+        try await FlowFixture.with { flow in
+            try await eventually("the first key set") { !flow.keys.keys.isEmpty }
+            let request = try flow.request(flow.apple.signIn(), session: "s1")
+            try flow.apple.behave("{\"rotate_keys\":true}")
+            flow.apple.breakKeySet()
+            #expect(await flow.refusal(request) == .keysUnavailable)
+            // As if the time of its reservation had passed.
+            try await flow.run("UPDATE siwa.sign_ins SET lease_until = clock_timestamp() - interval '1 ms'")
+            let answer = try await flow.signIn(request)
+            #expect(answer.refreshToken == .lost && answer.session?.isLive == true)
         }
     }
 

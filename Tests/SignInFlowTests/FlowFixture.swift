@@ -29,6 +29,7 @@ final class LocalApple: Sendable {
         var server: TokenServer
         var forms: [FormFields] = []
         var fetches = 0
+        var isKeySetBroken = false
         var refusedKeys: Set<String> = []
         var clock = Duration.zero
         var work: (@Sendable () async throws -> Void)?
@@ -60,8 +61,13 @@ final class LocalApple: Sendable {
     func keySet() -> String {
         state.withLock { state in
             state.fetches += 1
-            return state.server.keySetJSON
+            return state.isKeySetBroken ? "" : state.server.keySetJSON
         }
+    }
+
+    /// From now on, the key set can't be fetched.
+    func breakKeySet() {
+        state.withLock { $0.isKeySetBroken = true }
     }
 
     /// Performs `work` during the next request to the token endpoint: the sign-in is reserved then, and not settled.

@@ -275,6 +275,21 @@ struct SingleUseTests {
         }
     }
 
+    @Test("While a sign-in takes longer than three seconds, an equal request is refused as in progress.")
+    func inProgress() async throws {
+        try await FlowFixture.with { flow in
+            let request = try flow.request(flow.apple.signIn(), session: "s1")
+            flow.apple.whileAsked {
+                let start = ContinuousClock.now
+                #expect(await flow.refusal(request) == .inProgress)
+                #expect(.now - start >= .seconds(3))
+            }
+            #expect(try await flow.signIn(request).session?.isLive == true)
+            #expect(try await flow.signIn(request).isRepeated)
+            #expect(flow.apple.requests == 1)
+        }
+    }
+
     @Test("Of two equal requests at the same time one works, and the other gets its answer.")
     func together() async throws {
         try await FlowFixture.with { flow in
