@@ -8,30 +8,6 @@ import Testing
 
 @Suite("Codes that are traded in the background")
 struct BackgroundExchangeTests {
-    /// Settles a sign-in whose code is due at a time.
-    private func pending(
-        _ token: String,
-        of sub: String = "p",
-        at time: WallTime = .at(0),
-        due: WallTime = .at(1),
-        in store: Store
-    ) async throws -> Int64 {
-        let code = RefreshState.pending(sealedCode: Array(token.utf8), due: due)
-        return try #require(try await store.signInWhole(token, of: sub, at: time, refresh: code)).signInID
-    }
-
-    private func claim(_ store: Store, limit: Int = 10) async throws -> [PendingExchange] {
-        try await store.connection.withSession { session throws(PostgresError) in
-            try SignIns.pendingExchanges(limit: limit, in: session)
-        }
-    }
-
-    private func finish(_ id: Int64, _ outcome: ExchangeOutcome, _ store: Store) async throws -> RefreshOutcome? {
-        try await store.connection.transaction { session throws(PostgresError) in
-            try SignIns.finishExchange(id, outcome, in: session)
-        }
-    }
-
     /// Refresh outcome, error and whether a code is there, by sign-in.
     private static let rows = """
         SELECT concat_ws(' ', refresh, refresh_error, CASE WHEN code_sealed IS NOT NULL THEN 'code' END)
@@ -41,30 +17,30 @@ struct BackgroundExchangeTests {
     @Test("Due codes are claimed for a minute, the longest due first, each by one daemon; the others wait.")
     func claims() async throws {
         try await Store.with { store in
-            let late = try await pending("late", due: .at(3), in: store)
-            let early = try await pending("early", of: "q", at: .at(2), due: .at(1), in: store)
-            _ = try await pending("future", of: "r", due: WallTime.now() + .seconds(60), in: store)
-            let first = try await claim(store, limit: 1)
+            let late = try await store.pendingExchange("late", due: .at(3))
+            let early = try await store.pendingExchange("early", of: "q", at: .at(2), due: .at(1))
+            _ = try await store.pendingExchange("future", of: "r", due: WallTime.now() + .seconds(60))
+            let first = try await store.claimExchanges(limit: 1)
             #expect(first.map(\.signInID) == [early])
             #expect(first.first?.subject == Subject("q") && first.first?.signedInAt == .at(2))
             #expect(first.first?.sealedCode == Array("early".utf8) && first.first?.attempt == 1)
-            #expect(try await claim(store).map(\.signInID) == [late])
-            #expect(try await claim(store).isEmpty)
+            #expect(try await store.claimExchanges().map(\.signInID) == [late])
+            #expect(try await store.claimExchanges().isEmpty)
             try await store.endLeases()
-            #expect(try await claim(store).map(\.attempt) == [2, 2])
+            #expect(try await store.claimExchanges().map(\.attempt) == [2, 2])
         }
     }
 
     @Test("Two claims at the same time get different codes.")
     func skipsLocked() async throws {
         try await Store.with { store in
-            let ids = [try await pending("a", in: store), try await pending("b", due: .at(2), in: store)]
+            let ids = [try await store.pendingExchange("a"), try await store.pendingExchange("b", due: .at(2))]
             let other = try await store.database.withOpenTransaction { session throws(PostgresError) in
                 guard try SignIns.pendingExchanges(limit: 1, in: session).map(\.signInID) == [ids[0]] else {
                     throw PostgresError(.usage, "not claimed")
                 }
             } _: {
-                try await claim(store)
+                try await store.claimExchanges()
             }
             #expect(other.map(\.signInID) == [ids[1]])
         }
@@ -77,23 +53,23 @@ struct BackgroundExchangeTests {
         try await Store.with { store in
             var ids: [Int64] = []
             for token in ["a", "b", "c", "d", "e"] {
-                ids.append(try await pending(token, of: token, in: store))
+                ids.append(try await store.pendingExchange(token, of: token))
             }
-            #expect(try await claim(store).count == 5)
-            #expect(try await finish(ids[0], .stored(Store.token), store) == .stored)
-            #expect(try await finish(ids[1], .again(.at(9)), store) == .pending)
-            #expect(try await finish(ids[2], .lost, store) == .lost)
-            #expect(try await finish(ids[3], .refused("invalid_grant"), store) == .refused)
-            #expect(try await finish(ids[4], .refused("invalid_client"), store) == .refused)
-            #expect(try await finish(-1, .lost, store) == nil)
+            #expect(try await store.claimExchanges().count == 5)
+            #expect(try await store.finishExchange(ids[0], .stored(Store.token)) == .stored)
+            #expect(try await store.finishExchange(ids[1], .again(.at(9))) == .pending)
+            #expect(try await store.finishExchange(ids[2], .lost) == .lost)
+            #expect(try await store.finishExchange(ids[3], .refused("invalid_grant")) == .refused)
+            #expect(try await store.finishExchange(ids[4], .refused("invalid_client")) == .refused)
+            #expect(try await store.finishExchange(-1, .lost) == nil)
             #expect(
                 try await store.texts(Self.rows) == [
                     "stored", "pending code", "lost", "refused invalid_grant", "refused invalid_client",
                 ]
             )
-            #expect(try await claim(store).map(\.signInID) == [ids[1]])
+            #expect(try await store.claimExchanges().map(\.signInID) == [ids[1]])
             // Its first attempt may have used the code.
-            #expect(try await finish(ids[1], .refused("invalid_grant"), store) == .lost)
+            #expect(try await store.finishExchange(ids[1], .refused("invalid_grant")) == .lost)
             #expect(try await store.count("apple_tokens") == 1)
         }
     }
@@ -101,15 +77,15 @@ struct BackgroundExchangeTests {
     @Test("A process that was too slow changes nothing, but the token that it got is kept.")
     func tooSlow() async throws {
         try await Store.with { store in
-            let id = try await pending("a", in: store)
-            _ = try await claim(store)
+            let id = try await store.pendingExchange("a")
+            _ = try await store.claimExchanges()
             try await store.endLeases()
-            _ = try await claim(store)
-            #expect(try await finish(id, .lost, store) == .lost)
-            #expect(try await finish(id, .again(.at(5)), store) == .lost)
+            _ = try await store.claimExchanges()
+            #expect(try await store.finishExchange(id, .lost) == .lost)
+            #expect(try await store.finishExchange(id, .again(.at(5))) == .lost)
             #expect(try await store.texts(Self.rows) == ["lost"])
-            #expect(try await finish(id, .stored(Store.token), store) == .stored)
-            #expect(try await finish(id, .refused("invalid_grant"), store) == .stored)
+            #expect(try await store.finishExchange(id, .stored(Store.token)) == .stored)
+            #expect(try await store.finishExchange(id, .refused("invalid_grant")) == .stored)
             #expect(try await store.texts(Self.rows) == ["stored"])
         }
     }
@@ -120,9 +96,9 @@ struct BackgroundExchangeTests {
     )
     func revokedSince(type: String) async throws {
         try await Store.with { store in
-            let id = try await pending("a", in: store)
+            let id = try await store.pendingExchange("a")
             try await store.record(.sample(type, sub: "p", at: .at(1), id: "n"))
-            #expect(try await finish(id, .stored(Store.token), store) == .lost)
+            #expect(try await store.finishExchange(id, .stored(Store.token)) == .lost)
             #expect(try await store.texts(Self.rows) == ["lost"])
             #expect(try await store.count("apple_tokens") == 0)
         }
@@ -131,10 +107,10 @@ struct BackgroundExchangeTests {
     @Test("A refused code counts as kept if a sign-in has stored a token since.")
     func kept() async throws {
         try await Store.with { store in
-            let id = try await pending("a", in: store)
+            let id = try await store.pendingExchange("a")
             try await store.signInWhole("b", at: .at(1), refresh: .stored)
-            _ = try await claim(store)
-            #expect(try await finish(id, .refused("invalid_grant"), store) == .kept)
+            _ = try await store.claimExchanges()
+            #expect(try await store.finishExchange(id, .refused("invalid_grant")) == .kept)
         }
     }
 
@@ -145,7 +121,7 @@ struct BackgroundExchangeTests {
     func laterSignIn(comesFirst: Bool) async throws {
         try await Store.with { store in
             let older = SealedToken(sealed: Array("older".utf8), keyName: "key")
-            let id = try await pending("a", in: store)
+            let id = try await store.pendingExchange("a")
             let later = try #require(try await store.reserve(.sample("b", at: .at(1), session: "s")).signInID)
             let settlement = Settlement.sample(later, at: .at(1), refresh: .stored, session: "s")
             // The second one waits for the first one's transaction.
@@ -153,7 +129,7 @@ struct BackgroundExchangeTests {
                 let attempt = try await store.database.withOpenTransaction { session throws(PostgresError) in
                     _ = try Store.settle(settlement, in: session)
                 } _: {
-                    let attempt = Task { try await finish(id, .stored(older), store) }
+                    let attempt = Task { try await store.finishExchange(id, .stored(older)) }
                     try await store.untilAnotherWaits()
                     return attempt
                 }
@@ -182,14 +158,14 @@ struct BackgroundExchangeTests {
     )
     func meetsRevocation(type: String, comesFirst: Bool) async throws {
         try await Store.with { store in
-            let id = try await pending("a", in: store)
+            let id = try await store.pendingExchange("a")
             let notification = ReceivedNotification.sample(type, sub: "p", at: .at(1), id: "n")
             if comesFirst {
                 let attempt = try await store.database.withOpenTransaction { session throws(PostgresError) in
                     try session.execute(script: Notifications.writerSettings)
                     _ = try Notifications.record([notification], source: .endpoint, in: session)
                 } _: {
-                    let attempt = Task { try await finish(id, .stored(Store.token), store) }
+                    let attempt = Task { try await store.finishExchange(id, .stored(Store.token)) }
                     try await store.untilAnotherWaits()
                     return attempt
                 }

@@ -102,9 +102,9 @@ struct ConditionMutantTests {
     private func seen(_ scenario: Scenario, _ mutant: Mutant? = nil) async throws -> [String] {
         try await Store.with { store in
             if case .overtaken = scenario {
-                try await change("publish_changes", [(Self.lock, "PERFORM \(Self.hook);\n    \(Self.lock)")], store)
+                try await store.change("publish_changes", [(Self.lock, "PERFORM \(Self.hook);\n    \(Self.lock)")])
             }
-            if let mutant { try await change(mutant.function, mutant.changes, store) }
+            if let mutant { try await store.change(mutant.function, mutant.changes) }
             do {
                 switch scenario {
                 case .ownChanges: return try await ownChanges(store)
@@ -115,15 +115,6 @@ struct ConditionMutantTests {
                 return ["\(error)"]
             }
         }
-    }
-
-    private func change(_ function: String, _ changes: [(old: String, new: String)], _ store: Store) async throws {
-        var text = try await store.texts("SELECT pg_get_functiondef('siwa.\(function)'::regproc)")[0]
-        for (old, new) in changes {
-            try #require(text.contains(old), "\(function) has changed: \(old)")
-            text = text.replacing(old, with: new)
-        }
-        try await store.run(text)
     }
 
     // MARK: - Scenarios: each script is a transaction.

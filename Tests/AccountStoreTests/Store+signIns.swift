@@ -4,6 +4,7 @@ import Basics
 import Postgres
 import StoreTestSupport
 import TestSupport
+import Testing
 
 /// 32 bytes that stand for the SHA-256 of a text of at most 32 bytes.
 func digest(_ text: String) -> [UInt8] {
@@ -128,6 +129,29 @@ extension Store {
         return try await settle(
             .sample(id, of: sub, at: time, name: name, refresh: refresh, session: session)
         ).answer
+    }
+
+    /// Settles a sign-in whose code is due at a time.
+    func pendingExchange(
+        _ token: String,
+        of sub: String = "p",
+        at time: WallTime = .at(0),
+        due: WallTime = .at(1)
+    ) async throws -> Int64 {
+        let code = RefreshState.pending(sealedCode: Array(token.utf8), due: due)
+        return try #require(try await signInWhole(token, of: sub, at: time, refresh: code)).signInID
+    }
+
+    func claimExchanges(limit: Int = 10) async throws -> [PendingExchange] {
+        try await connection.withSession { session throws(PostgresError) in
+            try SignIns.pendingExchanges(limit: limit, in: session)
+        }
+    }
+
+    func finishExchange(_ id: Int64, _ outcome: ExchangeOutcome) async throws -> RefreshOutcome? {
+        try await connection.transaction { session throws(PostgresError) in
+            try SignIns.finishExchange(id, outcome, in: session)
+        }
     }
 
     /// Lets the lease of all sign-ins end.

@@ -4,6 +4,7 @@ import Basics
 import Postgres
 import StoreTestSupport
 import TestSupport
+import Testing
 
 /// A migrated database for one test, with one connection that has the writer's settings.
 struct Store {
@@ -28,6 +29,16 @@ struct Store {
             try Notifications.ensurePartitions(from: now - .seconds(86_400), through: now, in: session)
         }
         return connection
+    }
+
+    /// Replaces texts in a function of the schema, wherever they occur in it.
+    func change(_ function: String, _ changes: [(old: String, new: String)]) async throws {
+        var text = try await texts("SELECT pg_get_functiondef('siwa.\(function)'::regproc)")[0]
+        for (old, new) in changes {
+            try #require(text.contains(old), "\(function) has changed: \(old)")
+            text = text.replacing(old, with: new)
+        }
+        try await run(text)
     }
 
     @discardableResult
