@@ -236,6 +236,11 @@ allow_services() {
     owns_policy='' added_services=()
 }
 
+# Builds .build/debug/siwad to try it. Without optimization, so that it takes less time, and so that the tests use what it compiles.
+build() {
+    swift build --product siwad </dev/null >&2
+}
+
 # Builds .build/release/siwad as it is released: with the Swift runtime in the binary, and only glibc, libpq, libcrypto and libz
 # outside of it. The options keep it small: the compiler prefers short code and lets the linker leave out public functions too;
 # the linker leaves out functions that nothing uses and the tables of deploy/lib/siwad.ld, keeps one of several equal functions,
