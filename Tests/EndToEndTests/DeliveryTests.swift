@@ -198,11 +198,11 @@ struct DeliveryTests {
                     try await fixture.texts("SELECT count(claim)::text FROM siwa.deliveries") == ["0"]
                 }
                 #expect(try await fixture.deliveries() == ["shop pending 20"])
-                #expect(
+                try await eventually("the report of it") {
                     daemon.log.contains {
                         $0.contains("endpoint disabled") && $0.contains("siwad endpoints resume shop")
                     }
-                )
+                }
                 receiver.answer { _, _ in .status(200) }
                 try await fixture.connection.transaction { session throws(PostgresError) in
                     try Endpoints.resume(id, in: session)
