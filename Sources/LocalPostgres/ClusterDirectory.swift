@@ -34,8 +34,12 @@ struct ClusterDirectory {
     }
 
     /// Creates a directory with a random name.
+    ///
+    /// In memory if there is enough: creating and dropping databases makes and deletes hundreds of files each time, for which
+    /// ext4 searches long for an inode that was not just deleted.
     static func makeTemporary(for user: ServerUser?) throws(LocalPostgresError) -> ClusterDirectory {
-        let directory = ClusterDirectory(path: randomPath(in: "/tmp"), isTemporary: true)
+        let parent = hasRoom(inMemory) ? inMemory : "/tmp"
+        let directory = ClusterDirectory(path: randomPath(in: parent), isTemporary: true)
         try makePrivate(directory.path, user)
         try makePrivate(directory.socketDirectory, user)
         return directory
@@ -66,6 +70,17 @@ struct ClusterDirectory {
     }
 
     // MARK: - Private parts
+
+    /// Linux has a file system in memory here, which every user may write to.
+    private static let inMemory = "/dev/shm"
+    /// What a cluster with PostgreSQL's stock settings and some databases needs, several times.
+    private static let room: UInt64 = 4 << 30
+
+    private static func hasRoom(_ path: String) -> Bool {
+        var status = statvfs()
+        guard access(path, W_OK) == 0, statvfs(path, &status) == 0 else { return false }
+        return UInt64(status.f_bavail) * UInt64(status.f_frsize) >= room
+    }
 
     private static func delete(_ paths: [String]) async throws {
         let result = try await run(.name("rm"), arguments: Arguments(["-rf", "--"] + paths), output: .discarded)
