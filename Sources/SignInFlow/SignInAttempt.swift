@@ -42,10 +42,12 @@ struct SignInAttempt: Sendable {
             do throws(Problem) {
                 return try await finish(signInID, presented)
             } catch {
-                // If its outcome may be stored after all, or Apple's answer could not be verified at present, the reservation ends
-                // by itself, so that a used code counts as lost.
-                if ![.databaseUnavailable, .keysUnavailable].contains(error.reason) {
-                    await means.database.release(signInID)
+                switch error.reason {
+                // Its outcome may be stored after all, so the reservation ends by itself; a used code counts as lost then.
+                case .databaseUnavailable: break
+                // Apple answered the code, but its answer can't be verified at present.
+                case .keysUnavailable: await means.database.abandon(signInID)
+                default: await means.database.release(signInID)
                 }
                 throw error
             }

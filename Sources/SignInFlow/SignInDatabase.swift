@@ -54,6 +54,13 @@ struct SignInDatabase: Sendable {
         }
     }
 
+    /// Gives a reservation back whose code may have been used. If that fails, it ends after 15 seconds.
+    func abandon(_ signInID: Int64) async {
+        _ = try? await pool.withSession(deadline: Self.deadline) { session throws(PostgresError) in
+            try SignIns.abandon(signInID, in: session)
+        }
+    }
+
     func finishExchange(_ signInID: Int64, _ outcome: ExchangeOutcome) async throws(Problem) -> RefreshOutcome? {
         try await persistently { () async throws(PostgresError) in
             try await pool.transaction(deadline: Self.deadline) { transaction throws(PostgresError) in

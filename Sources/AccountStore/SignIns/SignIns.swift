@@ -79,6 +79,12 @@ package enum SignIns {
         _ = try transaction.execute(release, signInID)
     }
 
+    /// Lets the next request with the same token take a sign-in over that is not settled. Its code may have been used, so that
+    /// Apple's refusal of it counts as ``RefreshOutcome/lost`` then.
+    package static func abandon(_ signInID: Int64, in transaction: borrowing Session) throws(PostgresError) {
+        _ = try transaction.execute(abandon, signInID)
+    }
+
     private static let reserve = Statement(
         """
         SELECT r.* FROM siwa.reserve_sign_in(
@@ -94,6 +100,9 @@ package enum SignIns {
     )
     private static let release = Statement(
         "DELETE FROM siwa.sign_ins WHERE sign_in_id = $1 AND settled_at IS NULL"
+    )
+    private static let abandon = Statement(
+        "UPDATE siwa.sign_ins SET lease_until = clock_timestamp() WHERE sign_in_id = $1 AND settled_at IS NULL"
     )
 }
 
