@@ -73,7 +73,7 @@ struct ClusterDirectory {
 
     /// Linux has a file system in memory here, which every user may write to.
     private static let inMemory = "/dev/shm"
-    /// What a cluster with PostgreSQL's stock settings and some databases needs, several times.
+    /// In bytes: several times what a cluster with PostgreSQL's stock settings and some databases needs.
     private static let room: UInt64 = 4 << 30
 
     private static func hasRoom(_ path: String) -> Bool {

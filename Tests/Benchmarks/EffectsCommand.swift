@@ -67,7 +67,7 @@ struct EffectsCommand: AsyncParsableCommand {
                 sealingKeys: try SealingKeys.newLine(name: "benchmark"),
                 command: self
             )
-            var report = Report(["figure", "median", "least", "most", "target"], options)
+            var report = Report(Report.figureColumns, options)
             for part in part.isEmpty ? Part.allCases : part {
                 for figure in try await effects.figures(of: part) { report.append(figure) }
             }
@@ -97,10 +97,6 @@ private struct EffectsBench {
         }
     }
 
-    private func figure(_ name: String, _ values: [Double], _ target: String) -> [Report.Value] {
-        [.text(name)] + values.spread + [.text(target)]
-    }
-
     private func service(_ settings: [String: String] = [:]) -> Service {
         let usual = ["SIWAD_SEALING_KEYS": sealingKeys, "SIWAD_DELIVERY_ALLOW": "127.0.0.0/8"]
         return .siwad(bench, tokens: load.tokens, settings: usual.merging(settings) { $1 })
@@ -113,8 +109,8 @@ private struct EffectsBench {
         let cases = ["on", "off"].map { load.closed("effects \($0)", connections, settings: ["SIWAD_EFFECTS": $0]) }
         let runs = try await bench.rounds(rounds, of: cases, seconds: command.options.seconds)
         return [
-            figure("ingest: rate, on : off", runs.map { $0[0].rate / $0[1].rate }, "≥ 0.92"),
-            figure(
+            Report.figure("ingest: rate, on : off", runs.map { $0[0].rate / $0[1].rate }, "≥ 0.92"),
+            Report.figure(
                 "ingest: PostgreSQL µs more for a notification",
                 runs.map { $0[0].serverMicroseconds - $0[1].serverMicroseconds },
                 "≤ 6"
@@ -148,10 +144,10 @@ private struct EffectsBench {
             ratios.append((p99[1] ?? 0) / (p99[0] ?? 1))
         }
         return [
-            figure("open loop: events behind at the end", behind, "≤ 2000"),
-            figure("open loop: ms from recorded to received, p50", medians, "≤ 60"),
-            figure("open loop: ms from recorded to received, p99", slow, "≤ 400"),
-            figure("open loop: p99 of the responses to Apple, with : without", ratios, "≤ 1.5"),
+            Report.figure("open loop: events behind at the end", behind, "≤ 2000"),
+            Report.figure("open loop: ms from recorded to received, p50", medians, "≤ 60"),
+            Report.figure("open loop: ms from recorded to received, p99", slow, "≤ 400"),
+            Report.figure("open loop: p99 of the responses to Apple, with : without", ratios, "≤ 1.5"),
         ]
     }
 
@@ -165,9 +161,9 @@ private struct EffectsBench {
             server.append(costs.server)
         }
         return [
-            figure("catch-up: deliveries a second", rates, "≥ 4000"),
-            figure("catch-up: siwad µs for a delivery", service, "≤ 110"),
-            figure("catch-up: PostgreSQL µs for a delivery", server, "≤ 40"),
+            Report.figure("catch-up: deliveries a second", rates, "≥ 4000"),
+            Report.figure("catch-up: siwad µs for a delivery", service, "≤ 110"),
+            Report.figure("catch-up: PostgreSQL µs for a delivery", server, "≤ 40"),
         ]
     }
 
@@ -192,8 +188,8 @@ private struct EffectsBench {
             }
         }
         return [
-            figure("idle: ms from the 200 to the receiver, p50", medians, "≤ 10"),
-            figure("idle: ms from the 200 to the receiver, p99", slow, "≤ 50"),
+            Report.figure("idle: ms from the 200 to the receiver, p50", medians, "≤ 10"),
+            Report.figure("idle: ms from the 200 to the receiver, p99", slow, "≤ 50"),
         ]
     }
 
@@ -208,7 +204,7 @@ private struct EffectsBench {
             }
             ratios.append((rates[3] ?? 0) / (rates[1] ?? 1))
         }
-        return [figure("fairness: rate next to two bad endpoints : alone", ratios, "≥ 0.95")]
+        return [Report.figure("fairness: rate next to two bad endpoints : alone", ratios, "≥ 0.95")]
     }
 
     private func memory() async throws -> [[Report.Value]] {
@@ -230,7 +226,7 @@ private struct EffectsBench {
             }
             more.append((resident[4] ?? 0) - (resident[0] ?? 0))
         }
-        return [figure("memory: MiB more with four endpoints", more, "≤ 15")]
+        return [Report.figure("memory: MiB more with four endpoints", more, "≤ 15")]
     }
 
     // MARK: - Their steps

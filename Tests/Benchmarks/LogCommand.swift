@@ -29,16 +29,17 @@ struct LogCommand: AsyncParsableCommand {
                 load.closed("log level \(level)", options.connections, settings: ["SIWAD_LOG_LEVEL": level])
             }
             let rounds = try await bench.rounds(options.rounds, of: cases, seconds: options.seconds)
-            func figure(_ name: String, _ values: [Double], _ target: String = "") -> [Report.Value] {
-                [.text(name)] + values.spread + [.text(target)]
-            }
-            var report = Report(["figure", "median", "least", "most", "target"], options)
-            report.append(figure("notifications a second, info", rounds.map { $0[0].rate }))
+            var report = Report(Report.figureColumns, options)
+            report.append(Report.figure("notifications a second, info", rounds.map { $0[0].rate }))
             report.append(
-                figure("notifications a second, info : warning", rounds.map { $0[0].rate / $0[1].rate }, "≥ 0.97")
+                Report.figure(
+                    "notifications a second, info : warning",
+                    rounds.map { $0[0].rate / $0[1].rate },
+                    "≥ 0.97"
+                )
             )
             report.append(
-                figure(
+                Report.figure(
                     "µs of siwad for a notification, info : warning",
                     rounds.map { $0[0].serviceMicroseconds / $0[1].serviceMicroseconds }
                 )

@@ -83,6 +83,16 @@ extension Report {
     }
 }
 
+extension Report {
+    /// The columns for figures that are measured once in each round.
+    static let figureColumns = ["figure", "median", "least", "most", "target"]
+
+    /// A row for `figureColumns`.
+    static func figure(_ name: String, _ values: [Double], _ target: String = "") -> [Value] {
+        [.text(name)] + values.spread + [.text(target)]
+    }
+}
+
 extension [Double] {
     /// The median, the least and the greatest value. The array must not be empty.
     var spread: [Report.Value] { [median, self.min() ?? 0, self.max() ?? 0].map { .number($0, decimals: 2) } }

@@ -67,7 +67,7 @@ struct SignInCommand: AsyncParsableCommand {
                 sealingKeys: try SealingKeys.newLine(name: "benchmark"),
                 command: self
             )
-            var report = Report(["figure", "median", "least", "most", "target"], options)
+            var report = Report(Report.figureColumns, options)
             try await TokenEndpoint.with(signIns.answers) {
                 for part in part.isEmpty ? Part.allCases : part {
                     for figure in try await measured.figures(of: part) { report.append(figure) }
@@ -95,10 +95,6 @@ private struct SignInBench {
         case .verification: try await verification()
         case .memory: try await memory()
         }
-    }
-
-    private func figure(_ name: String, _ values: [Double], _ target: String) -> [Report.Value] {
-        [.text(name)] + values.spread + [.text(target)]
     }
 
     /// siwad with all its endpoints.
@@ -153,11 +149,11 @@ private struct SignInBench {
             throw BenchmarkError("not every sign-in stored a refresh token: see the log of siwad")
         }
         return [
-            figure("exchange: sign-ins a second", runs.map(\.rate), "≥ 1000"),
-            figure("exchange: ms, p50", runs.map(\.median), ""),
-            figure("exchange: ms, p99", runs.map(\.p99), "≤ 50"),
-            figure("exchange: siwad µs for a sign-in", runs.map(\.serviceMicroseconds), ""),
-            figure("exchange: PostgreSQL µs for a sign-in", runs.map(\.serverMicroseconds), ""),
+            Report.figure("exchange: sign-ins a second", runs.map(\.rate), "≥ 1000"),
+            Report.figure("exchange: ms, p50", runs.map(\.median), ""),
+            Report.figure("exchange: ms, p99", runs.map(\.p99), "≤ 50"),
+            Report.figure("exchange: siwad µs for a sign-in", runs.map(\.serviceMicroseconds), ""),
+            Report.figure("exchange: PostgreSQL µs for a sign-in", runs.map(\.serverMicroseconds), ""),
         ]
     }
 
@@ -190,8 +186,8 @@ private struct SignInBench {
         }
         let name = "notifications: with \(command.signInRate) sign-ins a second : alone"
         return [
-            figure("\(name), rate", ratios, "≥ 0.97"), figure("\(name), p50", medians, ""),
-            figure("notifications: ms, p99, with sign-ins", slow, ""),
+            Report.figure("\(name), rate", ratios, "≥ 0.97"), Report.figure("\(name), p50", medians, ""),
+            Report.figure("notifications: ms, p99, with sign-ins", slow, ""),
         ]
     }
 
@@ -226,15 +222,15 @@ private struct SignInBench {
         let own = load("siwad, without a code", signInService, base: base, signIns.withoutCode)
         let runs = try await bench.rounds(rounds, of: [own, python], seconds: command.options.seconds)
         return [
-            figure("verification: sign-ins a second", runs.map { $0[0].rate }, ""),
-            figure("verification: sign-ins a second, \(python.name)", runs.map { $0[1].rate }, ""),
-            figure("verification: siwad : Python", runs.map { $0[0].rate / $0[1].rate }, "≥ 5"),
-            figure(
+            Report.figure("verification: sign-ins a second", runs.map { $0[0].rate }, ""),
+            Report.figure("verification: sign-ins a second, \(python.name)", runs.map { $0[1].rate }, ""),
+            Report.figure("verification: siwad : Python", runs.map { $0[0].rate / $0[1].rate }, "≥ 5"),
+            Report.figure(
                 "verification: µs of the service, Python : siwad",
                 runs.map { $0[1].serviceMicroseconds / $0[0].serviceMicroseconds },
                 ""
             ),
-            figure("verification: ms, p99", runs.map { $0[0].p99 }, ""),
+            Report.figure("verification: ms, p99", runs.map { $0[0].p99 }, ""),
         ]
     }
 
@@ -250,7 +246,7 @@ private struct SignInBench {
                 }
             )
         }
-        return [figure("memory: MiB of an idle daemon with all endpoints", resident, "≤ 48")]
+        return [Report.figure("memory: MiB of an idle daemon with all endpoints", resident, "≤ 48")]
     }
 }
 
