@@ -223,12 +223,33 @@ struct CompleteDeliveryTests {
         var daemons = [try await startDaemon(fixture), try await startDaemon(fixture)]
         for _ in 1..<Self.kills {
             let goal = received() + Self.changes / Self.kills / 2
-            try await eventually("progress", within: .seconds(120)) { received() >= goal }
+            do {
+                try await eventually("progress", within: .seconds(120)) { received() >= goal }
+            } catch let error as TooLate {
+                throw TooLate("\(error); \(received()) of \(goal) arrived; \(try await state(fixture, daemons))")
+            }
             await daemons.removeFirst().kill()
             daemons.append(try await startDaemon(fixture))
         }
         for daemon in daemons { await daemon.kill() }
         // What was claimed by a daemon that was killed waits for the end of its claim.
         try await fixture.run("UPDATE siwa.deliveries SET claimed_until = now() WHERE claim IS NOT NULL")
+    }
+
+    /// What the deliveries wait for.
+    private func state(_ fixture: DaemonFixture, _ daemons: [DaemonProcess]) async throws -> String {
+        let counts = try await fixture.texts(
+            """
+            SELECT 'position ' || position FROM siwa.publication
+            UNION ALL SELECT 'changes ' || count(*) FROM siwa.account_changes
+            UNION ALL SELECT concat_ws(' ', name, status, status_reason) FROM siwa.endpoints
+            UNION ALL
+            SELECT concat_ws(' ', status, attempts, claim IS NOT NULL, count(*), min(claimed_until - now()))
+            FROM siwa.deliveries GROUP BY status, attempts, claim IS NOT NULL
+            UNION ALL SELECT concat_ws(' ', state, wait_event, left(query, 60)) FROM pg_stat_activity
+            WHERE datname = current_database()
+            """
+        )
+        return (counts + daemons.flatMap { $0.log.suffix(5) }).joined(separator: "; ")
     }
 }
