@@ -35,6 +35,7 @@ struct Main {
 
     static func main() async {
         _ = start
+        leaveNoCoreDump()
         let environment = ProcessInfo.processInfo.environment
         let runner = CommandRunner(
             environment: environment,
@@ -43,5 +44,15 @@ struct Main {
         )
         let status = await runner.run(Array(CommandLine.arguments.dropFirst()))
         exit(status.rawValue)
+    }
+
+    /// Lowers the soft limit of core dumps to zero, which the unit does too: a dump would contain tokens, keys and the database's
+    /// password. `prlimit --core` raises it again in a running process.
+    private static func leaveNoCoreDump() {
+        var limit = rlimit()
+        let resource = __rlimit_resource_t(RLIMIT_CORE.rawValue)
+        guard getrlimit(resource, &limit) == 0 else { return }
+        limit.rlim_cur = 0
+        setrlimit(resource, &limit)
     }
 }

@@ -37,6 +37,17 @@ struct SecretTests {
         return events
     }
 
+    @Test("It leaves no core dump, even if the limit that it inherits allows one.")
+    func coreDump() async throws {
+        try await DaemonFixture.with { fixture in
+            let allowing = ["/bin/sh", "-c", "ulimit -S -c \"$(ulimit -H -c)\"; exec \"$@\"", "sh"]
+            let daemon = fixture.start(under: allowing)
+            _ = try await daemon.ready()
+            let limits = try String(contentsOfFile: "/proc/\(#require(daemon.processID))/limits", encoding: .utf8)
+            #expect(limits.contains(/Max core file size +0\b/), "\(limits)")
+        }
+    }
+
     @Test(
         "No log line, metric, response, error or argument contains a token, address or password, at any log level."
     )
