@@ -241,7 +241,7 @@ package.targets += [
     ),
     .target(
         name: "StoreTestSupport",
-        dependencies: ["AccountStore", "AppleTokens", "Basics", "Postgres", "Schema", "TestSupport"],
+        dependencies: ["AccountStore", "AppleTokens", "Basics", "JOSE", "Postgres", "Schema", "TestSupport"],
         path: "Tests/StoreTestSupport",
         swiftSettings: house
     ),

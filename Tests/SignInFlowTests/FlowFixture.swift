@@ -246,6 +246,10 @@ struct FlowFixture: Sendable {
             }
             ring.stop()
             await running
+            #expect(TokenSearch.tokens(in: [lines.text]).isEmpty, "the log contains a token")
+            // A test may have broken the database.
+            let tokens = try? await TokenSearch.tokensInDatabase(fixture.texts)
+            #expect(tokens ?? [] == [], "the database contains a token")
             await pool.close()
             return try result.get()
         }

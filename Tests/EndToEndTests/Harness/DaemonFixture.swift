@@ -5,6 +5,7 @@ import Postgres
 import StoreTestSupport
 import Synchronization
 import TestSupport
+import Testing
 
 /// The surroundings of daemons under test: a migrated database, a simulated Apple with its key endpoint, and a connection.
 struct DaemonFixture {
@@ -31,8 +32,11 @@ struct DaemonFixture {
     private final class StartedDaemons: Sendable {
         let daemons = Mutex<[DaemonProcess]>([])
 
-        func end() async {
-            for daemon in daemons.withLock({ $0 }) where daemon.status == nil { await daemon.kill() }
+        /// Returns what all of them logged.
+        func end() async -> [String] {
+            let daemons = daemons.withLock { $0 }
+            for daemon in daemons where daemon.status == nil { await daemon.kill() }
+            return daemons.flatMap(\.log)
         }
     }
 
@@ -100,8 +104,13 @@ struct DaemonFixture {
         return daemon
     }
 
+    /// Ends the daemons. Whatever the test was about: they may not have left a token where others could read it.
     private func close() async {
-        await started.end()
+        let log = await started.end()
+        #expect(TokenSearch.tokens(in: log).isEmpty, "a log contains a token")
+        // A test may have broken the database.
+        let tokens = try? await TokenSearch.tokensInDatabase(texts)
+        #expect(tokens ?? [] == [], "the database contains a token")
         await connection.close()
     }
 
