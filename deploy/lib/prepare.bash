@@ -247,6 +247,8 @@ build() {
 # exports no symbols, and writes relocations in the compact form that glibc 2.36 understands. No path of this directory gets into
 # the binary or its debug symbols, which would name the compiler's cache, so that they are the same everywhere.
 build_release() {
+    # The compiler names expanded macros as files of this directory.
+    local macros=${TMPDIR:-/tmp}/swift-generated-sources
     local archives=$PWD/.build/archives runtime relocations=()
     # The Swift runtime uses libstdc++ and libgcc. The linker takes them from this directory, which has archives only; if they
     # are not installed, siwad needs the shared libraries.
@@ -267,6 +269,7 @@ build_release() {
         -Xswiftc -Osize -Xswiftc -Xfrontend -Xswiftc -function-sections -Xswiftc -Xfrontend -Xswiftc -internalize-at-link \
         -Xcc -ffunction-sections -Xcc -fdata-sections \
         -Xswiftc -file-prefix-map -Xswiftc "$PWD=." -Xcc "-ffile-prefix-map=$PWD=." \
+        -Xswiftc -file-prefix-map -Xswiftc "$macros=${macros##*/}" \
         -Xswiftc -Xfrontend -Xswiftc -no-clang-module-breadcrumbs \
         -Xlinker -T -Xlinker "$PWD/deploy/lib/siwad.ld" -Xlinker --no-export-dynamic -Xlinker --icf=all \
         "${relocations[@]}" -Xlinker --build-id=sha1 </dev/null >&2
