@@ -219,6 +219,34 @@ struct DeliveryFaultTests {
         }
     }
 
+    @Test("A probe whose claim waited for a lock until it was too late to send it is followed by another one.")
+    func lateProbe() async throws {
+        // Enough connections for the claim to be one of the statements that wait for the lock.
+        let settings = try DaemonFixture.delivering(["SIWAD_DATABASE_CONNECTIONS": "16"])
+        try await DaemonFixture.withDaemon(settings) { fixture, _, _ in
+            try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in .status(503) }) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url)
+                try await fixture.revoke(20)
+                let isDue = "open_until < clock_timestamp() - interval '6 s'"
+                try await eventually("the open circuit") {
+                    try await !fixture.texts("SELECT '' FROM siwa.endpoint_states WHERE open_until > now()").isEmpty
+                }
+                receiver.answer { _, _ in .status(200) }
+                try await fixture.run(
+                    """
+                    DO $$ BEGIN
+                        LOCK TABLE siwa.deliveries IN ACCESS EXCLUSIVE MODE;
+                        WHILE NOT EXISTS (SELECT FROM siwa.endpoint_states WHERE \(isDue)) LOOP
+                            PERFORM pg_sleep(0.01);
+                        END LOOP;
+                    END $$
+                    """
+                )
+                try await fixture.untilDelivered("shop delivered 20")
+            }
+        }
+    }
+
     @Test("If a daemon's database connections hang, others deliver after its claims, and its outcomes don't count.")
     func blackHole() async throws {
         try await DaemonFixture.with { fixture in

@@ -337,6 +337,8 @@ final class EndpointLane: Sendable {
             isFinished: state.finishedAt != nil || state.isGone,
             at: .now
         )
+        // Another one must be sent, or the circuit would wait for an outcome for ever.
+        if removed.contains(where: \.isProbe) { _ = state.circuit.probeMissed() }
         state.ended += removed.map { held in
             let outcome = SettledDelivery(
                 position: held.delivery.change.position,
