@@ -272,5 +272,5 @@ build_release() {
         -Xswiftc -file-prefix-map -Xswiftc "$macros=${macros##*/}" \
         -Xswiftc -Xfrontend -Xswiftc -no-clang-module-breadcrumbs \
         -Xlinker -T -Xlinker "$PWD/deploy/lib/siwad.ld" -Xlinker --no-export-dynamic -Xlinker --icf=all \
-        "${relocations[@]}" -Xlinker --build-id=sha1 </dev/null >&2
+        "${relocations[@]}" -Xlinker "--build-id=0x$(printf %040d 0)" </dev/null >&2
 }
