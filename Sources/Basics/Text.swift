@@ -14,6 +14,11 @@ extension String {
     /// `escapingInvisible` every invisible character too, for output that people read.
     package mutating func appendJSON(_ text: String, escapingInvisible: Bool) {
         append("\"")
+        defer { append("\"") }
+        guard text.utf8.contains(where: \.needsCareInJSON) else {
+            append(text)
+            return
+        }
         for scalar in text.unicodeScalars {
             switch scalar {
             case "\"": append("\\\"")
@@ -34,7 +39,6 @@ extension String {
                 }
             }
         }
-        append("\"")
     }
 
     /// True if both have the same bytes. Swift's `==` also accepts canonically equivalent text, such as the Kelvin sign
@@ -84,6 +88,11 @@ extension UInt8 {
         }
     }
 
+    /// False for bytes that JSON strings contain as they are, and that are visible: nearly every text has no others.
+    fileprivate var needsCareInJSON: Bool {
+        !(0x20..<0x7F).contains(self) || self == UInt8(ascii: "\"") || self == UInt8(ascii: "\\")
+    }
+
     /// The value of an ASCII hexadecimal digit.
     package var hexadecimalDigit: UInt8? {
         switch self {
@@ -98,7 +107,14 @@ extension UInt8 {
 extension Sequence<UInt8> {
     /// Two lower-case digits for each byte.
     package var hexadecimal: String {
-        map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        let digits = Array("0123456789abcdef".utf8)
+        var text: [UInt8] = []
+        text.reserveCapacity(underestimatedCount * 2)
+        for byte in self {
+            text.append(digits[Int(byte >> 4)])
+            text.append(digits[Int(byte & 0xF)])
+        }
+        return String(decoding: text, as: UTF8.self)
     }
 }
 

@@ -145,7 +145,7 @@ extension DefaultStringInterpolation {
     fileprivate mutating func appendInterpolation(_ number: some BinaryInteger, width: Int) {
         let digits = String(number.magnitude)
         if number < 0 { appendLiteral("-") }
-        appendLiteral(String(repeating: "0", count: max(0, width - digits.count)))
+        for _ in 0..<max(0, width - digits.utf8.count) { appendLiteral("0") }
         appendLiteral(digits)
     }
 }

@@ -53,15 +53,16 @@ package struct TokenGrant: Sendable, CustomStringConvertible, CustomReflectable 
 
     /// Everything but unreserved characters (RFC 3986 §2.3) is escaped.
     private static func percentEncoded(_ text: String) -> String {
-        var encoded = ""
+        let digits = Array("0123456789ABCDEF".utf8)
+        var encoded: [UInt8] = []
+        encoded.reserveCapacity(text.utf8.count)
         for byte in text.utf8 {
             if byte.isLetterOrDigit || "-._~".utf8.contains(byte) {
-                encoded.unicodeScalars.append(Unicode.Scalar(byte))
+                encoded.append(byte)
             } else {
-                let digits = String(byte, radix: 16, uppercase: true)
-                encoded += "%" + (byte < 0x10 ? "0" : "") + digits
+                encoded += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 0xF)]]
             }
         }
-        return encoded
+        return String(decoding: encoded, as: UTF8.self)
     }
 }
