@@ -102,6 +102,8 @@ let package = Package(
                 "Reading/months_ahead.sql",
                 "Reading/register_sources.sql",
                 "Reading/schema_catalog.sql",
+                "SignIns/reserve_sign_ins.sql",
+                "SignIns/settle_sign_ins.sql",
             ].map { .embedInCode($0) },
             swiftSettings: house
         ),

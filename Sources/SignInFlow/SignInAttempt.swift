@@ -36,6 +36,7 @@ struct SignInAttempt: Sendable {
     func run() async throws(Problem) -> SignInAnswer {
         let presented = try await presentedIdentity()
         switch try await reserve(presented) {
+        case .settled(let settled): return answer(settled, presented, isRepeated: false)
         case .repeated(let settled): return answer(settled, presented, isRepeated: true)
         case .refused(let conflict): throw Problem(conflict)
         case .reserved(let signInID):
@@ -79,7 +80,7 @@ struct SignInAttempt: Sendable {
         return identity
     }
 
-    private func reserve(_ presented: VerifiedIdentity?) async throws(Problem) -> Reservation {
+    private func reserve(_ presented: VerifiedIdentity?) async throws(Problem) -> SignInStart {
         let code = request.authorizationCode.map { SHA256.digest(Array($0.utf8).span) }
         let token = request.identityToken.map { SHA256.digest($0.span) }
         guard let digest = token ?? code else { preconditionFailure("a request has a token or a code") }
@@ -96,11 +97,14 @@ struct SignInAttempt: Sendable {
             sessionID: request.session?.id,
             device: request.device.map { SignInDevice(platform: $0.platform, model: $0.model, label: $0.label) }
         )
+        let settlement =
+            request.authorizationCode == nil
+            ? presented.map { self.settlement(0, $0, signedInAt: $0.issuedAt, refresh: .none) } : nil
         let end = ContinuousClock.now + Self.longestWait
         var pause = Duration.milliseconds(10)
         while true {
-            let reservation = try await means.database.reserve(new)
-            guard reservation == .refused(.inProgress), .now < end else { return reservation }
+            let start = try await means.database.reserve(new, settling: settlement)
+            guard start == .refused(.inProgress), .now < end else { return start }
             // The task of a sign-in is never cancelled.
             try? await Task.sleep(for: pause)
             pause = min(pause * 2, .milliseconds(200))
@@ -114,7 +118,20 @@ struct SignInAttempt: Sendable {
         }
         let earliest = identity.issuedAt - Self.oldestLogin
         let signedInAt = presented?.issuedAt ?? max(identity.authenticatedAt ?? earliest, earliest)
-        let settlement = Settlement(
+        let token = traded.token.flatMap { token in
+            policy.trade.map { UnsealedToken(text: token, keys: $0.sealingKeys) }
+        }
+        let settlement = settlement(signInID, identity, signedInAt: signedInAt, refresh: traded.refresh)
+        return answer(try await means.database.settle(settlement, token), identity, isRepeated: false)
+    }
+
+    private func settlement(
+        _ signInID: Int64,
+        _ identity: VerifiedIdentity,
+        signedInAt: WallTime,
+        refresh: RefreshState
+    ) -> Settlement {
+        Settlement(
             signInID: signInID,
             subject: identity.subject,
             email: identity.email,
@@ -122,7 +139,7 @@ struct SignInAttempt: Sendable {
             name: request.name.map { Settlement.Name(given: $0.given, family: $0.family) },
             keepsNames: policy.keepsNames,
             realUserStatus: identity.realUserStatus?.word,
-            refresh: traded.refresh,
+            refresh: refresh,
             session: request.session.map { session in
                 let end: WallTime? =
                     switch session.expiry {
@@ -133,8 +150,6 @@ struct SignInAttempt: Sendable {
                 return Settlement.Session(id: session.id, createdAt: signedInAt, expiresAt: end)
             }
         )
-        let token = traded.token.flatMap { token in policy.trade.map { (text: token, keys: $0.sealingKeys) } }
-        return answer(try await means.database.settle(settlement, token), identity, isRepeated: false)
     }
 }
 

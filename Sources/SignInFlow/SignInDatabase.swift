@@ -6,20 +6,49 @@ import JOSE
 import Postgres
 import SignIn
 
+/// How far a sign-in came with the statement that reserves it.
+enum SignInStart: Sendable, Equatable {
+    case reserved(Int64)
+    /// It had no code to trade.
+    case settled(SettledSignIn)
+    case repeated(SettledSignIn)
+    case refused(SignInConflict)
+}
+
 /// The sign-ins in the database, with errors as problems.
 struct SignInDatabase: Sendable {
     /// For one statement or transaction.
     private static let deadline = Duration.seconds(3)
+    /// For a transaction of several sign-ins, which waits for no row of a person.
+    private static let batchDeadline = Duration.seconds(1)
     /// How long a result of Apple's, which exists only once, is tried to be stored.
     private static let persistence = Duration.seconds(2)
 
     let pool: ConnectionPool
     let faults: FaultLog
+    private let batches: SignInBatches
 
-    func reserve(_ new: NewSignIn) async throws(Problem) -> Reservation {
+    init(pool: ConnectionPool, faults: FaultLog) {
+        self.pool = pool
+        self.faults = faults
+        batches = SignInBatches(pool: pool, deadline: Self.batchDeadline)
+    }
+
+    /// Reserves a sign-in.
+    ///
+    /// - Parameter settlement: of a sign-in without a code to trade, which is settled in the same transaction if possible.
+    func reserve(_ new: NewSignIn, settling settlement: Settlement?) async throws(Problem) -> SignInStart {
         do throws(PostgresError) {
-            return try await pool.withSession(deadline: Self.deadline) { session throws(PostgresError) in
+            let written = try await writeTogether(SignInWrite(reservation: new, settlement: settlement))
+            if let signIn = written?.settled { return .settled(signIn) }
+            if let signInID = written?.signInID { return .reserved(signInID) }
+            let reservation = try await pool.withSession(deadline: Self.deadline) { session throws(PostgresError) in
                 try SignIns.reserve(new, in: session)
+            }
+            switch reservation {
+            case .reserved(let signInID): return .reserved(signInID)
+            case .repeated(let signIn): return .repeated(signIn)
+            case .refused(let conflict): return .refused(conflict)
             }
         } catch {
             throw unavailable(error)
@@ -27,16 +56,19 @@ struct SignInDatabase: Sendable {
     }
 
     /// Settles a sign-in, and stores its refresh token sealed.
-    func settle(
-        _ settlement: Settlement,
-        _ token: (text: String, keys: SealingKeys)?
-    ) async throws(Problem) -> SettledSignIn {
+    func settle(_ settlement: Settlement, _ token: UnsealedToken?) async throws(Problem) -> SettledSignIn {
+        // Whatever its error is: settling again has the same result.
+        let together = try? await writeTogether(SignInWrite(settlement: settlement, token: token))
+        if let signIn = together?.settled { return signIn }
         let settled = try await persistently { () async throws(PostgresError) in
             try await pool.transaction(deadline: Self.deadline) { transaction throws(PostgresError) in
                 let settled = try SignIns.settle(settlement, in: transaction)
                 if let token, case .settled(let signIn) = settled {
-                    let sealed = try Self.seal(token.text, signIn.accountID, signIn.client, token.keys)
-                    try RefreshTokens.store(sealed, of: signIn, in: transaction)
+                    try RefreshTokens.store(
+                        try token.seal(for: signIn.accountID, signIn.client),
+                        of: signIn,
+                        in: transaction
+                    )
                 }
                 return settled
             }
@@ -69,25 +101,27 @@ struct SignInDatabase: Sendable {
         }
     }
 
-    static func seal(
-        _ token: String,
-        _ account: Int64,
-        _ client: ClientID,
-        _ keys: SealingKeys
-    ) throws(PostgresError) -> SealedToken {
-        do throws(JOSEError) {
-            let sealed = try SealedRefreshToken(account: account, client: client).seal(token, with: keys)
-            return SealedToken(sealed: sealed, keyName: keys.first)
-        } catch {
-            throw PostgresError(.usage, "a refresh token can't be sealed: \(error)")
-        }
-    }
-
     func unavailable(_ error: PostgresError) -> Problem {
         if error.code != .cancelled {
             faults.warning(.signIns, "the database can't serve a sign-in; it is answered 503", error)
         }
         return Problem(.databaseUnavailable, "The database is not available at present.", retryAfter: 2)
+    }
+
+    /// nil if it has to be written by itself, perhaps because of another one that waited at the same time.
+    private func writeTogether(_ write: SignInWrite) async throws(PostgresError) -> SignInWritten? {
+        do throws(PostgresError) {
+            return try await batches.write(write)
+        } catch {
+            if error.isConnectionError || error.isOutcomeUnknown { throw error }
+            // Another writer interfered, which is usual.
+            let isExpected = error.isConflict || error.sqlState == .uniqueViolation
+            if !isExpected {
+                let message = "several sign-ins can't be written together; each is written by itself"
+                faults.warning(.signInBatches, message, error)
+            }
+            return nil
+        }
     }
 
     private func persistently<Value: Sendable>(

@@ -118,7 +118,7 @@ extension SignInService {
                 presentedSubject: exchange.subject,
                 nonce: nil
             )
-            return .stored(try SignInDatabase.seal(token, exchange.accountID, exchange.client, keys))
+            return .stored(try UnsealedToken(text: token, keys: keys).seal(for: exchange.accountID, exchange.client))
         } catch {
             database.faults.error(.sealing, "a refresh token that came in the background can't be stored", error)
             return .lost

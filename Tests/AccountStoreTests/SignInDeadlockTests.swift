@@ -119,10 +119,28 @@ struct SignInDeadlockTests {
             refresh: refresh,
             session: new.sessionID
         )
+        if number % 4 < 2, try await isSettledTogether(settlement, on: connection) { return "settled" }
         let settled = try await connection.transaction { session throws(PostgresError) in
             try Store.settle(settlement, in: session)
         }
         return settled.answer == nil ? "not settled" : "settled"
+    }
+
+    /// Settles it with the statement for several, which may leave it, or fail because of another worker.
+    private static func isSettledTogether(
+        _ settlement: Settlement,
+        on connection: PostgresConnection
+    ) async throws -> Bool {
+        var settled: [SettledSignIn?] = []
+        do throws(PostgresError) {
+            settled = try await connection.transaction { session throws(PostgresError) in
+                try Store.settleTogether([settlement], in: session)
+            }
+        } catch {
+            let isInterference = error.sqlState == .serializationFailure || error.sqlState?.classCode == "23"
+            if !isInterference { throw error }
+        }
+        return settled.contains { $0 != nil }
     }
 
     private static func exchange(on connection: PostgresConnection) async throws -> String {

@@ -97,10 +97,15 @@ struct SignInFaultTests {
         switch point {
         case .checks: fixture.daemons.endpoint.now(.keySet(fixture.daemons.apple.keySetJSON))
         case .reservation:
-            // PostgreSQL finishes the statement of a client that is gone.
+            // PostgreSQL finishes the statement of a client that is gone, and learns only then that no COMMIT follows.
             try await fixture.daemons.letCommit()
-            try await eventually("the reservation") {
-                try await fixture.daemons.texts("SELECT 1::text FROM siwa.sign_ins").count == 1
+            try await eventually("the end of the transaction") {
+                try await fixture.daemons.texts(
+                    """
+                    SELECT query FROM pg_stat_activity
+                    WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%siwa.sign_ins%'
+                    """
+                ).isEmpty
             }
         case .exchange, .answer, .response: break
         case .settlement:

@@ -180,39 +180,39 @@ extension SignInConflict {
 
 extension SettledSignIn {
     /// Reads a row of the type `siwa.sign_in_answer`, which begins with the outcome.
-    fileprivate init(_ rows: borrowing Rows) throws(PostgresError) {
-        signInID = try rows.value(0, 1)
-        client = try rows.value(0, 2)
-        app = try rows.value(0, 3)
-        team = try rows.value(0, 4)
-        accountID = try rows.value(0, 5)
-        subject = try rows.value(0, 6)
-        state = try rows.value(0, 7)
-        isNewAccount = try rows.value(0, 8)
-        signedInAt = try rows.value(0, 9)
-        if let address = try rows.optionalString(0, 10) {
+    init(_ rows: borrowing Rows, _ row: Int = 0) throws(PostgresError) {
+        signInID = try rows.value(row, 1)
+        client = try rows.value(row, 2)
+        app = try rows.value(row, 3)
+        team = try rows.value(row, 4)
+        accountID = try rows.value(row, 5)
+        subject = try rows.value(row, 6)
+        state = try rows.value(row, 7)
+        isNewAccount = try rows.value(row, 8)
+        signedInAt = try rows.value(row, 9)
+        if let address = try rows.optionalString(row, 10) {
             email = Email(
                 address: address,
-                isPrivate: try rows.value(0, 11),
-                isDeliverable: try rows.value(0, 12)
+                isPrivate: try rows.value(row, 11),
+                isDeliverable: try rows.value(row, 12)
             )
         } else {
             email = nil
         }
-        if let capturedAt = try rows.value(0, 15) as WallTime? {
-            name = Name(given: try rows.value(0, 13), family: try rows.value(0, 14), capturedAt: capturedAt)
+        if let capturedAt = try rows.value(row, 15) as WallTime? {
+            name = Name(given: try rows.value(row, 13), family: try rows.value(row, 14), capturedAt: capturedAt)
         } else {
             name = nil
         }
-        realUserStatus = try rows.value(0, 16)
-        refresh = try rows.value(0, 17)
-        refreshError = try rows.value(0, 18)
-        if let createdAt = try rows.value(0, 21) as WallTime? {
+        realUserStatus = try rows.value(row, 16)
+        refresh = try rows.value(row, 17)
+        refreshError = try rows.value(row, 18)
+        if let createdAt = try rows.value(row, 21) as WallTime? {
             session = Session(
-                id: try rows.value(0, 19),
-                isLive: try rows.value(0, 20),
+                id: try rows.value(row, 19),
+                isLive: try rows.value(row, 20),
                 createdAt: createdAt,
-                expiresAt: try rows.value(0, 22)
+                expiresAt: try rows.value(row, 22)
             )
         } else {
             session = nil
@@ -221,7 +221,7 @@ extension SettledSignIn {
 }
 
 extension RefreshState {
-    fileprivate var columns: (outcome: RefreshOutcome, error: String?, sealedCode: [UInt8]?, due: WallTime?) {
+    var columns: (outcome: RefreshOutcome, error: String?, sealedCode: [UInt8]?, due: WallTime?) {
         switch self {
         case .stored: (.stored, nil, nil, nil)
         case .pending(let sealedCode, let due): (.pending, nil, sealedCode, due)

@@ -268,9 +268,6 @@ extension PostgresError {
 
     var blamesData: Bool { isDataError && !isMissingPartition }
 
-    /// Whether another transaction interfered, so that the same statement may succeed now.
-    var isConflict: Bool { sqlState == .serializationFailure || sqlState == .deadlockDetected }
-
     /// Whether the cause may be one notification of several: a trigger refuses it, say, or it waits for a row that an
     /// application has locked. It may be the server as well, such as a missing right.
     var maySpareOthers: Bool {

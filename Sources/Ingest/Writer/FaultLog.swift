@@ -7,7 +7,7 @@ package final class FaultLog: Sendable {
     package enum Topic: Sendable {
         case database, spool, refusal, rejection, unread, share, untrusted, unverified, overdue
         case keysRead, keysStored, settlement
-        case signIns, appleClient, appleTokens, sealing
+        case signIns, signInBatches, appleClient, appleTokens, sealing
     }
 
     private let log: Log

@@ -53,6 +53,9 @@ package struct PostgresError: Error, Sendable, CustomStringConvertible {
         code == .connectionFailed || code == .connectionLost
     }
 
+    /// Whether another transaction interfered, so that the same statement may succeed now.
+    package var isConflict: Bool { sqlState == .serializationFailure || sqlState == .deadlockDetected }
+
     /// True if the statement's values are the cause (classes 22 and 23), so that a retry fails again.
     package var isDataError: Bool {
         guard let sqlState else { return false }

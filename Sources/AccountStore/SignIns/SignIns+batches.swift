@@ -1,0 +1,93 @@
+import AppleTokens
+import Basics
+package import Postgres
+
+// MARK: - Several sign-ins at once
+
+/// Starting a statement and waiting for the disk cost more than the rows of one sign-in, so sign-ins that arrive at the same time
+/// share both. Each function executes one statement, for the usual case only; what it leaves out is unchanged.
+extension SignIns {
+    /// Prepares a transaction for the other functions. They have one plan each, which is the same for empty and for large tables.
+    package static func beginBatch(in transaction: borrowing Session) throws(PostgresError) {
+        try transaction.execute(
+            script:
+                "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; SET LOCAL jit = off"
+        )
+    }
+
+    /// Reserves sign-ins as ``reserve(_:in:)`` does.
+    ///
+    /// - Returns: for each, the id of its reservation; nil if only ``reserve(_:in:)`` can decide it.
+    package static func reserve(
+        _ batch: [NewSignIn],
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> [Int64?] {
+        let binds = Binds { binds in
+            binds.appendBytes(batch.count) { batch[$0].presentedDigest }
+            binds.appendBytes(batch.count) { batch[$0].nonceDigest }
+            binds.appendBytes(batch.count) { batch[$0].codeDigest }
+            binds.appendTexts(batch.count) { batch[$0].client.rawValue }
+            binds.appendTexts(batch.count) { batch[$0].kind.rawValue }
+            binds.appendTexts(batch.count) { batch[$0].caller }
+            binds.appendBytes(batch.count) { batch[$0].attempt }
+            binds.appendTexts(batch.count) { batch[$0].subject?.rawValue }
+            binds.appendTimestamps(batch.count) { batch[$0].issuedAt.map { Timestamp($0) } }
+            binds.appendTexts(batch.count) { batch[$0].sessionID }
+            binds.appendTexts(batch.count) { batch[$0].device?.platform }
+            binds.appendTexts(batch.count) { batch[$0].device?.model }
+            binds.appendTexts(batch.count) { batch[$0].device?.label }
+        }
+        let rows = try transaction.execute(reserveBatch, binds)
+        var ids: [[UInt8]: Int64] = [:]
+        for row in 0..<rows.count { ids[try rows.bytes(row, 0)] = try rows.int64(row, 1) }
+        // Of two requests with the same token, the first gets the reservation.
+        return batch.map { ids.removeValue(forKey: $0.presentedDigest) }
+    }
+
+    /// Settles sign-ins as ``settle(_:in:)`` does.
+    ///
+    /// - Parameter batch: of different people.
+    /// - Returns: for each, its result; nil if only ``settle(_:in:)`` can decide it.
+    /// - Throws: SQLSTATE 40001 or 23505 if another writer changed or inserted one of the people: settle each by itself.
+    package static func settle(
+        _ batch: [Settlement],
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> [SettledSignIn?] {
+        let refresh = batch.map(\.refresh.columns)
+        let names = batch.map { $0.keepsNames ? $0.name : nil }
+        let binds = Binds { binds in
+            binds.append(array: batch.map(\.signInID))
+            binds.appendTexts(batch.count) { batch[$0].subject.rawValue }
+            binds.appendTexts(batch.count) { batch[$0].email?.address }
+            binds.appendBools(batch.count) { batch[$0].email?.isPrivate }
+            binds.appendTimestamps(batch.count) { Timestamp(batch[$0].signedInAt) }
+            binds.appendTexts(batch.count) { names[$0]?.given }
+            binds.appendTexts(batch.count) { names[$0]?.family }
+            binds.appendTexts(batch.count) { batch[$0].realUserStatus }
+            binds.appendTexts(batch.count) { refresh[$0].outcome.rawValue }
+            binds.appendBytes(batch.count) { refresh[$0].sealedCode }
+            binds.appendTimestamps(batch.count) { refresh[$0].due.map { Timestamp($0) } }
+            binds.appendTexts(batch.count) { batch[$0].session?.id }
+            binds.appendTimestamps(batch.count) { batch[$0].session?.expiresAt.map { Timestamp($0) } }
+        }
+        let rows = try transaction.execute(settleBatch, binds)
+        var settled: [Int64: SettledSignIn] = [:]
+        for row in 0..<rows.count {
+            let signIn = try SettledSignIn(rows, row)
+            settled[signIn.signInID] = signIn
+        }
+        return batch.map { settled[$0.signInID] }
+    }
+
+    private static let reserveBatch = Statement(String(sql: PackageResources.reserve_sign_ins_sql))
+    private static let settleBatch = Statement(String(sql: PackageResources.settle_sign_ins_sql))
+}
+
+extension Settlement {
+    /// Whether ``SignIns/settle(_:in:)`` for several sign-ins can settle it: not if the outcome of the exchange depends on earlier attempts, or the
+    /// session does not begin with the sign-in.
+    package var isUsual: Bool {
+        if case .refused = refresh { return false }
+        return session.map { $0.createdAt == signedInAt } ?? true
+    }
+}

@@ -1,0 +1,134 @@
+import AccountStore
+import AppleTokens
+import Basics
+import JOSE
+import Postgres
+import Synchronization
+
+/// What a sign-in writes at one time: its reservation, its settlement, or both if it has no code to trade.
+struct SignInWrite: Sendable {
+    var reservation: NewSignIn?
+    /// With a reservation, its ``Settlement/signInID`` is the one that it gets.
+    var settlement: Settlement?
+    var token: UnsealedToken?
+
+    var subject: Subject? { settlement?.subject ?? reservation?.subject }
+}
+
+/// A refresh token, to be sealed for the account that gets it.
+struct UnsealedToken: Sendable {
+    let text: String
+    let keys: SealingKeys
+
+    func seal(for account: Int64, _ client: ClientID) throws(PostgresError) -> SealedToken {
+        do throws(JOSEError) {
+            let sealed = try SealedRefreshToken(account: account, client: client).seal(text, with: keys)
+            return SealedToken(sealed: sealed, keyName: keys.first)
+        } catch {
+            throw PostgresError(.usage, "a refresh token can't be sealed: \(error)")
+        }
+    }
+}
+
+/// What became of a ``SignInWrite``. A nil of what was to be written: only the function for a single sign-in can decide it.
+struct SignInWritten: Sendable {
+    var signInID: Int64?
+    var settled: SettledSignIn?
+}
+
+/// Writes the sign-ins that wait at the same time in one transaction, one transaction after another: a group commit.
+///
+/// Whatever fails or is left out has no effect, and can be written by itself.
+final class SignInBatches: Sendable {
+    private struct Waiter {
+        let write: SignInWrite
+        let written: CheckedContinuation<Result<SignInWritten, PostgresError>, Never>
+    }
+
+    private struct State {
+        var waiting: [Waiter] = []
+        var isWriting = false
+    }
+
+    private static let largest = 64
+
+    private let pool: ConnectionPool
+    private let deadline: Duration
+    private let state = Mutex(State())
+
+    /// - Parameter deadline: of each transaction.
+    init(pool: ConnectionPool, deadline: Duration) {
+        self.pool = pool
+        self.deadline = deadline
+    }
+
+    func write(_ write: SignInWrite) async throws(PostgresError) -> SignInWritten {
+        let result: Result<SignInWritten, PostgresError> = await withCheckedContinuation { continuation in
+            let mustStart = state.withLock { state in
+                state.waiting.append(Waiter(write: write, written: continuation))
+                defer { state.isWriting = true }
+                return !state.isWriting
+            }
+            if mustStart { Task { await writeAll() } }
+        }
+        return try result.get()
+    }
+
+    private func writeAll() async {
+        while let batch = next() {
+            do throws(PostgresError) {
+                let written = try await commit(batch.map(\.write))
+                for (waiter, result) in zip(batch, written) { waiter.written.resume(returning: .success(result)) }
+            } catch {
+                for waiter in batch { waiter.written.resume(returning: .failure(error)) }
+            }
+        }
+    }
+
+    /// The longest waiting ones, of different people; nil if none waits.
+    private func next() -> [Waiter]? {
+        state.withLock { state in
+            var subjects: Set<Subject> = []
+            var (batch, others): ([Waiter], [Waiter]) = ([], [])
+            for waiter in state.waiting {
+                let isAlone = waiter.write.subject.map { subjects.insert($0).inserted } ?? true
+                if isAlone, batch.count < Self.largest { batch.append(waiter) } else { others.append(waiter) }
+            }
+            state.waiting = others
+            state.isWriting = !batch.isEmpty
+            return batch.isEmpty ? nil : batch
+        }
+    }
+
+    private func commit(_ batch: [SignInWrite]) async throws(PostgresError) -> [SignInWritten] {
+        try await pool.transaction(deadline: deadline) { transaction throws(PostgresError) in
+            var written = [SignInWritten](repeating: SignInWritten(), count: batch.count)
+            try SignIns.beginBatch(in: transaction)
+            let new = batch.enumerated().compactMap { index, write in write.reservation.map { (index, $0) } }
+            if !new.isEmpty {
+                let ids = try SignIns.reserve(new.map(\.1), in: transaction)
+                for ((index, _), id) in zip(new, ids) { written[index].signInID = id }
+            }
+            let settlements = batch.enumerated().compactMap { index, write -> (Int, Settlement)? in
+                guard var settlement = write.settlement else { return nil }
+                if write.reservation != nil {
+                    guard let id = written[index].signInID else { return nil }
+                    settlement.signInID = id
+                }
+                return settlement.isUsual ? (index, settlement) : nil
+            }
+            guard !settlements.isEmpty else { return written }
+            let settled = try SignIns.settle(settlements.map(\.1), in: transaction)
+            var tokens: [(token: SealedToken, signIn: SettledSignIn)] = []
+            for ((index, _), signIn) in zip(settlements, settled) {
+                guard let signIn else { continue }
+                written[index].settled = signIn
+                if let token = batch[index].token {
+                    tokens.append((try token.seal(for: signIn.accountID, signIn.client), signIn))
+                }
+            }
+            if !tokens.isEmpty { try RefreshTokens.store(tokens, in: transaction) }
+            return written
+        }
+    }
+}

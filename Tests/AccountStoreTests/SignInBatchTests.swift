@@ -1,0 +1,279 @@
+import Basics
+import Postgres
+import StoreTestSupport
+import TestSupport
+import Testing
+
+@testable import AccountStore
+@testable import AppleTokens
+
+@Suite("Sign-ins that are written together", .timeLimit(.minutes(5)))
+struct SignInBatchTests {
+    private static let email = VerifiedIdentity.Email(address: "x@privaterelay.appleid.com", isPrivate: true)
+
+    @Test("Together, sign-ins of several people have the results and effects that they have one after another.")
+    func sameResults() async throws {
+        func perform(_ isTogether: Bool) async throws -> (answers: [String], rows: [String]) {
+            try await Store.with { store in
+                try await store.record(.sample("email-enabled", sub: "known", at: .at(-20), id: "e", email: "a@b"))
+                try await store.signInWhole("before", of: "back", at: .at(-10), name: .init(given: "Old", family: nil))
+                try await store.signInWhole("token", of: "kept", at: .at(-10), refresh: .stored)
+                let people = ["new", "bare", "known", "back", "kept", "later"]
+                var settlements: [Settlement] = []
+                for sub in people {
+                    let session = sub == "bare" ? nil : "s-\(sub)"
+                    let device = SignInDevice(platform: sub == "new" ? "ios" : nil, model: nil, label: nil)
+                    let new = NewSignIn.sample(sub, of: sub, session: session, device: device)
+                    let id = try await isTogether ? store.reserveTogether([new])[0] : store.reserve(new).signInID
+                    settlements.append(.sample(try #require(id), of: sub, session: session))
+                }
+                settlements[0].name = .init(given: "Maria", family: "Ruiz")
+                settlements[0].refresh = .stored
+                settlements[0].realUserStatus = "likely-real"
+                for index in [0, 2, 4] { settlements[index].email = Self.email }
+                settlements[3].name = .init(given: "New", family: "Name")
+                settlements[4].session = .init(id: "s-kept", createdAt: .at(0), expiresAt: .at(1))
+                settlements[5].name = .init(given: "Hidden", family: nil)
+                settlements[5].keepsNames = false
+                settlements[5].refresh = .pending(sealedCode: [1, 2], due: .at(60))
+                var answers: [String] = []
+                if isTogether {
+                    for answer in try await store.settleTogether(settlements) {
+                        answers.append("\(try #require(answer))")
+                    }
+                } else {
+                    for settlement in settlements {
+                        answers.append("\(try #require(try await store.settle(settlement).answer))")
+                    }
+                }
+                return (answers, try await store.texts(Self.effects))
+            }
+        }
+        let (together, alone) = (try await perform(true), try await perform(false))
+        #expect(together.answers == alone.answers)
+        #expect(together.rows == alone.rows)
+        #expect(together.rows.count == 6 + 2)
+    }
+
+    /// All that sign-ins write, but for times of the server and revisions.
+    private static let effects = """
+        SELECT concat_ws(
+            ' ', a.sub, a.email, a.email_is_private, a.email_observed_at, c.app_id, c.authorized_at, c.revoked_at,
+            s.sign_in_id, s.signed_in_at, s.settled_at IS NOT NULL, s.lease_until, s.session_id, s.new_account,
+            s.real_user_status, s.refresh, s.refresh_error, s.code_sealed, s.code_due_at, s.device,
+            o.session_id, o.created_at, o.signed_in_at, o.expires_at, o.closed_at, n.given, n.family, n.captured_at,
+            t.client_id, t.sealed, t.key_name, t.obtained_at, t.due_at,
+            (
+                SELECT string_agg(concat_ws(' ', h.facet, h.from_state, h.to_state, h.event_time), ', ' ORDER BY h.change_id)
+                FROM siwa.account_changes AS h WHERE h.account_id = a.account_id
+            )
+        )
+        FROM siwa.sign_ins AS s
+        JOIN siwa.accounts AS a USING (account_id)
+        JOIN siwa.consents AS c USING (account_id, app_id)
+        LEFT JOIN siwa.account_sessions AS o ON o.session_id = s.session_id
+        LEFT JOIN siwa.kept_names AS n ON n.account_id = a.account_id
+        LEFT JOIN siwa.apple_tokens AS t ON t.account_id = a.account_id
+        ORDER BY s.sign_in_id
+        """
+
+    @Test("Together, a reservation is left to the function that judges one alone if anything speaks against it.")
+    func leftReservations() async throws {
+        try await Store.with { store in
+            try await store.signInWhole("used", of: "p", session: "taken")
+            try await store.signIn("revoked", at: .at(0))
+            try await store.record(
+                .sample("consent-revoked", sub: "revoked", at: .at(5), id: "r"),
+                .sample("account-delete", sub: "deleted", at: .at(5), id: "d")
+            )
+            let batch: [NewSignIn] = [
+                .sample("fine", of: "fine"), .sample("used", of: "q"), .sample("nonce", of: "q", nonce: "used"),
+                .sample("session", of: "q", session: "taken"), .sample("revoked", of: "revoked", at: .at(5)),
+                .sample("deleted", of: "deleted", at: .at(9)),
+                .sample("client", of: "q", client: "com.example.unknown"),
+                .sample("twice", of: "q"), .sample("twice", of: "q"), .sample("again", of: "revoked", at: .at(6)),
+                .sample("code", of: nil),
+            ]
+            let isReserved = try await store.reserveTogether(batch).map { $0 != nil }
+            #expect(isReserved == [true, false, false, false, false, false, false, true, false, true, true])
+            #expect(try await store.count("sign_ins") == 1 + 4)
+        }
+    }
+
+    @Test("Together, a device is stored, and a reservation lasts as long as one alone.")
+    func reservation() async throws {
+        try await Store.with { store in
+            let device = SignInDevice(platform: "ios", model: nil, label: "Maria's iPhone")
+            let new = NewSignIn.sample("a", code: "c", attempt: "t", session: "s", device: device)
+            _ = try await store.reserveTogether([new, .sample("b")])
+            let rows = """
+                SELECT concat_ws(
+                    ' ', client_id, app_id, flow, caller, session_id, device,
+                    code_digest IS NOT NULL, attempt IS NOT NULL, lease_until - received_at BETWEEN '14.9 s' AND '15.1 s'
+                )
+                FROM siwa.sign_ins ORDER BY 1
+                """
+            let expected = [
+                "com.example.one com.example.one native backend f f t",
+                #"com.example.one com.example.one native backend s {"label": "Maria's iPhone", "platform": "ios"} t t t"#,
+            ]
+            #expect(try await store.texts(rows) == expected)
+            #expect(try await store.reserve(new) == .refused(.inProgress))
+        }
+    }
+
+    /// What the function for a single sign-in has to decide.
+    enum Unusual: String, CaseIterable {
+        case revokedBefore, revokedSince, deletedSince, notTheLatest, sameTime, ahead, mailState, sessionTaken, expired,
+            settled, takenOver, personLocked, consentLocked, clientRemoved, longAddress
+    }
+
+    @Test("Together, an unusual sign-in is left unchanged, and the others are settled.", arguments: Unusual.allCases)
+    func leftSettlements(unusual: Unusual) async throws {
+        try await Store.with { store in
+            try await store.signInWhole("before", of: "p", at: .at(-10))
+            if unusual == .mailState {
+                try await store.record(.sample("email-disabled", sub: "p", at: .at(-9), id: "e", email: "a@b"))
+            }
+            if unusual == .revokedBefore {
+                try await store.record(.sample("consent-revoked", sub: "p", at: .at(-5), id: "r"))
+            }
+            let time = WallTime.at(unusual == .notTheLatest ? -11 : unusual == .sameTime ? -10 : 0)
+            let client = unusual == .clientRemoved ? "com.example.web" : "com.example.one"
+            let new = NewSignIn.sample("a", at: time, client: client, session: "s")
+            let id = try #require(try await store.reserve(new).signInID)
+            var settlement = Settlement.sample(id, at: time, session: "s")
+            let other = try #require(try await store.reserve(.sample("b", of: "q")).signInID)
+            switch unusual {
+            case .revokedSince: try await store.record(.sample("consent-revoked", sub: "p", at: .at(5), id: "r"))
+            case .deletedSince: try await store.record(.sample("account-delete", sub: "p", at: .at(5), id: "d"))
+            case .ahead: settlement.signedInAt = .now() + .seconds(3_600)
+            case .mailState: settlement.email = .init(address: "p@example.com", isPrivate: false)
+            case .sessionTaken: try await store.openSession("s", of: "p", at: .at(-10))
+            case .expired: settlement.session = .init(id: "s", createdAt: .at(0), expiresAt: .at(0))
+            case .settled: _ = try await store.settle(settlement)
+            case .takenOver:
+                try await store.endLeases()
+                _ = try await store.reserve(new)
+            case .clientRemoved: try await store.run("DELETE FROM siwa.clients WHERE client_id = 'com.example.web'")
+            case .longAddress:
+                settlement.email = .init(address: String(repeating: "a", count: 1_025), isPrivate: true)
+            case .revokedBefore, .notTheLatest, .sameTime, .personLocked, .consentLocked: break
+            }
+            let rows =
+                "SELECT to_jsonb(s)::text FROM siwa.sign_ins AS s WHERE sign_in_id <> \(other) ORDER BY sign_in_id"
+            let before = (try await store.texts(rows), try await store.count("account_sessions"))
+            let settled: [SettledSignIn?]
+            switch unusual {
+            case .personLocked, .consentLocked:
+                let table = unusual == .personLocked ? "accounts" : "consents"
+                settled = try await store.database.withOpenTransaction { session throws(PostgresError) in
+                    try session.execute(script: "SELECT FROM siwa.\(table) FOR NO KEY UPDATE")
+                } _: {
+                    try await store.settleTogether([settlement, .sample(other, of: "q")])
+                }
+            default: settled = try await store.settleTogether([settlement, .sample(other, of: "q")])
+            }
+            #expect(settled.map { $0 != nil } == [false, true])
+            let after = (try await store.texts(rows), try await store.count("account_sessions"))
+            #expect(before == after)
+        }
+    }
+
+    @Test(
+        "Also while the tables are empty, the plans find every row by a key, so that they stay fast when the tables grow."
+    )
+    func plans() async throws {
+        try await Store.with { store in
+            try await store.connection.transaction { transaction throws(PostgresError) in
+                try SignIns.beginBatch(in: transaction)
+                for sql in [PackageResources.reserve_sign_ins_sql, PackageResources.settle_sign_ins_sql] {
+                    try transaction.execute(script: "PREPARE batch AS \(String(decoding: sql, as: UTF8.self))")
+                    let nulls = [String](repeating: "NULL", count: 13).joined(separator: ", ")
+                    let rows = try transaction.execute(once: "EXPLAIN (COSTS OFF) EXECUTE batch (\(nulls))")
+                    let plan = try rows.decode { (line: String) in line }
+                    #expect(!plan.contains { $0.contains("Seq Scan") }, "\(plan)")
+                    let searches = plan.indices.filter { plan[$0].contains("Index") && plan[$0].contains("Scan using") }
+                    #expect(
+                        searches.count >= 4 && searches.allSatisfy { plan[$0 + 1].contains("Index Cond") },
+                        "\(plan)"
+                    )
+                    try transaction.execute(script: "DEALLOCATE batch")
+                }
+            }
+        }
+    }
+
+    @Test("Two first sign-ins of a person at the same time: the second batch fails as a whole, and can be repeated.")
+    func twoFirst() async throws {
+        try await Store.with { store in
+            let one = try #require(try await store.reserve(.sample("a", session: "a")).signInID)
+            let two = try #require(try await store.reserve(.sample("b", session: "b")).signInID)
+            let other = try #require(try await store.reserve(.sample("c", of: "q", session: "c")).signInID)
+            let batch = [Settlement.sample(other, of: "q", session: "c"), .sample(two, at: .at(1), session: "b")]
+            let attempt = try await store.database.withOpenTransaction { session throws(PostgresError) in
+                _ = try SignIns.settle([.sample(one, session: "a")], in: session)
+            } _: {
+                let attempt = Task { try await store.settleTogether(batch) }
+                try await store.untilAnotherWaits()
+                return attempt
+            }
+            let error = await #expect(throws: PostgresError.self) { try await attempt.value }
+            #expect(error?.sqlState?.rawValue == "23505")
+            #expect(try await store.texts("SELECT session_id FROM siwa.live_sessions") == ["a"])
+            #expect(try await store.settleTogether(batch).map { $0?.isNewAccount } == [true, false])
+        }
+    }
+
+    @Test("A sign-in that another process takes over while its batch waits fails the batch, and opens no session.")
+    func takenOverDuringBatch() async throws {
+        try await Store.with { store in
+            let new = NewSignIn.sample("a", session: "s")
+            let slow = try #require(try await store.reserve(new).signInID)
+            try await store.endLeases()
+            let attempt = try await store.database.withOpenTransaction { session throws(PostgresError) in
+                _ = try SignIns.reserve(new, in: session)
+            } _: {
+                let attempt = Task { try await store.settleTogether([.sample(slow, session: "s")]) }
+                try await store.untilAnotherWaits()
+                return attempt
+            }
+            let error = await #expect(throws: PostgresError.self) { try await attempt.value }
+            #expect(error?.sqlState == .serializationFailure)
+            #expect(try await store.count("account_sessions") == 0)
+            #expect(try await store.count("accounts") == 0)
+        }
+    }
+}
+
+/// With the rights of the daemon.
+extension Store {
+    func reserveTogether(_ batch: [NewSignIn]) async throws -> [Int64?] {
+        try await connection.transaction { transaction throws(PostgresError) in
+            try transaction.execute(script: "SET LOCAL ROLE siwad_daemon")
+            try SignIns.beginBatch(in: transaction)
+            return try SignIns.reserve(batch, in: transaction)
+        }
+    }
+
+    /// Settles and stores the tokens, as the flow of sign-ins does.
+    func settleTogether(_ batch: [Settlement]) async throws -> [SettledSignIn?] {
+        try await connection.transaction { transaction throws(PostgresError) in
+            try transaction.execute(script: "SET LOCAL ROLE siwad_daemon")
+            try SignIns.beginBatch(in: transaction)
+            return try Self.settleTogether(batch, in: transaction)
+        }
+    }
+
+    static func settleTogether(
+        _ batch: [Settlement],
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> [SettledSignIn?] {
+        let settled = try SignIns.settle(batch, in: transaction)
+        let tokens = zip(batch, settled).compactMap { settlement, signIn in
+            settlement.refresh == .stored ? signIn.map { (token: token, signIn: $0) } : nil
+        }
+        try RefreshTokens.store(tokens, in: transaction)
+        return settled
+    }
+}
