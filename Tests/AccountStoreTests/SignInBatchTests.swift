@@ -125,7 +125,7 @@ struct SignInBatchTests {
     /// What the function for a single sign-in has to decide.
     enum Unusual: String, CaseIterable {
         case revokedBefore, revokedSince, deletedSince, notTheLatest, sameTime, ahead, mailState, sessionTaken, expired,
-            settled, takenOver, personLocked, consentLocked, clientRemoved, longAddress
+            settled, takenOver, personLocked, consentLocked, clientRemoved, longAddress, longSubject
     }
 
     @Test("Together, an unusual sign-in is left unchanged, and the others are settled.", arguments: Unusual.allCases)
@@ -158,6 +158,7 @@ struct SignInBatchTests {
             case .clientRemoved: try await store.run("DELETE FROM siwa.clients WHERE client_id = 'com.example.web'")
             case .longAddress:
                 settlement.email = .init(address: String(repeating: "a", count: 1_025), isPrivate: true)
+            case .longSubject: settlement.subject = Subject(String(repeating: "a", count: 1_025))
             case .revokedBefore, .notTheLatest, .sameTime, .personLocked, .consentLocked: break
             }
             let rows =

@@ -84,8 +84,8 @@ extension SignIns {
 }
 
 extension Settlement {
-    /// Whether ``SignIns/settle(_:in:)`` for several sign-ins can settle it: not if the outcome of the exchange depends on earlier attempts, or the
-    /// session does not begin with the sign-in.
+    /// Whether ``SignIns/settle(_:in:)`` for several sign-ins can settle it: not if the outcome of the exchange depends on
+    /// earlier attempts, or if the session does not begin with the sign-in.
     package var isUsual: Bool {
         if case .refused = refresh { return false }
         return session.map { $0.createdAt == signedInAt } ?? true

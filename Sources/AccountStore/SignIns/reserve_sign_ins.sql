@@ -1,7 +1,8 @@
 -- Reserves a batch of sign-ins for 15 seconds: one statement, one round trip.
 --
--- The arrays have one element per sign-in. Returns the id of each sign-in that it reserves. One that is not returned is unchanged:
--- siwa.reserve_sign_in decides it, because its token, nonce or session id is in use, or its person or client may not sign in.
+-- The arrays have one element per sign-in. Returns the id of each sign-in that it reserves. One that is not returned is
+-- unchanged: siwa.reserve_sign_in decides it, because its token, nonce or session id is in use, or its person or client may not
+-- sign in.
 --
 -- Tables are read in lateral subqueries, which can only be nested loops over an index, so that the plan has the same shape for
 -- empty and for large tables.

@@ -83,6 +83,7 @@ WITH judged AS MATERIALIZED (
         AND w.revoked_at IS NULL
         AND (w.authorized_at IS NULL OR w.authorized_at < w.signed_in_at)
         AND w.signed_in_at <= clock_timestamp() + interval '5 minutes'
+        AND octet_length(w.sub) <= 1024
         -- Not found: it does not exist, or another transaction has locked it.
         AND (
             w.account_id IS NOT NULL
