@@ -90,21 +90,7 @@ let package = Package(
         .target(
             name: "AccountStore",
             dependencies: ["AppleTokens", "Basics", "Postgres", "Schema"],
-            resources: [
-                "DeadLetters/fail_letters.sql",
-                "DeadLetters/record_letters.sql",
-                "DeadLetters/resolve_letters.sql",
-                "Ingest/record_notifications.sql",
-                "Maintenance/delete_sessions.sql",
-                "Maintenance/delete_tokens.sql",
-                "Maintenance/erase_accounts.sql",
-                "Maintenance/erase_letters.sql",
-                "Reading/months_ahead.sql",
-                "Reading/register_sources.sql",
-                "Reading/schema_catalog.sql",
-                "SignIns/reserve_sign_ins.sql",
-                "SignIns/settle_sign_ins.sql",
-            ].map { .embedInCode($0) },
+            resources: [.embedInCode("Statements")],
             swiftSettings: house
         ),
         .target(name: "Spool", dependencies: ["Basics", "CRename", "JOSE"], swiftSettings: house),
