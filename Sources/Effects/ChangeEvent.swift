@@ -39,7 +39,7 @@ package struct ChangeEvent: Sendable {
             return (0..<4).map { UInt8(truncatingIfNeeded: length >> (24 - 8 * $0)) } + part.utf8
         }
         let digest = SHA256.digest(bytes.span).prefix(16)
-        return "msg_" + digest.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        return "msg_" + digest.hexadecimal
     }
 
     /// The members of the body, in their order: `type`, `timestamp`, `data`.

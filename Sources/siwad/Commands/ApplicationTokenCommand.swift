@@ -45,7 +45,7 @@ struct ApplicationTokenCommand: Command {
     func run(_ invocation: Invocation) async throws {
         let token = Base64URL.encode(try SecureRandom.bytes(32))
         let digest = SHA256.digest(Array(token.utf8).span)
-        let hexadecimal = digest.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        let hexadecimal = digest.hexadecimal
         let line = ([name, hexadecimal] + clientIDs).joined(separator: " ")
         let console = invocation.console
         guard !json else {

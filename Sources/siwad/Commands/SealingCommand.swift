@@ -54,8 +54,7 @@ struct SealingNewKeyCommand: Command {
 
     func run(_ invocation: Invocation) async throws {
         let day = WallTime.now().iso8601.prefix(10)
-        let name =
-            try name ?? "\(day)-" + SecureRandom.bytes(2).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        let name = try name ?? "\(day)-" + SecureRandom.bytes(2).hexadecimal
         invocation.console.print(try SealingKeys.newLine(name: name))
     }
 }
