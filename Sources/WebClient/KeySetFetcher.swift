@@ -132,6 +132,8 @@ extension HTTPClient.Configuration {
         configuration.redirectConfiguration = .disallow
         configuration.connectionPool.retryConnectionEstablishment = false
         configuration.httpVersion = .http1Only
+        // Without it, each request makes a span that nobody reads, which costs a tenth of the request.
+        configuration.tracing.tracer = nil
         return configuration
     }
 }
