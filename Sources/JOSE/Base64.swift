@@ -21,7 +21,10 @@ package enum Base64 {
     }
 
     package static func encode(_ bytes: [UInt8]) -> String {
-        let text = Base64URL.encode(bytes).map { $0 == "-" ? "+" : $0 == "_" ? "/" : $0 }
-        return String(text) + String(repeating: "=", count: (3 - bytes.count % 3) % 3)
+        var text = Base64URL.digits(of: bytes, alphabet)
+        for _ in 0..<(3 - bytes.count % 3) % 3 { text.append(UInt8(ascii: "=")) }
+        return String(decoding: text, as: UTF8.self)
     }
+
+    private static let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
 }

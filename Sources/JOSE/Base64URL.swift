@@ -34,6 +34,11 @@ package enum Base64URL {
     }
 
     package static func encode(_ bytes: [UInt8]) -> String {
+        String(decoding: digits(of: bytes, alphabet), as: UTF8.self)
+    }
+
+    /// Six bits for each character of an alphabet, without padding.
+    static func digits(of bytes: [UInt8], _ alphabet: [UInt8]) -> [UInt8] {
         var text: [UInt8] = []
         text.reserveCapacity((bytes.count * 4 + 2) / 3)
         var bits: UInt32 = 0
@@ -47,7 +52,7 @@ package enum Base64URL {
             }
         }
         if count > 0 { text.append(alphabet[Int(bits << (6 - count) & 0x3F)]) }
-        return String(decoding: text, as: UTF8.self)
+        return text
     }
 
     private static let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)

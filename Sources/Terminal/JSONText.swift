@@ -22,20 +22,35 @@ package indirect enum JSONText: Sendable, Equatable {
     /// The JSON text on one line (RFC 8259). Control and format characters are escaped: they are invisible or change the
     /// appearance of other characters, for example the direction of writing.
     package var line: String {
-        switch self {
-        case .string(let string): Self.quoted(string)
-        case .integer(let integer): String(integer)
-        case .bool(let bool): bool ? "true" : "false"
-        case .null: "null"
-        case .array(let items): "[" + items.map(\.line).joined(separator: ",") + "]"
-        case .object(let members):
-            "{" + members.map { Self.quoted($0.name) + ":" + $0.value.line }.joined(separator: ",") + "}"
-        }
+        var line = ""
+        append(to: &line)
+        return line
     }
 
-    private static func quoted(_ text: String) -> String {
-        var quoted = ""
-        quoted.appendJSON(text, escapingInvisible: true)
-        return quoted
+    private func append(to line: inout String) {
+        switch self {
+        case .string(let string): line.appendJSON(string, escapingInvisible: true)
+        case .integer(let integer): line.append(String(integer))
+        case .bool(let bool): line.append(bool ? "true" : "false")
+        case .null: line.append("null")
+        case .array(let items):
+            var separator = "["
+            for item in items {
+                line.append(separator)
+                item.append(to: &line)
+                separator = ","
+            }
+            line.append(items.isEmpty ? "[]" : "]")
+        case .object(let members):
+            var separator = "{"
+            for member in members {
+                line.append(separator)
+                line.appendJSON(member.name, escapingInvisible: true)
+                line.append(":")
+                member.value.append(to: &line)
+                separator = ","
+            }
+            line.append(members.isEmpty ? "{}" : "}")
+        }
     }
 }
