@@ -15,12 +15,28 @@ package struct EventLoops: Sendable {
         EventLoops(group: MultiThreadedEventLoopGroup(numberOfThreads: max(1, count)))
     }
 
+    /// Runs tasks on one of the event loops. For tasks that mostly send and receive: they don't change threads then.
+    package func executor() -> any TaskExecutor { EventLoopTaskExecutor(group.next()) }
+
     /// Returns once each thread has run a task: never, if one is blocked.
     package func respond() async {
         for loop in group.makeIterator() {
             // Fails only if the loop has ended.
             try? await loop.submit {}.get()
         }
+    }
+}
+
+private final class EventLoopTaskExecutor: TaskExecutor {
+    private let loop: any EventLoop
+
+    init(_ loop: any EventLoop) {
+        self.loop = loop
+    }
+
+    func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job)
+        loop.execute { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
     }
 }
 

@@ -129,7 +129,9 @@ final class EndpointLane: Sendable {
                 let start = ContinuousClock.now
                 do throws(PostgresError) {
                     try await settleAndClaim(claiming: finishedAt == nil)
-                    while let held = next() { group.addTask { await self.send(from: held) } }
+                    while let held = next() {
+                        group.addTask(executorPreference: transport.executor) { await self.send(from: held) }
+                    }
                     (pauses, isReported) = (Backoff(), false)
                     wait = pause
                 } catch {

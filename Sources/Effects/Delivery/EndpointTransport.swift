@@ -10,11 +10,15 @@ package struct EndpointRequest: Sendable {
 package struct EndpointTransport: Sendable {
     let post: @Sendable (EndpointRequest) async -> EndpointAnswer
     let close: @Sendable () async -> Void
+    /// Where ``post`` runs without changing threads; nil for any thread.
+    let executor: (any TaskExecutor)?
 
     package init(
+        executor: (any TaskExecutor)? = nil,
         post: @escaping @Sendable (EndpointRequest) async -> EndpointAnswer,
         close: @escaping @Sendable () async -> Void
     ) {
+        self.executor = executor
         self.post = post
         self.close = close
     }

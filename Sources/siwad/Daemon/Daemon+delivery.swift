@@ -1,6 +1,6 @@
 import AccountStore
 import Effects
-import NIOCore
+import Listening
 import Settings
 import WebClient
 
@@ -20,7 +20,7 @@ extension Dispatcher.Connections {
     /// Connections to endpoints, with the settings that SIGHUP replaces.
     ///
     /// - Parameter proxy: `SIWAD_DELIVERY_PROXY` at the start, which it doesn't replace.
-    init(_ configuration: Configuration, proxy: String?, _ resolver: Resolver, on eventLoops: any EventLoopGroup) {
+    init(_ configuration: Configuration, proxy: String?, _ resolver: Resolver, on loops: EventLoops) {
         var settings = configuration.endpointClient
         settings.proxy = proxy
         self.init(keys: configuration.sealingKeys) { [settings] endpoint in
@@ -29,9 +29,13 @@ extension Dispatcher.Connections {
                 concurrency: endpoint.configuration.concurrency,
                 settings: settings,
                 resolver: resolver,
-                eventLoopGroup: eventLoops
+                eventLoopGroup: loops.group
             )
-            return EndpointTransport(post: { await client.answer(to: $0) }, close: { await client.close() })
+            return EndpointTransport(
+                executor: loops.executor(),
+                post: { await client.answer(to: $0) },
+                close: { await client.close() }
+            )
         }
     }
 }

@@ -37,7 +37,7 @@ extension Daemon {
         state.reloaded(new)
         let proxy = configuration.deliveryProxy
         if let signInPolicy { signIn?.service.replace(policy: signInPolicy) }
-        dispatcher?.replace(Dispatcher.Connections(new, proxy: proxy, resolver, on: loops.group))
+        dispatcher?.replace(Dispatcher.Connections(new, proxy: proxy, resolver, on: loops))
         if policy != intake.policy {
             metrics.lastNotification.admit(policy.audiences.groups.map(\.app.rawValue))
             intake.replace(policy: policy)

@@ -157,7 +157,7 @@ struct Daemon: Sendable {
                 configuration,
                 proxy: configuration.deliveryProxy,
                 resolver,
-                on: loops.group
+                on: loops
             ),
             concurrency: configuration.deliveryConcurrency,
             // The writer and the endpoints need the rest.
