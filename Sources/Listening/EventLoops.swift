@@ -15,7 +15,8 @@ package struct EventLoops: Sendable {
         EventLoops(group: MultiThreadedEventLoopGroup(numberOfThreads: max(1, count)))
     }
 
-    /// Runs tasks on one of the event loops. For tasks that mostly send and receive: they don't change threads then.
+    /// Runs tasks on one of the event loops. Tasks that send and receive there need not change threads then; they must not block,
+    /// because the loop serves other connections too.
     package func executor() -> any TaskExecutor { EventLoopTaskExecutor(group.next()) }
 
     /// Returns once each thread has run a task: never, if one is blocked.

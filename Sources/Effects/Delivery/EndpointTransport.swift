@@ -10,7 +10,7 @@ package struct EndpointRequest: Sendable {
 package struct EndpointTransport: Sendable {
     let post: @Sendable (EndpointRequest) async -> EndpointAnswer
     let close: @Sendable () async -> Void
-    /// Where ``post`` runs without changing threads; nil for any thread.
+    /// Where ``post`` runs without changing threads; nil for the cooperative pool. What runs there must not block.
     let executor: (any TaskExecutor)?
 
     package init(
