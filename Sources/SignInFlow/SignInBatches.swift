@@ -8,7 +8,6 @@ import Synchronization
 /// What a sign-in writes at one time: its reservation, its settlement, or both if it has no code to trade.
 struct SignInWrite: Sendable {
     var reservation: NewSignIn?
-    /// With a reservation, its ``Settlement/signInID`` is the one that it gets.
     var settlement: Settlement?
     var token: UnsealedToken?
 
@@ -104,21 +103,22 @@ final class SignInBatches: Sendable {
         try await pool.transaction(deadline: deadline) { transaction throws(PostgresError) in
             var written = [SignInWritten](repeating: SignInWritten(), count: batch.count)
             try SignIns.beginBatch(in: transaction)
-            let new = batch.enumerated().compactMap { index, write in write.reservation.map { (index, $0) } }
-            if !new.isEmpty {
-                let ids = try SignIns.reserve(new.map(\.1), in: transaction)
-                for ((index, _), id) in zip(new, ids) { written[index].signInID = id }
+            let reservations = batch.enumerated().compactMap { index, write in
+                write.settlement == nil ? write.reservation.map { (index, $0) } : nil
             }
-            let settlements = batch.enumerated().compactMap { index, write -> (Int, Settlement)? in
-                guard var settlement = write.settlement else { return nil }
-                if write.reservation != nil {
-                    guard let id = written[index].signInID else { return nil }
-                    settlement.signInID = id
-                }
-                return settlement.isUsual ? (index, settlement) : nil
+            if !reservations.isEmpty {
+                let ids = try SignIns.reserve(reservations.map(\.1), in: transaction)
+                for ((index, _), id) in zip(reservations, ids) { written[index].signInID = id }
+            }
+            let settlements = batch.enumerated().compactMap { index, write in
+                write.settlement.flatMap { $0.isUsual ? (index, $0) : nil }
             }
             guard !settlements.isEmpty else { return written }
-            let settled = try SignIns.settle(settlements.map(\.1), in: transaction)
+            let settled = try SignIns.settle(
+                settlements.map(\.1),
+                unreserved: settlements.map { batch[$0.0].reservation },
+                in: transaction
+            )
             var tokens: [(token: SealedToken, signIn: SettledSignIn)] = []
             for ((index, _), signIn) in zip(settlements, settled) {
                 guard let signIn else { continue }

@@ -36,7 +36,7 @@ struct SignInDatabase: Sendable {
 
     /// Reserves a sign-in.
     ///
-    /// - Parameter settlement: of a sign-in without a code to trade, which is settled in the same transaction if possible.
+    /// - Parameter settlement: of a sign-in without a code to trade, which is settled at once if possible.
     func reserve(_ new: NewSignIn, settling settlement: Settlement?) async throws(Problem) -> SignInStart {
         do throws(PostgresError) {
             let written = try await writeTogether(SignInWrite(reservation: new, settlement: settlement))

@@ -11,34 +11,56 @@ import Testing
 struct SignInBatchTests {
     private static let email = VerifiedIdentity.Email(address: "x@privaterelay.appleid.com", isPrivate: true)
 
-    @Test("Together, sign-ins of several people have the results and effects that they have one after another.")
-    func sameResults() async throws {
-        func perform(_ isTogether: Bool) async throws -> (answers: [String], rows: [String]) {
+    /// How sign-ins are written.
+    private enum Way {
+        case alone, together
+        /// Without codes, and without being reserved.
+        case whole
+    }
+
+    @Test(
+        "Together, sign-ins of several people have the results and effects that they have one after another.",
+        arguments: [true, false]
+    )
+    func sameResults(hasCodes: Bool) async throws {
+        func perform(_ way: Way) async throws -> (answers: [String], rows: [String]) {
             try await Store.with { store in
                 try await store.record(.sample("email-enabled", sub: "known", at: .at(-20), id: "e", email: "a@b"))
                 try await store.signInWhole("before", of: "back", at: .at(-10), name: .init(given: "Old", family: nil))
                 try await store.signInWhole("token", of: "kept", at: .at(-10), refresh: .stored)
-                let people = ["new", "bare", "known", "back", "kept", "later"]
+                try await store.signInWhole("since", of: "late", at: .at(5), name: .init(given: "Newer", family: nil))
+                try await store.signInWhole("same", of: "again", at: .at(0))
+                let people = ["new", "bare", "known", "back", "kept", "later", "late", "again"]
+                var requests: [NewSignIn] = []
                 var settlements: [Settlement] = []
                 for sub in people {
                     let session = sub == "bare" ? nil : "s-\(sub)"
                     let device = SignInDevice(platform: sub == "new" ? "ios" : nil, model: nil, label: nil)
-                    let new = NewSignIn.sample(sub, of: sub, session: session, device: device)
-                    let id = try await isTogether ? store.reserveTogether([new])[0] : store.reserve(new).signInID
+                    let attempt = sub == "bare" ? "attempt" : nil
+                    let new = NewSignIn.sample(sub, of: sub, attempt: attempt, session: session, device: device)
+                    let id =
+                        switch way {
+                        case .alone: try await store.reserve(new).signInID
+                        case .together: try await store.reserveTogether([new])[0]
+                        case .whole: Int64(0)
+                        }
+                    requests.append(new)
                     settlements.append(.sample(try #require(id), of: sub, session: session))
                 }
                 settlements[0].name = .init(given: "Maria", family: "Ruiz")
-                settlements[0].refresh = .stored
+                if hasCodes { settlements[0].refresh = .stored }
                 settlements[0].realUserStatus = "likely-real"
-                for index in [0, 2, 4] { settlements[index].email = Self.email }
+                for index in [0, 2, 4, 6] { settlements[index].email = Self.email }
                 settlements[3].name = .init(given: "New", family: "Name")
                 settlements[4].session = .init(id: "s-kept", createdAt: .at(0), expiresAt: .at(1))
                 settlements[5].name = .init(given: "Hidden", family: nil)
                 settlements[5].keepsNames = false
-                settlements[5].refresh = .pending(sealedCode: [1, 2], due: .at(60))
+                if hasCodes { settlements[5].refresh = .pending(sealedCode: [1, 2], due: .at(60)) }
+                settlements[6].name = .init(given: "Older", family: nil)
                 var answers: [String] = []
-                if isTogether {
-                    for answer in try await store.settleTogether(settlements) {
+                if way != .alone {
+                    let unreserved = way == .whole ? requests : []
+                    for answer in try await store.settleTogether(settlements, unreserved: unreserved) {
                         answers.append("\(try #require(answer))")
                     }
                 } else {
@@ -49,17 +71,17 @@ struct SignInBatchTests {
                 return (answers, try await store.texts(Self.effects))
             }
         }
-        let (together, alone) = (try await perform(true), try await perform(false))
+        let (together, alone) = (try await perform(hasCodes ? .together : .whole), try await perform(.alone))
         #expect(together.answers == alone.answers)
         #expect(together.rows == alone.rows)
-        #expect(together.rows.count == 6 + 2)
+        #expect(together.rows.count == 8 + 4)
     }
 
     /// All that sign-ins write, but for times of the server and revisions.
     private static let effects = """
         SELECT concat_ws(
             ' ', a.sub, a.email, a.email_is_private, a.email_observed_at, c.app_id, c.authorized_at, c.revoked_at,
-            s.sign_in_id, s.signed_in_at, s.settled_at IS NOT NULL, s.lease_until, s.session_id, s.new_account,
+            s.sign_in_id, s.presented_digest, s.nonce_digest, s.client_id, s.flow, s.caller, s.attempt, s.signed_in_at, s.settled_at IS NOT NULL, s.lease_until, s.session_id, s.new_account,
             s.real_user_status, s.refresh, s.refresh_error, s.code_sealed, s.code_due_at, s.device,
             o.session_id, o.created_at, o.signed_in_at, o.expires_at, o.closed_at, n.given, n.family, n.captured_at,
             t.client_id, t.sealed, t.key_name, t.obtained_at, t.due_at,
@@ -124,8 +146,8 @@ struct SignInBatchTests {
 
     /// What the function for a single sign-in has to decide.
     enum Unusual: String, CaseIterable {
-        case revokedBefore, revokedSince, deletedSince, notTheLatest, sameTime, ahead, mailState, sessionTaken, expired,
-            settled, takenOver, personLocked, consentLocked, clientRemoved, longAddress, longSubject
+        case revokedBefore, revokedSince, deletedSince, ahead, mailState, sessionTaken, expired, settled, takenOver,
+            personLocked, consentLocked, clientRemoved, longAddress, longSubject
     }
 
     @Test("Together, an unusual sign-in is left unchanged, and the others are settled.", arguments: Unusual.allCases)
@@ -138,11 +160,10 @@ struct SignInBatchTests {
             if unusual == .revokedBefore {
                 try await store.record(.sample("consent-revoked", sub: "p", at: .at(-5), id: "r"))
             }
-            let time = WallTime.at(unusual == .notTheLatest ? -11 : unusual == .sameTime ? -10 : 0)
             let client = unusual == .clientRemoved ? "com.example.web" : "com.example.one"
-            let new = NewSignIn.sample("a", at: time, client: client, session: "s")
+            let new = NewSignIn.sample("a", client: client, session: "s")
             let id = try #require(try await store.reserve(new).signInID)
-            var settlement = Settlement.sample(id, at: time, session: "s")
+            var settlement = Settlement.sample(id, session: "s")
             let other = try #require(try await store.reserve(.sample("b", of: "q")).signInID)
             switch unusual {
             case .revokedSince: try await store.record(.sample("consent-revoked", sub: "p", at: .at(5), id: "r"))
@@ -159,7 +180,7 @@ struct SignInBatchTests {
             case .longAddress:
                 settlement.email = .init(address: String(repeating: "a", count: 1_025), isPrivate: true)
             case .longSubject: settlement.subject = Subject(String(repeating: "a", count: 1_025))
-            case .revokedBefore, .notTheLatest, .sameTime, .personLocked, .consentLocked: break
+            case .revokedBefore, .personLocked, .consentLocked: break
             }
             let rows =
                 "SELECT to_jsonb(s)::text FROM siwa.sign_ins AS s WHERE sign_in_id <> \(other) ORDER BY sign_in_id"
@@ -188,9 +209,12 @@ struct SignInBatchTests {
         try await Store.with { store in
             try await store.connection.transaction { transaction throws(PostgresError) in
                 try SignIns.beginBatch(in: transaction)
-                for sql in [PackageResources.reserve_sign_ins_sql, PackageResources.settle_sign_ins_sql] {
+                let statements = [
+                    (PackageResources.reserve_sign_ins_sql, 13), (PackageResources.settle_sign_ins_sql, 22),
+                ]
+                for (sql, count) in statements {
                     try transaction.execute(script: "PREPARE batch AS \(String(decoding: sql, as: UTF8.self))")
-                    let nulls = [String](repeating: "NULL", count: 13).joined(separator: ", ")
+                    let nulls = [String](repeating: "NULL", count: count).joined(separator: ", ")
                     let rows = try transaction.execute(once: "EXPLAIN (COSTS OFF) EXECUTE batch (\(nulls))")
                     let plan = try rows.decode { (line: String) in line }
                     #expect(!plan.contains { $0.contains("Seq Scan") }, "\(plan)")
@@ -226,6 +250,98 @@ struct SignInBatchTests {
         }
     }
 
+    @Test("Together, a sign-in that is not reserved is left if anything speaks against it, and changes nothing.")
+    func leftWhole() async throws {
+        try await Store.with { store in
+            try await store.signInWhole("used", of: "p", session: "taken")
+            _ = try await store.reserve(.sample("reserved", of: "p"))
+            try await store.signIn("revoked", at: .at(0))
+            try await store.record(
+                .sample("consent-revoked", sub: "revoked", at: .at(5), id: "r"),
+                .sample("account-delete", sub: "deleted", at: .at(5), id: "d")
+            )
+            let requests: [NewSignIn] = [
+                .sample("fine", of: "fine"), .sample("used", of: "a"), .sample("reserved", of: "b"),
+                .sample("nonce", of: "c", nonce: "used"), .sample("session", of: "d", session: "taken"),
+                .sample("revoked", of: "revoked", at: .at(5)), .sample("again", of: "revoked-other", at: .at(6)),
+                .sample("deleted", of: "deleted", at: .at(9)),
+                .sample("client", of: "e", client: "com.example.unknown"),
+            ]
+            let settlements = requests.map { request in
+                Settlement.sample(
+                    0,
+                    of: request.subject?.rawValue ?? "",
+                    at: request.issuedAt ?? .at(0),
+                    session: request.sessionID
+                )
+            }
+            let people = try await store.count("accounts")
+            let isSettled = try await store.settleTogether(settlements, unreserved: requests).map { $0 != nil }
+            #expect(isSettled == [true, false, false, false, false, false, true, false, false])
+            #expect(try await store.count("sign_ins") == 2 + 2)
+            #expect(try await store.count("accounts") == people + 2)
+            #expect(try await store.count("account_sessions") == 1)
+        }
+    }
+
+    @Test("The same new sign-in in two batches: the second one fails as a whole, and opens no session.")
+    func usedDuringBatch() async throws {
+        try await Store.with { store in
+            let new = NewSignIn.sample("a", session: "a")
+            let settlement = Settlement.sample(0, session: "a")
+            let attempt = try await store.database.withOpenTransaction { session throws(PostgresError) in
+                _ = try SignIns.reserve(new, in: session)
+            } _: {
+                let attempt = Task { try await store.settleTogether([settlement], unreserved: [new]) }
+                try await store.untilAnotherWaits()
+                return attempt
+            }
+            let error = await #expect(throws: PostgresError.self) { try await attempt.value }
+            #expect(error?.sqlState == .uniqueViolation)
+            #expect(try await store.count("account_sessions") == 0)
+            #expect(try await store.count("accounts") == 0)
+        }
+    }
+
+    @Test("A consent that is revoked while its batch is written lets no session open, also not by an older sign-in.")
+    func revokedDuringBatch() async throws {
+        try await Store.with { store in
+            try await store.signInWhole("first", of: "p", at: .at(-20))
+            try await store.signInWhole("second", of: "q", at: .at(10))
+            // Holds the batch at the person p, who has an address, before it reads the rows of q.
+            try await store.run(
+                """
+                CREATE TABLE public.gate ();
+                CREATE OR REPLACE FUNCTION siwa.observation_wins(
+                    at timestamptz, email text, is_private boolean,
+                    known_at timestamptz, known_email text, known_is_private boolean
+                ) RETURNS boolean LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
+                    BEGIN IF email = 'x@privaterelay.appleid.com' THEN LOCK TABLE public.gate; END IF; RETURN true; END
+                $$;
+                """
+            )
+            let requests: [NewSignIn] = [.sample("a", of: "p"), .sample("b", of: "q", session: "b")]
+            let settlements: [Settlement] = [
+                .sample(0, of: "p", email: Self.email), .sample(0, of: "q", session: "b"),
+            ]
+            let attempt = try await store.database.withOpenTransaction { session throws(PostgresError) in
+                try session.execute(script: "LOCK TABLE public.gate")
+            } _: {
+                let attempt = Task { try await store.settleTogether(settlements, unreserved: requests) }
+                try await store.untilAnotherWaits()
+                let notification = ReceivedNotification.sample("consent-revoked", sub: "q", at: .at(20), id: "r")
+                let writer = try await Store.writer(store.database)
+                try await writer.withSession { session throws(PostgresError) in
+                    _ = try Notifications.record([notification], source: .endpoint, in: session)
+                }
+                await writer.close()
+                return attempt
+            }
+            #expect(try await attempt.value.map { $0 != nil } == [true, false])
+            #expect(try await store.count("account_sessions") == 0)
+        }
+    }
+
     @Test("A sign-in that another process takes over while its batch waits fails the batch, and opens no session.")
     func takenOverDuringBatch() async throws {
         try await Store.with { store in
@@ -258,19 +374,20 @@ extension Store {
     }
 
     /// Settles and stores the tokens, as the flow of sign-ins does.
-    func settleTogether(_ batch: [Settlement]) async throws -> [SettledSignIn?] {
+    func settleTogether(_ batch: [Settlement], unreserved: [NewSignIn?] = []) async throws -> [SettledSignIn?] {
         try await connection.transaction { transaction throws(PostgresError) in
             try transaction.execute(script: "SET LOCAL ROLE siwad_daemon")
             try SignIns.beginBatch(in: transaction)
-            return try Self.settleTogether(batch, in: transaction)
+            return try Self.settleTogether(batch, unreserved: unreserved, in: transaction)
         }
     }
 
     static func settleTogether(
         _ batch: [Settlement],
+        unreserved: [NewSignIn?] = [],
         in transaction: borrowing Session
     ) throws(PostgresError) -> [SettledSignIn?] {
-        let settled = try SignIns.settle(batch, in: transaction)
+        let settled = try SignIns.settle(batch, unreserved: unreserved, in: transaction)
         let tokens = zip(batch, settled).compactMap { settlement, signIn in
             settlement.refresh == .stored ? signIn.map { (token: token, signIn: $0) } : nil
         }

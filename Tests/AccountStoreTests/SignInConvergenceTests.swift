@@ -149,8 +149,9 @@ struct SignInConvergenceTests {
                 var batch: [ReceivedNotification] = []
                 for (sub, steps) in people where index < steps.count {
                     switch steps[index] {
-                    case .reserve(let signIn):
+                    case .reserve(let signIn) where !isWhole(signIn):
                         _ = try SignIns.reserve(Self.request(signIn, of: sub), in: session)
+                    case .reserve: break
                     case .settle(let signIn): try settle(signIn, of: sub, in: session)
                     case .revoke(let minute, let id):
                         let time = Ledger.time(minute)
@@ -180,10 +181,8 @@ struct SignInConvergenceTests {
         throws(PostgresError)
     {
         let request = request(signIn, of: sub)
-        let rows = try session.execute(reservation, request.presentedDigest)
-        guard !rows.isEmpty else { return }
-        let settlement = Settlement.sample(
-            try rows.int64(0, 0),
+        var settlement = Settlement.sample(
+            0,
             of: sub,
             at: Ledger.time(signIn.minute),
             name: signIn.hasName ? .init(given: String(signIn.minute), family: nil) : nil,
@@ -191,11 +190,23 @@ struct SignInConvergenceTests {
             session: request.sessionID
         )
         try session.execute(script: "BEGIN")
+        if isWhole(signIn) {
+            let answers = try Store.settleTogether([settlement], unreserved: [request], in: session)
+            if answers[0] == nil { _ = try SignIns.reserve(request, in: session) }
+        }
+        let rows = try session.execute(reservation, request.presentedDigest)
+        guard !rows.isEmpty else { return try session.execute(script: "COMMIT") }
+        settlement.signInID = try rows.int64(0, 0)
         // Every second one as the only one of a batch, where that settles it.
         var answer: SettledSignIn?
         if signIn.number.isMultiple(of: 2) { answer = try Store.settleTogether([settlement], in: session)[0] }
         if answer == nil { _ = try Store.settle(settlement, in: session) }
         try session.execute(script: "COMMIT")
+    }
+
+    /// Whether the sign-in is not reserved first, because it has no code.
+    private static func isWhole(_ signIn: Step.SignIn) -> Bool {
+        !signIn.hasToken && signIn.number.isMultiple(of: 3)
     }
 
     private static let reservation = Statement(

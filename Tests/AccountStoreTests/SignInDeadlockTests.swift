@@ -105,6 +105,10 @@ struct SignInDeadlockTests {
             session: "\(number / 2)",
             device: SignInDevice(platform: "ios", model: nil, label: nil)
         )
+        if number.isMultiple(of: 5) {
+            let whole = Settlement.sample(0, of: sub, at: .at(second), session: new.sessionID)
+            if try await isSettledTogether(whole, unreserved: new, on: connection) { return "settled" }
+        }
         let reservation = try await connection.withSession { session throws(PostgresError) in
             try SignIns.reserve(new, in: session)
         }
@@ -129,12 +133,13 @@ struct SignInDeadlockTests {
     /// Settles it with the statement for several, which may leave it, or fail because of another worker.
     private static func isSettledTogether(
         _ settlement: Settlement,
+        unreserved: NewSignIn? = nil,
         on connection: PostgresConnection
     ) async throws -> Bool {
         var settled: [SettledSignIn?] = []
         do throws(PostgresError) {
             settled = try await connection.transaction { session throws(PostgresError) in
-                try Store.settleTogether([settlement], in: session)
+                try Store.settleTogether([settlement], unreserved: [unreserved], in: session)
             }
         } catch {
             let isInterference = error.sqlState == .serializationFailure || error.sqlState?.classCode == "23"

@@ -46,17 +46,23 @@ extension SignIns {
 
     /// Settles sign-ins as ``settle(_:in:)`` does.
     ///
-    /// - Parameter batch: of different people.
-    /// - Returns: for each, its result; nil if only ``settle(_:in:)`` can decide it.
-    /// - Throws: SQLSTATE 40001 or 23505 if another writer changed or inserted one of the people: settle each by itself.
+    /// - Parameters:
+    ///   - batch: of different people.
+    ///   - unreserved: for each, nil, or the sign-in if it is not reserved, because it has no code to trade; its
+    ///     ``Settlement/signInID`` is ignored. Empty if all are reserved.
+    /// - Returns: for each, its result; nil if only ``reserve(_:in:)`` and ``settle(_:in:)`` can decide it.
+    /// - Throws: SQLSTATE 40001 or 23505 if another writer changed or inserted one of the people or sign-ins: settle each by
+    ///   itself.
     package static func settle(
         _ batch: [Settlement],
+        unreserved: [NewSignIn?] = [],
         in transaction: borrowing Session
     ) throws(PostgresError) -> [SettledSignIn?] {
+        let new = unreserved.isEmpty ? [NewSignIn?](repeating: nil, count: batch.count) : unreserved
         let refresh = batch.map(\.refresh.columns)
         let names = batch.map { $0.keepsNames ? $0.name : nil }
         let binds = Binds { binds in
-            binds.append(array: batch.map(\.signInID))
+            binds.append(array: batch.indices.map { new[$0] == nil ? batch[$0].signInID : nil })
             binds.appendTexts(batch.count) { batch[$0].subject.rawValue }
             binds.appendTexts(batch.count) { batch[$0].email?.address }
             binds.appendBools(batch.count) { batch[$0].email?.isPrivate }
@@ -69,14 +75,23 @@ extension SignIns {
             binds.appendTimestamps(batch.count) { refresh[$0].due.map { Timestamp($0) } }
             binds.appendTexts(batch.count) { batch[$0].session?.id }
             binds.appendTimestamps(batch.count) { batch[$0].session?.expiresAt.map { Timestamp($0) } }
+            binds.appendBytes(batch.count) { new[$0]?.presentedDigest }
+            binds.appendBytes(batch.count) { new[$0]?.nonceDigest }
+            binds.appendTexts(batch.count) { new[$0]?.client.rawValue }
+            binds.appendTexts(batch.count) { new[$0]?.kind.rawValue }
+            binds.appendTexts(batch.count) { new[$0]?.caller }
+            binds.appendBytes(batch.count) { new[$0]?.attempt }
+            binds.appendTexts(batch.count) { new[$0]?.device?.platform }
+            binds.appendTexts(batch.count) { new[$0]?.device?.model }
+            binds.appendTexts(batch.count) { new[$0]?.device?.label }
         }
         let rows = try transaction.execute(settleBatch, binds)
-        var settled: [Int64: SettledSignIn] = [:]
+        var settled: [Subject: SettledSignIn] = [:]
         for row in 0..<rows.count {
             let signIn = try SettledSignIn(rows, row)
-            settled[signIn.signInID] = signIn
+            settled[signIn.subject] = signIn
         }
-        return batch.map { settled[$0.signInID] }
+        return batch.map { settled[$0.subject] }
     }
 
     private static let reserveBatch = Statement(String(sql: PackageResources.reserve_sign_ins_sql))

@@ -1,8 +1,11 @@
--- Settles a batch of reserved sign-ins with all their effects: one statement, one round trip.
+-- Settles a batch of sign-ins with all their effects: one statement, one round trip.
 --
--- The arrays have one element per sign-in, each of another person. Returns the sign-ins that it settled, as siwa.settle_sign_in
--- does. One that is not returned is unchanged, and siwa.settle_sign_in decides it: refusals, and what is rare, such as a consent
--- that was revoked before, a sign-in that is not the latest, or one that changes whether mail is deliverable.
+-- The arrays have one element per sign-in, each of another person. One that is reserved has an id. The others have no code to
+-- trade: instead of being reserved and then changed, their row is written once, with the values from $14 on.
+--
+-- Returns the sign-ins that it settled, as siwa.settle_sign_in does. One that is not returned is unchanged, and the functions for
+-- a single sign-in decide it: refusals, repeated requests, and what is rare, such as a consent that was revoked before, or a
+-- sign-in that changes whether mail is deliverable.
 --
 -- Correctness:
 -- - The rows of a person are locked before they are judged, account before consent, as every writer locks. If another
@@ -13,9 +16,10 @@
 -- Speed: as in record_notifications.sql.
 WITH judged AS MATERIALIZED (
     SELECT
-        w.sign_in_id, w.place, w.client_id, w.app_id, w.team_id, w.sub, w.account_id AS known_account, w.account_place,
-        w.consent_place, w.authorized_at, w.signed_in_at, w.real_user_status, w.session_id, w.expires_at, w.code_sealed,
-        w.code_due_at, w.readdresses,
+        w.place, w.client_id, w.app_id, w.team_id, w.sub, w.account_id AS known_account, w.account_place, w.consent_place,
+        w.authorized_at, w.signed_in_at, w.real_user_status, w.session_id, w.expires_at, w.code_sealed, w.code_due_at,
+        w.presented_digest, w.nonce_digest, w.flow, w.caller, w.attempt, w.platform, w.model, w.label, w.readdresses,
+        w.authorized_at IS NULL OR w.authorized_at < w.signed_in_at AS is_latest,
         CASE WHEN w.readdresses THEN w.email ELSE w.was_email END AS email,
         CASE WHEN w.readdresses THEN w.email_is_private ELSE w.was_email_is_private END AS email_is_private,
         siwa.email_state(w.forwarding_disabled_at, w.forwarding_enabled_at, w.was_email_is_private) = 'deliverable'
@@ -34,10 +38,10 @@ WITH judged AS MATERIALIZED (
         END AS refresh
     FROM (
         SELECT
-            f.*, s.place, s.client_id, s.app_id, k.team_id,
+            f.*, s.place, k.client_id, k.app_id, k.team_id,
             a.place AS account_place, a.account_id, a.deleted_at, a.forwarding_disabled_at, a.forwarding_enabled_at,
             a.email AS was_email, a.email_is_private AS was_email_is_private,
-            coalesce(f.email <> '', false) AND siwa.observation_wins(
+            u.is_token_used, v.is_nonce_used, coalesce(f.email <> '', false) AND siwa.observation_wins(
                 f.signed_in_at, f.email, f.email_is_private, a.email_observed_at, a.email, a.email_is_private
             ) AS readdresses,
             c.place AS consent_place, c.authorized_at, c.revoked_at,
@@ -51,14 +55,29 @@ WITH judged AS MATERIALIZED (
                 unnest($6::text[]) AS given, unnest($7::text[]) AS family, unnest($8::text[]) AS real_user_status,
                 unnest($9::text[]) AS refresh, unnest($10::bytea[]) AS code_sealed,
                 unnest($11::timestamptz[]) AS code_due_at, unnest($12::text[]) COLLATE "C" AS session_id,
-                unnest($13::timestamptz[]) AS expires_at
+                unnest($13::timestamptz[]) AS expires_at, unnest($14::bytea[]) AS presented_digest,
+                unnest($15::bytea[]) AS nonce_digest, unnest($16::text[]) COLLATE "C" AS new_client_id,
+                unnest($17::text[]) AS flow, unnest($18::text[]) AS caller, unnest($19::bytea[]) AS attempt,
+                unnest($20::text[]) AS platform, unnest($21::text[]) AS model, unnest($22::text[]) AS label
         ) AS f
-        CROSS JOIN LATERAL (
+        LEFT JOIN LATERAL (
             SELECT s.ctid AS place, s.client_id, s.app_id FROM siwa.sign_ins AS s
             WHERE s.sign_in_id = f.sign_in_id AND s.settled_at IS NULL
             OFFSET 0
-        ) AS s
-        CROSS JOIN LATERAL (SELECT k.team_id FROM siwa.clients AS k WHERE k.client_id = s.client_id OFFSET 0) AS k
+        ) AS s ON true
+        CROSS JOIN LATERAL (
+            SELECT k.client_id, coalesce(s.app_id, k.app_id) AS app_id, k.team_id FROM siwa.clients AS k
+            WHERE k.client_id = coalesce(s.client_id, f.new_client_id)
+            OFFSET 0
+        ) AS k
+        LEFT JOIN LATERAL (
+            SELECT true AS is_token_used FROM siwa.sign_ins AS s WHERE s.presented_digest = f.presented_digest OFFSET 0
+        ) AS u ON true
+        LEFT JOIN LATERAL (
+            SELECT true AS is_nonce_used FROM siwa.sign_ins AS s
+            WHERE s.client_id = f.new_client_id AND s.nonce_digest = f.nonce_digest
+            OFFSET 0
+        ) AS v ON true
         LEFT JOIN LATERAL (
             SELECT
                 a.ctid AS place, a.account_id, a.deleted_at, a.forwarding_disabled_at, a.forwarding_enabled_at,
@@ -69,21 +88,24 @@ WITH judged AS MATERIALIZED (
         ) AS a ON true
         LEFT JOIN LATERAL (
             SELECT c.ctid AS place, c.authorized_at, c.revoked_at FROM siwa.consents AS c
-            WHERE c.account_id = a.account_id AND c.app_id = s.app_id
+            WHERE c.account_id = a.account_id AND c.app_id = k.app_id
             FOR NO KEY UPDATE SKIP LOCKED
         ) AS c ON true
         LEFT JOIN LATERAL (
             SELECT n.given, n.family, n.captured_at FROM siwa.kept_names AS n
-            WHERE n.account_id = a.account_id AND n.app_id = s.app_id
+            WHERE n.account_id = a.account_id AND n.app_id = k.app_id
             OFFSET 0
         ) AS n ON true
         OFFSET 0
     ) AS w
     WHERE w.deleted_at IS NULL
         AND w.revoked_at IS NULL
-        AND (w.authorized_at IS NULL OR w.authorized_at < w.signed_in_at)
         AND w.signed_in_at <= clock_timestamp() + interval '5 minutes'
         AND octet_length(w.sub) <= 1024
+        AND w.is_token_used IS NULL
+        AND w.is_nonce_used IS NULL
+        -- Another process has taken it over, or has settled it.
+        AND (w.place IS NOT NULL OR w.presented_digest IS NOT NULL)
         -- Not found: it does not exist, or another transaction has locked it.
         AND (
             w.account_id IS NOT NULL
@@ -128,10 +150,10 @@ moved_consent AS (
     UPDATE siwa.consents AS c
     SET authorized_at = j.signed_in_at, revision = c.revision + 1
     FROM judged AS j
-    WHERE c.ctid = j.consent_place
+    WHERE j.is_latest AND c.ctid = j.consent_place
     RETURNING true
 ),
-settled AS (
+reserved AS (
     UPDATE siwa.sign_ins AS s
     SET settled_at = clock_timestamp(),
         lease_until = NULL,
@@ -147,7 +169,35 @@ settled AS (
         code_due_at = j.code_due_at
     FROM judged AS j
     WHERE s.ctid = j.place
-    RETURNING s.account_id, s.new_account, j.*
+    RETURNING s.sign_in_id, s.account_id, j.*
+),
+direct AS (
+    INSERT INTO siwa.sign_ins AS s (
+        presented_digest, nonce_digest, client_id, app_id, flow, caller, attempt, device, settled_at, signed_in_at, account_id,
+        session_id, new_account, real_user_status, refresh
+    )
+    SELECT
+        j.presented_digest, j.nonce_digest, j.client_id, j.app_id, j.flow, j.caller, j.attempt,
+        CASE
+            WHEN num_nonnulls(j.platform, j.model, j.label) > 0
+            THEN jsonb_strip_nulls(jsonb_build_object('platform', j.platform, 'model', j.model, 'label', j.label))
+        END,
+        clock_timestamp(), j.signed_in_at,
+        coalesce(
+            j.known_account, (SELECT i.account_id FROM new_account AS i WHERE i.sub = j.sub AND i.team_id = j.team_id)
+        ),
+        j.session_id, j.authorized_at IS NULL, j.real_user_status, j.refresh
+    FROM judged AS j
+    WHERE j.place IS NULL
+    RETURNING s.sign_in_id, s.account_id, s.presented_digest
+),
+settled AS (
+    SELECT w.*, w.authorized_at IS NULL AS new_account
+    FROM (
+        SELECT * FROM reserved
+        UNION ALL
+        SELECT i.sign_in_id, i.account_id, j.* FROM direct AS i JOIN judged AS j USING (presented_digest)
+    ) AS w
 ),
 new_consent AS (
     INSERT INTO siwa.consents (account_id, app_id, authorized_at)
@@ -180,7 +230,7 @@ WHERE (
             OR cardinality(ARRAY(SELECT true FROM moved_account))
                 <> cardinality(ARRAY(SELECT true FROM judged WHERE readdresses AND known_account IS NOT NULL))
             OR cardinality(ARRAY(SELECT true FROM moved_consent))
-                <> cardinality(ARRAY(SELECT true FROM judged WHERE consent_place IS NOT NULL))
+                <> cardinality(ARRAY(SELECT true FROM judged WHERE is_latest AND consent_place IS NOT NULL))
         THEN siwa.refuse_stale_snapshot()
         ELSE true
     END
