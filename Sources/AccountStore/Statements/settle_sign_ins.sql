@@ -12,6 +12,8 @@
 --   transaction holds one, SKIP LOCKED leaves the sign-in out, so that it delays no other.
 -- - Rows are updated by ctid. One that changed between the snapshot and its lock is not found; then the statement fails with
 --   40001. If another session inserts the same person, it fails with a unique violation. A failure has no effect.
+-- - A sign-in that is not the latest may update neither account nor consent. It is judged by what the locks return: in READ
+--   COMMITTED, that is the newest version of each row, also if it is newer than the snapshot.
 --
 -- Speed: as in record_notifications.sql.
 WITH judged AS MATERIALIZED (
