@@ -27,8 +27,14 @@ struct ResponsesTests {
             #expect(text.contains("\r\nDate: "))
             #expect(text.contains("\r\nConnection: close\r\n") == isClosing)
             let head = String(buffer: responses.bytes(outcome, closing: isClosing, withoutBody: true))
-            #expect(head == text[..<end.upperBound])
+            #expect(head.contains("\r\nDate: "))
+            #expect(withoutDate(head) == withoutDate(String(text[..<end.upperBound])))
         }
+    }
+
+    /// Two responses may be from different seconds.
+    private func withoutDate(_ head: String) -> String {
+        head.replacing(/\r\nDate: [^\r]+/, with: "")
     }
 
     @Test("Every refusal is counted with a reason from the closed set of the metric.", arguments: outcomes)
