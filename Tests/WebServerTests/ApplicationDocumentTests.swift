@@ -109,12 +109,16 @@ struct ApplicationDocumentTests {
         .enabled(if: ApplicationDocumentTests.hasSchemathesis, "there is no .build/python with schemathesis")
     )
     func schemathesis() async throws {
-        try await ApplicationFixture.with(callers: try ApplicationFixture.callers()) { fixture in
+        // The server shares its threads with other tests, so an answer may be late. It must come all the same, and the deadline is
+        // later than schemathesis waits, so that it does not replace an answer that is lost.
+        var limits = ApplicationServer.Limits()
+        limits.deadline = limits.idleDeadline
+        try await ApplicationFixture.with(limits: limits, callers: try ApplicationFixture.callers()) { fixture in
             let arguments = [
                 "\(Self.programs)/schemathesis", "run", "\(Self.root)/Sources/WebServer/Application/openapi.json",
                 "--url", "http://\(fixture.address)", "--header", "Authorization: Bearer \(ApplicationFixture.token)",
-                "--phases", "examples,coverage,fuzzing", "--max-examples", "40", "--seed", "1", "--generation-database",
-                "none", "--no-color",
+                "--request-timeout", "60", "--phases", "examples,coverage,fuzzing", "--max-examples", "40",
+                "--seed", "1", "--generation-database", "none", "--no-color",
                 // Whether a person is signed in depends on Apple, not on the form of the request.
                 "--exclude-checks", "positive_data_acceptance",
             ]
