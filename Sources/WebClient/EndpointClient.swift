@@ -224,15 +224,9 @@ package final class EndpointClient: Sendable {
         var request = request
         request.headers.add(contentsOf: headers)
         request.body = .byteBuffer(ByteBuffer(bytes: body))
-        let reader = AnswerReader()
-        let task = pinned.client.execute(request: request, delegate: reader, deadline: deadline)
         let head: HTTPResponseHead
         do {
-            head = try await withTaskCancellationHandler {
-                try await task.get()
-            } onCancel: {
-                task.fail(reason: CancellationError())
-            }
+            head = try await pinned.client.result(of: request, AnswerReader(), deadline: deadline)
         } catch let error as AnswerReader.LongBody {
             head = error.head
         }
@@ -364,9 +358,6 @@ extension EndpointClient.Failure {
 }
 
 /// Keeps the head of an answer and counts its body, of which nothing is used.
-///
-/// AsyncHTTPClient calls it on the event loop of the request; its other interface starts several tasks for a request, which cost
-/// more than the request.
 private final class AnswerReader: HTTPClientResponseDelegate {
     /// Ends the reading of an answer, and its connection.
     struct LongBody: Error {

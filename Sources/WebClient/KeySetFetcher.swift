@@ -138,6 +138,27 @@ extension HTTPClient.Configuration {
     }
 }
 
+extension HTTPClient {
+    /// Sends a request, and returns what `reader` makes of the response.
+    ///
+    /// The reader is called on the event loop of the connection. The client's other interface starts several tasks for a request,
+    /// which cost more than the request.
+    ///
+    /// - Parameter deadline: for head and body.
+    func result<Reader: HTTPClientResponseDelegate>(
+        of request: Request,
+        _ reader: Reader,
+        deadline: NIODeadline
+    ) async throws -> Reader.Response {
+        let task = execute(request: request, delegate: reader, deadline: deadline)
+        return try await withTaskCancellationHandler {
+            try await task.get()
+        } onCancel: {
+            task.fail(reason: CancellationError())
+        }
+    }
+}
+
 /// Runs `work` with an HTTP client of its own.
 ///
 /// - Parameter deadline: for all of `work`; `nil` for none. The client's own timeout ends with the head of a response, but

@@ -22,19 +22,28 @@ package struct TokenEndpointClient: Sendable {
     /// Apple's answers have about two kilobytes.
     static let largestAnswer = 65_536
 
-    private let url: String
-    private let userAgent: String
+    /// Without a body.
+    private let request: HTTPClient.Request
     private let client: HTTPClient
 
     /// - Parameter version: of siwad, for the User-Agent that Apple sees.
-    package init(url: AppleURL, version: String, eventLoopGroup: any EventLoopGroup) {
+    /// - Throws: `invalidURL`.
+    package init(url: AppleURL, version: String, eventLoopGroup: any EventLoopGroup) throws(WebClientError) {
+        let headers = HTTPHeaders([
+            ("User-Agent", "siwad/\(version) (Sign in with Apple)"),
+            ("Accept", "application/json"),
+            ("Content-Type", "application/x-www-form-urlencoded"),
+        ])
+        do {
+            request = try HTTPClient.Request(url: "\(url)/auth/token", method: .POST, headers: headers)
+        } catch {
+            throw WebClientError(.invalidURL, "the URL \(url) can't be requested; write https://host")
+        }
         var configuration = HTTPClient.Configuration.singleAttempt
         configuration.tlsConfiguration?.minimumTLSVersion = .tlsv12
         configuration.timeout = .init(connect: .seconds(3))
         // As many as there are sign-ins at the same time: none waits for another one's answer.
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = 256
-        self.url = "\(url)/auth/token"
-        userAgent = "siwad/\(version) (Sign in with Apple)"
         client = HTTPClient(eventLoopGroupProvider: .shared(eventLoopGroup), configuration: configuration)
     }
 
@@ -51,7 +60,7 @@ package struct TokenEndpointClient: Sendable {
         eventLoopGroup: any EventLoopGroup,
         _ work: (TokenEndpointClient) async throws -> Value
     ) async throws -> Value {
-        let client = TokenEndpointClient(url: url, version: version, eventLoopGroup: eventLoopGroup)
+        let client = try TokenEndpointClient(url: url, version: version, eventLoopGroup: eventLoopGroup)
         let result: Result<Value, any Error>
         do {
             result = .success(try await work(client))
@@ -67,7 +76,7 @@ package struct TokenEndpointClient: Sendable {
     ///
     /// - Parameter budget: for all of it.
     package func send(_ grant: TokenGrant, budget: Duration) async -> Dated {
-        let deadline = ContinuousClock.now + budget
+        let deadline = NIODeadline.now() + TimeAmount(budget)
         do throws(Unavailability) {
             do throws(Unavailability) {
                 return try await attempt(grant, until: deadline)
@@ -81,47 +90,26 @@ package struct TokenEndpointClient: Sendable {
         }
     }
 
-    private func attempt(
-        _ grant: TokenGrant,
-        until deadline: ContinuousClock.Instant
-    ) async throws(Unavailability) -> Dated {
-        var request = HTTPClientRequest(url: url)
-        request.method = .POST
-        request.headers.add(name: "User-Agent", value: userAgent)
-        request.headers.add(name: "Accept", value: "application/json")
-        request.headers.add(name: "Content-Type", value: "application/x-www-form-urlencoded")
-        request.body = .bytes(ByteBuffer(string: grant.form))
+    private func attempt(_ grant: TokenGrant, until deadline: NIODeadline) async throws(Unavailability) -> Dated {
+        var request = request
+        request.body = .byteBuffer(ByteBuffer(string: grant.form))
+        let reader = ResponseAccumulator(request: request, maxBodySize: Self.largestAnswer)
         do {
-            return try await withThrowingTaskGroup(of: Dated.self) { [request] group in
-                group.addTask { try await receive(request) }
-                group.addTask {
-                    try await Task.sleep(until: deadline)
-                    throw HTTPClientError.deadlineExceeded
-                }
-                defer { group.cancelAll() }
-                guard let answer = try await group.next() else { throw CancellationError() }
-                return answer
-            }
+            let response = try await client.result(of: request, reader, deadline: deadline)
+            let answer = TokenAnswer(
+                status: Int(response.status.code),
+                retryAfter: response.headers.first(name: "Retry-After"),
+                body: response.body.map { Array(buffer: $0) } ?? []
+            )
+            return Dated(answer: answer, date: response.headers.first(name: "Date"))
         } catch {
             throw Self.unavailability(error)
         }
     }
 
-    private func receive(_ request: HTTPClientRequest) async throws -> Dated {
-        // The task of the deadline ends it.
-        let response = try await client.execute(request, deadline: .distantFuture)
-        let body = try await response.body.collect(upTo: Self.largestAnswer)
-        let answer = TokenAnswer(
-            status: Int(response.status.code),
-            retryAfter: response.headers.first(name: "Retry-After"),
-            body: Array(buffer: body)
-        )
-        return Dated(answer: answer, date: response.headers.first(name: "Date"))
-    }
-
     private static func unavailability(_ error: any Error) -> Unavailability {
         switch error {
-        case is NIOTooManyBytesError: Unavailability(.notUnderstood)
+        case is ResponseAccumulator.ResponseTooBigError: Unavailability(.notUnderstood)
         case let error as HTTPClientError where PlainCause.timeouts.contains(error): Unavailability(.timedOut)
         case ChannelError.connectTimeout: Unavailability(.timedOut)
         case _ where PlainCause.isBrokenConnection(error): Unavailability(.broken)

@@ -20,7 +20,7 @@ struct SignInParts: Sendable {
 
     /// Makes no connection.
     ///
-    /// - Throws: `SettingsError`, `ServerError`.
+    /// - Throws: `SettingsError`, `ServerError`, `WebClientError`.
     init(
         _ configuration: Configuration,
         keys: KeyRing,
@@ -34,7 +34,7 @@ struct SignInParts: Sendable {
             try ServerCertificates(certificateFile: files.certificate, keyFile: files.key, settings: .application)
         }
         let metrics = SignInMetrics(registry: metrics)
-        let apple = TokenEndpointClient(
+        let apple = try TokenEndpointClient(
             url: try configuration.appleBase(),
             version: Version.current,
             eventLoopGroup: eventLoopGroup
