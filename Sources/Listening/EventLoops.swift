@@ -17,7 +17,10 @@ package struct EventLoops: Sendable {
 
     /// Runs tasks on one of the event loops. Tasks that send and receive there need not change threads then; they must not block,
     /// because the loop serves other connections too.
-    package func executor() -> any TaskExecutor { EventLoopTaskExecutor(group.next()) }
+    package func executor() -> any TaskExecutor { Self.executor(on: group.next()) }
+
+    /// Runs tasks on `loop`, as ``executor()`` does.
+    package static func executor(on loop: any EventLoop) -> any TaskExecutor { EventLoopTaskExecutor(loop) }
 
     /// Returns once each thread has run a task: never, if one is blocked.
     package func respond() async {

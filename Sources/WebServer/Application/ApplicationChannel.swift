@@ -52,7 +52,10 @@ struct ApplicationChannel: ServerChildChannel {
     }
 
     func handle(value: HTTP1Channel.Value, logger: Logger) async {
-        await http.handle(value: value, logger: logger)
+        // On its event loop, so that a request changes threads only for what the service does.
+        await withTaskExecutorPreference(EventLoops.executor(on: value.channel.eventLoop)) {
+            await http.handle(value: value, logger: logger)
+        }
     }
 
     private var http: HTTP1Channel {
