@@ -143,7 +143,6 @@ let package = Package(
                 "Listening",
                 "SignIn",
                 "Telemetry",
-                .product(name: "Hummingbird", package: "hummingbird"),
                 .product(name: "HummingbirdCore", package: "hummingbird"),
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "NIOCore", package: "swift-nio"),

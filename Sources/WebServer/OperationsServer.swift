@@ -1,7 +1,6 @@
-import Hummingbird
+import HTTPTypes
 import HummingbirdCore
 package import Listening
-import Logging
 import NIOCore
 package import Telemetry
 
@@ -22,19 +21,21 @@ package enum OperationsServer {
         metrics: MetricsRegistry,
         readiness: @escaping @Sendable () async -> [ReadinessCheck]
     ) async throws {
-        let router = Router(options: .autoGenerateHeadEndpoints)
-        router.add(middleware: ReadingOnly(paths: ["/livez", "/readyz", "/metrics"]))
-        router.get("/livez") { _, _ in Self.text("ok\n") }
-        router.get("/readyz") { request, _ in
-            Self.response(to: await readiness(), isVerbose: request.uri.queryParameters["verbose"] != nil)
-        }
-        router.get("/metrics") { _, _ in
-            Self.text(metrics.prometheusText(), type: "text/plain; version=0.0.4; charset=utf-8")
-        }
-        try await serve(router, on: address, eventLoops, log) { port in
+        try await serve(on: address, eventLoops, log) { port in
             let place = ListenAddress(host: address.host, port: port)
             log.info("operations endpoint is open", ["address": "\(place)"])
             await onRunning(port)
+        } answer: { request in
+            let path = request.uri.path
+            guard ["/livez", "/readyz", "/metrics"].contains(path) else { return empty(.notFound) }
+            guard request.method == .get || request.method == .head else {
+                return empty(.methodNotAllowed, [.allow: "GET, HEAD"])
+            }
+            return switch path {
+            case "/livez": text("ok\n")
+            case "/readyz": response(to: await readiness(), isVerbose: request.uri.queryParameters["verbose"] != nil)
+            default: text(metrics.prometheusText(), type: "text/plain; version=0.0.4; charset=utf-8")
+            }
         }
     }
 
@@ -60,6 +61,12 @@ package enum OperationsServer {
             body: ResponseBody(byteBuffer: ByteBuffer(string: text))
         )
     }
+
+    private static func empty(_ status: HTTPResponse.Status, _ fields: HTTPFields = [:]) -> Response {
+        var fields = fields
+        fields[.cacheControl] = "no-store"
+        return Response(status: status, headers: fields)
+    }
 }
 
 /// A condition for accepting notifications durably.
@@ -82,23 +89,6 @@ package struct ReadinessCheck: Sendable, Equatable {
     }
 }
 
-/// Responds 405 to other methods than GET and HEAD on known paths.
-private struct ReadingOnly: RouterMiddleware {
-    let paths: Set<String>
-
-    @concurrent func handle(
-        _ request: Request,
-        context: BasicRequestContext,
-        next: @concurrent (Request, BasicRequestContext) async throws -> Response
-    ) async throws -> Response {
-        let isReading = request.method == .get || request.method == .head
-        guard isReading || !paths.contains(request.uri.path) else {
-            return Response(status: .methodNotAllowed, headers: [.allow: "GET, HEAD", .cacheControl: "no-store"])
-        }
-        return try await next(request, context)
-    }
-}
-
 /// Publishes a key set at the path where Apple publishes its own: for development without Apple.
 package enum KeySetServer {
     package static let path = "/auth/keys"
@@ -114,42 +104,14 @@ package enum KeySetServer {
         log: Log,
         onRunning: @escaping @Sendable (_ port: Int) async -> Void
     ) async throws {
-        let router = Router()
         let body = ByteBuffer(bytes: keySet)
-        router.get("/auth/keys") { _, _ in
-            Response(
+        try await serve(on: address, eventLoops, log, onRunning: onRunning) { request in
+            guard request.uri.path == path, request.method == .get else { return Response(status: .notFound) }
+            return Response(
                 status: .ok,
                 headers: [.contentType: "application/json;charset=UTF-8"],
                 body: ResponseBody(byteBuffer: body)
             )
         }
-        try await serve(router, on: address, eventLoops, log, onRunning: onRunning)
-    }
-}
-
-/// Serves few requests with Hummingbird's router.
-func serve(
-    _ router: Router<BasicRequestContext>,
-    on address: ListenAddress,
-    _ eventLoops: EventLoops,
-    _ log: Log,
-    onRunning: @escaping @Sendable (_ port: Int) async -> Void
-) async throws {
-    let quiet = log.quieter(than: .warning).logger
-    let application = Application(
-        router: router,
-        server: .http1(configuration: .init(idleTimeout: .seconds(75))),
-        configuration: ApplicationConfiguration(
-            address: .hostname(address.host, port: address.port),
-            availableConnectionsDelegate: .maximum(256, logger: quiet)
-        ),
-        onServerRunning: { await onRunning($0.localAddress?.port ?? address.port) },
-        eventLoopGroupProvider: .shared(eventLoops.group),
-        logger: quiet
-    )
-    do {
-        try await application.run()
-    } catch let error as IOError {
-        throw ServerError.listening(on: address, error)
     }
 }

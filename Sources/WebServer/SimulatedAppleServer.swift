@@ -1,6 +1,5 @@
-import Hummingbird
-import HummingbirdCore
 import HTTPTypes
+import HummingbirdCore
 package import Listening
 import NIOCore
 package import Telemetry
@@ -60,23 +59,23 @@ package enum SimulatedAppleServer {
         onRunning: @escaping @Sendable (_ port: Int) async -> Void,
         answer: @escaping @Sendable (Exchange) async -> Answer?
     ) async throws {
-        let router = Router()
-        let route: @Sendable (Request, BasicRequestContext) async throws -> Response = { request, _ in
+        try await serve(on: address, eventLoops, log, onRunning: onRunning) { request in
+            let path = request.uri.path
+            guard request.method == (path == "/auth/keys" ? .get : .post) else { return Response(status: .notFound) }
+            let body: ByteBuffer
+            do {
+                body = try await request.body.collect(upTo: largestBody)
+            } catch is NIOTooManyBytesError {
+                return Response(status: .contentTooLarge)
+            }
             let type = request.headers[.contentType] ?? ""
-            let body = try await request.body.collect(upTo: largestBody)
             let exchange = Exchange(
-                path: request.uri.path,
+                path: path,
                 isForm: type.lowercased().hasPrefix("application/x-www-form-urlencoded"),
                 body: Array(buffer: body)
             )
-            guard let answer = await answer(exchange) else { throw HTTPError(.notFound) }
-            return response(answer)
+            return await answer(exchange).map(response) ?? Response(status: .notFound)
         }
-        router.get("/auth/keys", use: route)
-        router.post("/auth/token", use: route)
-        router.post("/auth/revoke", use: route)
-        router.post("/simulator/{control}", use: route)
-        try await serve(router, on: address, eventLoops, log, onRunning: onRunning)
     }
 
     private static func response(_ answer: Answer) -> Response {

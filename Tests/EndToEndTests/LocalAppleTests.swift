@@ -115,6 +115,8 @@ struct LocalAppleTests {
             #expect(asJSON.body == #"{"error":"invalid_request"}"#)
             #expect(try await Web.get("\(url)/auth/authorize").status == 404)
             #expect(try await Web.post("", to: "\(url)/simulator/none").status == 404)
+            let long = String(repeating: "x", count: 70_000)
+            #expect(try await Web.post(long, to: "\(url)/auth/token").status == 413)
             #expect(try await Web.post("x", to: "\(url)/simulator/sign-in").status == 400)
         }
     }
