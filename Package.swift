@@ -17,6 +17,9 @@ let house: [SwiftSetting] = [
 /// The settings of the two targets that call C: each unsafe expression is marked `unsafe`.
 let facingC: [SwiftSetting] = house + [.strictMemorySafety()]
 
+/// The settings of targets whose code runs seldom. It is a large part of the binary, whose size is limited.
+let seldomRun: [SwiftSetting] = house + [.unsafeFlags(["-Osize"], .when(configuration: .release))]
+
 let nio: [Target.Dependency] = [
     .product(name: "NIOCore", package: "swift-nio"),
     .product(name: "NIOHTTP1", package: "swift-nio"),
@@ -61,7 +64,7 @@ let package = Package(
         .target(name: "JOSE", dependencies: ["Basics", "COpenSSL"], swiftSettings: facingC),
         .target(name: "AppleTokens", dependencies: ["Basics", "JOSE"], swiftSettings: house),
         .target(name: "SignIn", dependencies: ["AppleTokens", "Basics", "JOSE"], swiftSettings: house),
-        .target(name: "AppleSimulator", dependencies: ["Basics", "JOSE"], swiftSettings: house),
+        .target(name: "AppleSimulator", dependencies: ["Basics", "JOSE"], swiftSettings: seldomRun),
         .target(
             name: "WebClient",
             dependencies: [
@@ -154,14 +157,14 @@ let package = Package(
         .target(
             name: "LocalPostgres",
             dependencies: [.product(name: "Subprocess", package: "swift-subprocess")],
-            swiftSettings: house
+            swiftSettings: seldomRun
         ),
         .target(
             name: "Settings",
             dependencies: ["AppleTokens", "Basics", "JOSE", "SignIn", "Telemetry"],
-            swiftSettings: house
+            swiftSettings: seldomRun
         ),
-        .target(name: "Terminal", dependencies: ["Basics"], swiftSettings: house),
+        .target(name: "Terminal", dependencies: ["Basics"], swiftSettings: seldomRun),
         .target(name: "Webhooks", dependencies: ["Basics", "JOSE"], swiftSettings: house),
         .executableTarget(
             name: "ExampleApplication",
@@ -198,7 +201,7 @@ let package = Package(
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
             ] + nio,
-            swiftSettings: house
+            swiftSettings: seldomRun
         ),
     ]
 )

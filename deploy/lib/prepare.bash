@@ -242,10 +242,10 @@ build() {
 }
 
 # Builds .build/release/siwad as it is released: with the Swift runtime in the binary, and only glibc, libpq, libcrypto and libz
-# outside of it. The options keep it small: the compiler prefers short code and lets the linker leave out public functions too;
-# the linker leaves out functions that nothing uses and the tables of deploy/lib/siwad.ld, keeps one of several equal functions,
-# exports no symbols, and writes relocations in the compact form that glibc 2.36 understands. No path of this directory gets into
-# the binary or its debug symbols, which would name the compiler's cache, so that they are the same everywhere.
+# outside of it. The options keep it small: the compiler lets the linker leave out public functions too; the linker leaves out
+# functions that nothing uses and the tables of deploy/lib/siwad.ld, keeps one of several equal functions, joins equal ends of
+# texts, exports no symbols, and writes relocations in the compact form that glibc 2.36 understands. No path of this directory
+# gets into the binary or its debug symbols, which would name the compiler's cache, so that they are the same everywhere.
 build_release() {
     # The compiler names expanded macros as files of this directory.
     local macros=${TMPDIR:-/tmp}/swift-generated-sources
@@ -266,11 +266,11 @@ build_release() {
     # Where clang looks for the linker first.
     COMPILER_PATH=$archives SIWAD_COMMIT=$(commit) \
         swift build -c release --product siwad --static-swift-stdlib -Xswiftc "-L$archives" -Xswiftc -use-ld=lld \
-        -Xswiftc -Osize -Xswiftc -Xfrontend -Xswiftc -function-sections -Xswiftc -Xfrontend -Xswiftc -internalize-at-link \
+        -Xswiftc -Xfrontend -Xswiftc -function-sections -Xswiftc -Xfrontend -Xswiftc -internalize-at-link \
         -Xcc -ffunction-sections -Xcc -fdata-sections \
         -Xswiftc -file-prefix-map -Xswiftc "$PWD=." -Xcc "-ffile-prefix-map=$PWD=." \
         -Xswiftc -file-prefix-map -Xswiftc "$macros=${macros##*/}" \
         -Xswiftc -Xfrontend -Xswiftc -no-clang-module-breadcrumbs \
-        -Xlinker -T -Xlinker "$PWD/deploy/lib/siwad.ld" -Xlinker --no-export-dynamic -Xlinker --icf=all \
+        -Xlinker -T -Xlinker "$PWD/deploy/lib/siwad.ld" -Xlinker --no-export-dynamic -Xlinker --icf=all -Xlinker -O2 \
         "${relocations[@]}" -Xlinker "--build-id=0x$(printf %040d 0)" </dev/null >&2
 }
