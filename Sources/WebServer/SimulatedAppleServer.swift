@@ -60,8 +60,7 @@ package enum SimulatedAppleServer {
         answer: @escaping @Sendable (Exchange) async -> Answer?
     ) async throws {
         try await serve(on: address, eventLoops, log, onRunning: onRunning) { request in
-            let path = request.uri.path
-            guard request.method == (path == "/auth/keys" ? .get : .post) else { return Response(status: .notFound) }
+            guard accepts(request) else { return Response(status: .notFound) }
             let body: ByteBuffer
             do {
                 body = try await request.body.collect(upTo: largestBody)
@@ -70,11 +69,19 @@ package enum SimulatedAppleServer {
             }
             let type = request.headers[.contentType] ?? ""
             let exchange = Exchange(
-                path: path,
+                path: request.uri.path,
                 isForm: type.lowercased().hasPrefix("application/x-www-form-urlencoded"),
                 body: Array(buffer: body)
             )
             return await answer(exchange).map(response) ?? Response(status: .notFound)
+        }
+    }
+
+    private static func accepts(_ request: Request) -> Bool {
+        switch request.uri.path {
+        case "/auth/keys": request.method == .get
+        case "/auth/token", "/auth/revoke": request.method == .post
+        case let path: request.method == .post && path.hasPrefix("/simulator/")
         }
     }
 

@@ -114,7 +114,9 @@ struct LocalAppleTests {
             let asJSON = try await Web.post("{}", to: "\(url)/auth/token")
             #expect(asJSON.body == #"{"error":"invalid_request"}"#)
             #expect(try await Web.get("\(url)/auth/authorize").status == 404)
-            #expect(try await Web.post("", to: "\(url)/simulator/none").status == 404)
+            for path in ["/simulator/none", "/other/token", "/auth/token/", "/auth/keys"] {
+                #expect(try await Web.post(form, to: url + path, type: type).status == 404, "\(path)")
+            }
             let long = String(repeating: "x", count: 70_000)
             #expect(try await Web.post(long, to: "\(url)/auth/token").status == 413)
             #expect(try await Web.post("x", to: "\(url)/simulator/sign-in").status == 400)
