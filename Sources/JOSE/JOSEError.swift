@@ -7,8 +7,6 @@ package struct JOSEError: Error, Sendable, Hashable, CustomStringConvertible {
         case malformedBase64URL = "malformed-base64url"
         case malformedJSON = "malformed-json"
         case typeMismatch = "type-mismatch"
-        /// A JSON number that is not exactly a 64-bit integer.
-        case notAnInteger = "not-an-integer"
         /// Not three parts of canonical base64url with a header that is a JSON object of at most 1 KiB.
         case malformedToken = "malformed-token"
         case unsupportedAlgorithm = "unsupported-algorithm"

@@ -144,18 +144,6 @@ extension JSONReader {
         return try scanString().content(of: bytes)
     }
 
-    /// Reads a number that is exactly a 64-bit integer, such as `1500` or `1.5e3`.
-    /// - Throws: `notAnInteger` for another number.
-    package mutating func integer() throws(JOSEError) -> Int64 {
-        try expect(.number)
-        let start = position
-        let token = try scanNumber()
-        guard let value = token.integer(of: bytes) else {
-            throw JOSEError(.notAnInteger, "a JSON number is not a 64-bit integer", at: start)
-        }
-        return value
-    }
-
     package mutating func boolean() throws(JOSEError) -> Bool {
         try expect(.boolean)
         let isTrue = bytes[position] == UInt8(ascii: "t")
@@ -172,7 +160,7 @@ extension JSONReader {
         return try string()
     }
 
-    /// Reads a 64-bit integer, or skips another value and returns nil.
+    /// Reads a 64-bit integer, such as `1500` or `1.5e3`, or skips another value and returns nil.
     package mutating func integerOrSkip() throws(JOSEError) -> Int64? {
         guard try kind() == .number else {
             try skipValue()

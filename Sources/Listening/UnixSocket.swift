@@ -17,9 +17,6 @@ package struct UnixSocket: Sendable, Equatable, CustomStringConvertible {
 
     package var description: String { "unix:\(path)" }
 
-    /// True if a process accepts connections.
-    package var isAnswered: Bool { attempt() == 0 }
-
     /// Connects and closes the connection.
     ///
     /// - Returns: 0 or the error number.

@@ -127,19 +127,4 @@ struct BindsTests {
             #expect(error?.isDataError == true)
         }
     }
-
-    @Test("After removeAll, binds can be used again.")
-    func removal() async throws {
-        var binds = Binds { $0.append("a\0b") }
-        binds.removeAll()
-        binds.append(Int64(7))
-        #expect(binds.count == 1)
-        let kept = binds
-        try await withConnection { connection in
-            let value = try await connection.withSession { session throws(PostgresError) in
-                try session.execute(Statement("SELECT $1"), kept).int64(0, 0)
-            }
-            #expect(value == 7)
-        }
-    }
 }

@@ -43,7 +43,7 @@ struct RowsTests {
                 let unexpectedNull = #expect(throws: PostgresError.self) { try rows.string(0, 1) }
                 #expect(unexpectedNull?.description.contains("note") == true)
                 #expect(throws: PostgresError.self) { try rows.int32(0, 2) }
-                #expect(throws: PostgresError.self) { try rows.timestamp(0, 2) }
+                #expect(throws: PostgresError.self) { try rows.value(0, 2) as Timestamp }
                 #expect(throws: PostgresError.self) { try rows.bytes(0, 2) }
                 let isNull = (rows.isNull(0, 0), rows.isNull(0, 1))
                 #expect(isNull == (false, true))
@@ -74,7 +74,8 @@ struct RowsTests {
                         once: "SELECT '2026-01-02T03:04:05.678901+09:00'::timestamptz, current_setting('TimeZone')"
                     )
                 )
-                #expect(try rows.timestamp(0, 0) == Timestamp(microseconds: 1_767_290_645_678_901))
+                let time: Timestamp = try rows.value(0, 0)
+                #expect(time == Timestamp(microseconds: 1_767_290_645_678_901))
                 #expect(try rows.string(0, 1) == "UTC")
             }
         }

@@ -1,6 +1,5 @@
 import Basics
 import Glibc
-import Telemetry
 import Testing
 
 @Suite("The page of the metrics")

@@ -49,12 +49,6 @@ package struct RefreshTokenCount: Sendable, Equatable {
     package let keyName: String
     package let state: RefreshTokenRecord.State
     package let count: Int
-
-    package init(keyName: String, state: RefreshTokenRecord.State, count: Int) {
-        self.keyName = keyName
-        self.state = state
-        self.count = count
-    }
 }
 
 extension RefreshTokens {

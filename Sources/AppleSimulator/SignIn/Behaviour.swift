@@ -25,11 +25,4 @@ package struct Behaviour: Sendable, Equatable {
     /// In milliseconds.
     package var delay = 0
     package var effect = Effect.normal
-
-    package init(endpoint: Endpoint = .token, times: Int = 1, delay: Int = 0, effect: Effect = .normal) {
-        self.endpoint = endpoint
-        self.times = times
-        self.delay = delay
-        self.effect = effect
-    }
 }

@@ -42,10 +42,6 @@ package struct KeySet: Sendable {
 
     package var isEmpty: Bool { keys.isEmpty }
 
-    package func key(_ kid: String) -> JSONWebKey? {
-        keys.first { $0.keyID == kid }
-    }
-
     package func contains(kid: String) -> Bool {
         keys.contains { $0.keyID == kid }
     }

@@ -29,13 +29,6 @@ package struct Binds: Sendable {
 
     package var count: Int { values.count }
 
-    /// Removes the values and keeps the allocated memory.
-    package mutating func removeAll() {
-        buffer.removeLast(buffer.count - 1)
-        values.removeAll(keepingCapacity: true)
-        firstWithNUL = nil
-    }
-
     package mutating func reserveCapacity(bytes: Int) {
         buffer.reserveCapacity(bytes)
     }

@@ -40,7 +40,6 @@ package struct Rows: ~Copyable {
     package func int64(_ row: Int, _ column: Int) throws(PostgresError) -> Int64 { try value(row, column) }
     package func int32(_ row: Int, _ column: Int) throws(PostgresError) -> Int32 { try value(row, column) }
     package func bool(_ row: Int, _ column: Int) throws(PostgresError) -> Bool { try value(row, column) }
-    package func timestamp(_ row: Int, _ column: Int) throws(PostgresError) -> Timestamp { try value(row, column) }
     package func bytes(_ row: Int, _ column: Int) throws(PostgresError) -> [UInt8] { try value(row, column) }
 
     /// What `make` returns for each row. It gets the first columns, in order.

@@ -1,6 +1,8 @@
+@testable import Telemetry
+
 /// The page `deploy/doc/metrics.md`.
-package enum MetricsReference {
-    package static var page: String {
+enum MetricsReference {
+    static var page: String {
         // Labels whose values come from the configuration are registered without values.
         let metrics = SiwadMetrics(version: "", appIDs: [])
         _ = MaintenanceMetrics(registry: metrics.registry)
