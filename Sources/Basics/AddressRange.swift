@@ -25,6 +25,12 @@ package struct IPAddress: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
+    /// True for `localhost`, `::1` and addresses in 127.0.0.0/8.
+    package static func isLoopback(host: String) -> Bool {
+        guard let address = IPAddress(host) else { return host.lowercased() == "localhost" }
+        return address.bytes.count == 4 ? address.bytes[0] == 127 : address.description == "::1"
+    }
+
     package var description: String {
         var text = [CChar](repeating: 0, count: Int(INET6_ADDRSTRLEN))
         inet_ntop(bytes.count == 4 ? AF_INET : AF_INET6, bytes, &text, socklen_t(text.count))

@@ -31,15 +31,7 @@ package struct Ed25519PrivateKey: Sendable {
 
     /// Returns the signature of `message`: 64 bytes, the same for each call.
     package func sign(_ message: [UInt8]) throws(JOSEError) -> [UInt8] {
-        guard let context = unsafe EVP_MD_CTX_new() else { throw JOSEError.libcrypto(cannot: "sign") }
-        defer { unsafe EVP_MD_CTX_free(context) }
-        var signature = [UInt8](repeating: 0, count: Ed25519PublicKey.signatureLength)
-        var length = signature.count
-        guard unsafe EVP_DigestSignInit(context, nil, nil, nil, key.handle.pointer) == 1,
-            unsafe EVP_DigestSign(context, &signature, &length, message, message.count) == 1,
-            length == signature.count
-        else { throw JOSEError.libcrypto(cannot: "sign") }
-        return signature
+        try key.handle.signature(of: message, isHashed: false, maximumLength: Ed25519PublicKey.signatureLength)
     }
 }
 

@@ -65,6 +65,21 @@ extension JOSEError {
         return String(decoding: text, as: UTF8.self)
     }
 
+    /// Signs a message: with PKCS #1 v1.5 for an RSA key, which is libcrypto's default, and in DER for an EC key.
+    ///
+    /// - Parameter isHashed: signs the SHA-256 of the message; false for Ed25519, which has a digest of its own.
+    func signature(of message: [UInt8], isHashed: Bool, maximumLength: Int) throws(JOSEError) -> [UInt8] {
+        guard let context = unsafe EVP_MD_CTX_new() else { throw JOSEError.libcrypto(cannot: "sign") }
+        defer { unsafe EVP_MD_CTX_free(context) }
+        var signature = [UInt8](repeating: 0, count: maximumLength)
+        var length = maximumLength
+        guard unsafe EVP_DigestSignInit(context, nil, isHashed ? EVP_sha256() : nil, nil, pointer) == 1,
+            unsafe EVP_DigestSign(context, &signature, &length, message, message.count) == 1,
+            length <= maximumLength
+        else { throw JOSEError.libcrypto(cannot: "sign") }
+        return Array(signature.prefix(length))
+    }
+
     /// A positive integer in DER, from a big-endian number without leading zeros.
     private static func der(integer number: [UInt8]) -> [UInt8] {
         der(0x02, (number.first ?? 0) < 0x80 ? number : [0] + number)

@@ -79,18 +79,8 @@ package struct P256PrivateKey: Sendable {
 
     /// Returns the ES256 signature of `message`: r and s, 32 bytes each. It differs for each call.
     package func sign(_ message: [UInt8]) throws(JOSEError) -> [UInt8] {
-        guard let context = unsafe EVP_PKEY_CTX_new_from_pkey(nil, key.handle.pointer, nil) else {
-            throw JOSEError.libcrypto(cannot: "sign")
-        }
-        defer { unsafe EVP_PKEY_CTX_free(context) }
-        let digest = SHA256.digest(message.span)
         // DER of two numbers of at most 33 bytes.
-        var encoded = [UInt8](repeating: 0, count: 72)
-        var length = encoded.count
-        guard unsafe EVP_PKEY_sign_init(context) == 1,
-            unsafe EVP_PKEY_sign(context, &encoded, &length, digest, digest.count) == 1, length <= encoded.count
-        else { throw JOSEError.libcrypto(cannot: "sign") }
-        return try ECDSASignature.raw(Array(encoded.prefix(length)))
+        try ECDSASignature.raw(key.handle.signature(of: message, isHashed: true, maximumLength: 72))
     }
 }
 

@@ -44,20 +44,7 @@ package struct RSAPrivateKey: Sendable {
 
     /// Returns the RS256 signature of `message`.
     package func sign(_ message: [UInt8]) throws(JOSEError) -> [UInt8] {
-        guard let context = unsafe EVP_PKEY_CTX_new_from_pkey(nil, key.handle.pointer, nil) else {
-            throw JOSEError.libcrypto(cannot: "sign")
-        }
-        defer { unsafe EVP_PKEY_CTX_free(context) }
-        let digest = SHA256.digest(message.span)
-        var signature = [UInt8](repeating: 0, count: publicKey.modulus.count)
-        var length = signature.count
-        guard unsafe EVP_PKEY_sign_init(context) == 1,
-            unsafe EVP_PKEY_CTX_set_rsa_padding(context, RSA_PKCS1_PADDING) == 1,
-            unsafe EVP_PKEY_CTX_set_signature_md(context, EVP_sha256()) == 1,
-            unsafe EVP_PKEY_sign(context, &signature, &length, digest, digest.count) == 1,
-            length == signature.count
-        else { throw JOSEError.libcrypto(cannot: "sign") }
-        return signature
+        try key.handle.signature(of: message, isHashed: true, maximumLength: publicKey.modulus.count)
     }
 
     private static let malformedPEM = JOSEError(

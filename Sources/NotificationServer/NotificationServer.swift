@@ -1,3 +1,4 @@
+import Basics
 import HummingbirdCore
 package import Listening
 import Logging
@@ -55,14 +56,7 @@ package struct NotificationServer: Sendable {
     /// - Throws: `ServerError` if it cannot listen.
     package func run() async throws {
         let loops = try await makeLoops()
-        let result: Result<Void, any Error>
-        do {
-            result = .success(try await serve(loops))
-        } catch {
-            result = .failure(error)
-        }
-        await loops.end()
-        try result.get()
+        try await withCleanup(loops.end) { try await serve(loops) }
     }
 
     private func serve(_ loops: NotificationLoops) async throws {

@@ -24,7 +24,7 @@ package struct KeySetFetcher: Sendable {
         deadline: Duration = .seconds(10)
     ) {
         self.url = url
-        self.userAgent = Self.userAgent(version)
+        self.userAgent = notificationUserAgent(version)
         self.deadline = deadline
         self.eventLoopGroup = eventLoopGroup
     }
@@ -45,10 +45,6 @@ package struct KeySetFetcher: Sendable {
                 throw Self.error(error, address)
             }
         }
-    }
-
-    static func userAgent(_ version: String) -> String {
-        "siwad/\(version) (Sign in with Apple notification endpoint)"
     }
 
     // MARK: Web
@@ -122,74 +118,4 @@ package struct KeySetFetcher: Sendable {
             }
         }
     }
-}
-
-extension HTTPClient.Configuration {
-    /// HTTP/1.1 without redirects and without retries: the caller decides whether to try again.
-    static var singleAttempt: HTTPClient.Configuration {
-        var configuration = HTTPClient.Configuration()
-        configuration.tlsConfiguration = .makeClientConfiguration()
-        configuration.redirectConfiguration = .disallow
-        configuration.connectionPool.retryConnectionEstablishment = false
-        configuration.httpVersion = .http1Only
-        // Without it, each request makes a span that nobody reads, which costs a tenth of the request.
-        configuration.tracing.tracer = nil
-        return configuration
-    }
-}
-
-extension HTTPClient {
-    /// Sends a request, and returns what `reader` makes of the response.
-    ///
-    /// The reader is called on the event loop of the connection. The client's other interface starts several tasks for a request,
-    /// which cost more than the request.
-    ///
-    /// - Parameter deadline: for head and body.
-    func result<Reader: HTTPClientResponseDelegate>(
-        of request: Request,
-        _ reader: Reader,
-        deadline: NIODeadline
-    ) async throws -> Reader.Response {
-        let task = execute(request: request, delegate: reader, deadline: deadline)
-        return try await withTaskCancellationHandler {
-            try await task.get()
-        } onCancel: {
-            task.fail(reason: CancellationError())
-        }
-    }
-}
-
-/// Runs `work` with an HTTP client of its own.
-///
-/// - Parameter deadline: for all of `work`; `nil` for none. The client's own timeout ends with the head of a response, but
-///   this one also covers the body.
-/// - Throws: the errors of `work`; `HTTPClientError.deadlineExceeded`.
-func withHTTPClient<Value: Sendable>(
-    _ configuration: HTTPClient.Configuration,
-    on eventLoopGroup: any EventLoopGroup,
-    deadline: Duration?,
-    _ work: @escaping @Sendable (HTTPClient) async throws -> Value
-) async throws -> Value {
-    let client = HTTPClient(eventLoopGroupProvider: .shared(eventLoopGroup), configuration: configuration)
-    let result: Result<Value, any Error>
-    do {
-        let value = try await withThrowingTaskGroup(of: Value.self) { group in
-            group.addTask { try await work(client) }
-            if let deadline {
-                group.addTask {
-                    try await Task.sleep(for: deadline)
-                    throw HTTPClientError.deadlineExceeded
-                }
-            }
-            defer { group.cancelAll() }
-            guard let value = try await group.next() else { throw CancellationError() }
-            return value
-        }
-        result = .success(value)
-    } catch {
-        result = .failure(error)
-    }
-    // Fails only if requests are pending, and `work` has ended.
-    try? await client.shutdown()
-    return try result.get()
 }

@@ -22,7 +22,7 @@ package struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
             _ = try Self.host(rest)
             source = .web(text)
         case "http":
-            guard Self.isLoopback(try Self.host(rest)) else {
+            guard IPAddress.isLoopback(host: try Self.host(rest)) else {
                 throw Self.invalid("http: is for loopback addresses only")
             }
             source = .web(text)
@@ -64,12 +64,6 @@ package struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
             throw invalid("its port is not a number")
         }
         return host.lowercased()
-    }
-
-    private static func isLoopback(_ host: String) -> Bool {
-        if host == "localhost" || host == "::1" { return true }
-        let parts = host.split(separator: ".", omittingEmptySubsequences: false)
-        return parts.count == 4 && parts[0] == "127" && parts.allSatisfy { UInt8($0) != nil }
     }
 
     /// The path of `///path`, `//localhost/path` or `/path`, percent-decoded.

@@ -29,7 +29,7 @@ package enum LocalProbe {
         deadline: Duration = .seconds(5)
     ) async throws(WebClientError) -> Response {
         var request = HTTPClientRequest(url: url)
-        request.headers.add(name: "User-Agent", value: KeySetFetcher.userAgent(version))
+        request.headers.add(name: "User-Agent", value: notificationUserAgent(version))
         return try await send(request, eventLoopGroup, deadline)
     }
 
@@ -45,7 +45,7 @@ package enum LocalProbe {
     ) async throws(WebClientError) -> Response {
         var request = HTTPClientRequest(url: url)
         request.method = .POST
-        request.headers.add(name: "User-Agent", value: KeySetFetcher.userAgent(version))
+        request.headers.add(name: "User-Agent", value: notificationUserAgent(version))
         request.headers.add(name: "Content-Type", value: "application/json")
         request.body = .bytes(ByteBuffer(string: json))
         return try await send(request, eventLoopGroup, deadline)

@@ -33,7 +33,7 @@ package struct NotificationSender: Sendable {
             throw WebClientError(.invalidURL, "\(url) is not a URL to send to; write http://… or https://…")
         }
         self.url = url
-        self.userAgent = KeySetFetcher.userAgent(version)
+        self.userAgent = notificationUserAgent(version)
         self.eventLoopGroup = eventLoopGroup
         self.concurrency = max(1, concurrency)
         self.rate = rate

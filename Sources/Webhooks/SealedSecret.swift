@@ -1,3 +1,4 @@
+import Basics
 package import JOSE
 
 /// What a secret of an endpoint is for: the column `purpose` of `siwa.endpoint_secrets`.
@@ -56,7 +57,7 @@ package struct SealedSecret: Sendable, Hashable {
 
     /// The first four bytes of the SHA-256 of a secret's text, in hexadecimal, to tell secrets apart: eight digits.
     package static func fingerprint(of text: String) -> String {
-        SHA256.digest(Array(text.utf8).span).prefix(4).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        SHA256.digest(Array(text.utf8).span).prefix(4).hexadecimal
     }
 
     private func content(_ secret: String) -> String {

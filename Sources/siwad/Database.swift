@@ -184,6 +184,6 @@ enum SchemaVersion: Sendable, Equatable {
 
     /// SHA-256 in hexadecimal, as the migrator records it.
     static func checksum(_ text: String) -> String {
-        SHA256.digest(Array(text.utf8).span).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        SHA256.digest(Array(text.utf8).span).hexadecimal
     }
 }

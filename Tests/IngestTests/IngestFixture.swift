@@ -270,12 +270,7 @@ struct IngestFixture {
 
     /// Rows of one text column.
     func texts(_ sql: String) async throws -> [String] {
-        try await connection.withSession { session throws(PostgresError) in
-            let rows = try session.execute(Statement(once: sql))
-            var texts: [String] = []
-            for row in 0..<rows.count { texts.append(try rows.optionalString(row, 0) ?? "NULL") }
-            return texts
-        }
+        try await connection.withSession { session throws(PostgresError) in try session.texts(sql) }
     }
 
     func run(_ script: String) async throws {

@@ -1,4 +1,5 @@
 import AsyncHTTPClient
+import Basics
 package import NIOCore
 import NIOHTTP1
 import NIOPosix
@@ -12,11 +13,6 @@ package struct TokenEndpointClient: Sendable {
         package let date: String?
         /// The connection of a first attempt broke, which may have used a code.
         package var isRepeated = false
-
-        package init(answer: TokenAnswer, date: String?) {
-            self.answer = answer
-            self.date = date
-        }
     }
 
     /// Apple's answers have about two kilobytes.
@@ -61,14 +57,7 @@ package struct TokenEndpointClient: Sendable {
         _ work: (TokenEndpointClient) async throws -> Value
     ) async throws -> Value {
         let client = try TokenEndpointClient(url: url, version: version, eventLoopGroup: eventLoopGroup)
-        let result: Result<Value, any Error>
-        do {
-            result = .success(try await work(client))
-        } catch {
-            result = .failure(error)
-        }
-        await client.close()
-        return try result.get()
+        return try await withCleanup(client.close) { try await work(client) }
     }
 
     /// Sends a grant. After a connection that broke, it is sent a second time, because Apple closes idle connections; after

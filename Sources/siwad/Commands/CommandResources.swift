@@ -1,6 +1,5 @@
 import AccountStore
 import AppleTokens
-import JOSE
 import Listening
 import Postgres
 import Settings
@@ -82,17 +81,6 @@ extension Configuration {
         return apps
     }
 
-    /// - Throws: `SettingsError` if there are none.
-    func requiredSealingKeys() throws(SettingsError) -> SealingKeys {
-        guard let sealingKeys else {
-            let key = SettingKey.sealingKeys.environmentName
-            throw SettingsError(
-                "\(key) is not set, and secrets are stored sealed: siwad sealing new-key prints a line for it"
-            )
-        }
-        return sealingKeys
-    }
-
     func keySetURL() throws(SettingsError) -> KeySetURL {
         do throws(WebClientError) {
             return try KeySetURL(parsing: keysURL)
@@ -126,21 +114,6 @@ extension Configuration {
 }
 
 // MARK: - Event loops
-
-/// Runs `body`, then `cleanup`, whether `body` failed or not: `defer` cannot await.
-func withCleanup<Value, Failure>(
-    _ cleanup: () async -> Void,
-    _ body: () async throws(Failure) -> Value
-) async throws(Failure) -> Value {
-    let result: Result<Value, Failure>
-    do throws(Failure) {
-        result = .success(try await body())
-    } catch {
-        result = .failure(error)
-    }
-    await cleanup()
-    return try result.get()
-}
 
 extension EventLoops {
     /// The thread for the network I/O of a command. It ends with the process, because closed connections may still have work

@@ -2,6 +2,7 @@ import AccountStore
 import AppleSimulator
 import AppleTokens
 import ArgumentParser
+import Basics
 import Ingest
 import Listening
 import Postgres

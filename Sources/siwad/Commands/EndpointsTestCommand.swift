@@ -102,7 +102,7 @@ private struct TestEvent {
     init(_ kind: ChangeEvent.Kind?, to endpoint: Endpoint) throws {
         let now = WallTime.now()
         guard let kind else {
-            id = "msg_" + (try SecureRandom.bytes(16)).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+            id = "msg_" + (try SecureRandom.bytes(16)).hexadecimal
             let data: [JSONText.Member] = [.init("version", .integer(1)), .init("endpoint", .string(endpoint.name))]
             let members: [JSONText.Member] = [
                 .init("type", .string("siwa.endpoint.test")),
