@@ -5,20 +5,28 @@ import Synchronization
 
 /// Finds the addresses of host names, and keeps them for a minute.
 ///
-/// `getaddrinfo` can block for longer than any caller may wait, so it runs on threads of its own.
+/// `getaddrinfo` can block for longer than any caller may wait, so it runs on threads of its own. A host is looked up once at a
+/// time, for all callers, so that a name server that does not answer for one host delays no other.
 package final class Resolver: Sendable {
     /// Blocks; called on a thread for it.
     package typealias LookUp = @Sendable (_ host: String) -> [IPAddress]
 
+    private typealias Caller = AsyncStream<[IPAddress]>.Continuation
+
     private struct State {
         var known: [String: (addresses: [IPAddress], until: ContinuousClock.Instant)] = [:]
-        /// Look-ups that have not ended, also those for which no caller waits any more.
-        var underWay = 0
+        /// The callers of each look-up that has not ended. Some may no longer wait.
+        var callers: [String: [Caller]] = [:]
+    }
+
+    private enum Start {
+        case known([IPAddress])
+        case joined
+        case first
     }
 
     package static let limit = Duration.seconds(5)
     private static let validity = Duration.seconds(60)
-    private static let mostUnderWay = 16
 
     private let lookUp: LookUp
     private let queue = DispatchQueue(label: "siwad.resolver", attributes: .concurrent)
@@ -36,24 +44,16 @@ package final class Resolver: Sendable {
         within limit: Duration = Resolver.limit
     ) async throws(WebClientError) -> [IPAddress] {
         if let literal = IPAddress(host) { return [literal] }
-        let known = state.withLock { state in
-            state.known[host].flatMap { $0.until > .now ? $0.addresses : nil }
-        }
-        if let known { return known }
-        guard start(host) else { throw Self.late(host) }
-        let (results, continuation) = AsyncStream<[IPAddress]>.makeStream()
-        queue.async { [self] in
-            let addresses = lookUp(host)
-            state.withLock { state in
-                state.underWay -= 1
-                if !addresses.isEmpty { state.known[host] = (addresses, .now + Self.validity) }
-            }
-            continuation.yield(addresses)
+        let (results, caller) = AsyncStream<[IPAddress]>.makeStream()
+        switch start(host, caller) {
+        case .known(let addresses): return addresses
+        case .joined: break
+        case .first: queue.async { [self] in end(host, lookUp(host)) }
         }
         // Ends the wait below. Cancelled once the addresses are there.
         let timer = Task {
             try await Task.sleep(for: min(limit, Self.limit))
-            continuation.finish()
+            caller.finish()
         }
         defer { timer.cancel() }
         for await addresses in results {
@@ -62,7 +62,7 @@ package final class Resolver: Sendable {
             }
             return addresses
         }
-        throw Self.late(host)
+        throw WebClientError(.unreachable, "the name server did not answer in time for \(host)")
     }
 
     /// Looks the host up again at the next call: a connection to its address failed.
@@ -98,16 +98,20 @@ package final class Resolver: Sendable {
         return addresses
     }
 
-    /// - Returns: false if too many look-ups have not ended.
-    private func start(_ host: String) -> Bool {
+    private func start(_ host: String, _ caller: Caller) -> Start {
         state.withLock { state in
-            guard state.underWay < Self.mostUnderWay else { return false }
-            state.underWay += 1
-            return true
+            if let known = state.known[host], known.until > .now { return .known(known.addresses) }
+            let isFirst = state.callers[host] == nil
+            state.callers[host, default: []].append(caller)
+            return isFirst ? .first : .joined
         }
     }
 
-    private static func late(_ host: String) -> WebClientError {
-        WebClientError(.unreachable, "the name server did not answer in time for \(host)")
+    private func end(_ host: String, _ addresses: [IPAddress]) {
+        let callers = state.withLock { state in
+            if !addresses.isEmpty { state.known[host] = (addresses, .now + Self.validity) }
+            return state.callers.removeValue(forKey: host) ?? []
+        }
+        for caller in callers { caller.yield(addresses) }
     }
 }
