@@ -25,6 +25,9 @@ final class RequestBudget: Sendable {
 
 /// Limits the requests of an endpoint in a second.
 struct RequestRate: Sendable, Equatable {
+    /// Beyond these, counts and pauses would not fit into their types. SQL may have stored any number above zero.
+    private static let range = 0.001...1_000_000.0
+
     /// nil: no limit.
     let perSecond: Double?
     /// The requests that may be made at `time`, at most as many as in a second.
@@ -32,7 +35,8 @@ struct RequestRate: Sendable, Equatable {
     private var time: ContinuousClock.Instant
 
     init(_ perSecond: Double?, at now: ContinuousClock.Instant) {
-        self.perSecond = perSecond
+        let rate = perSecond.flatMap { $0.isFinite ? $0 : nil }
+        self.perSecond = rate.map { min(max($0, Self.range.lowerBound), Self.range.upperBound) }
         allowance = 1
         time = now
     }

@@ -56,8 +56,8 @@ enum EndpointField: String, CaseIterable, Sendable {
             configuration.concurrency = number
         case .timeout: configuration.timeout = try Self.duration(text, in: .seconds(1)...(.seconds(60)))
         case .rate:
-            guard let number = Double(text), number > 0, number.isFinite else {
-                throw MalformedEndpoint("write a number of requests in a second, such as 5 or 0.5")
+            guard let number = Double(text), 0.001...1_000_000 ~= number else {
+                throw MalformedEndpoint("write a number of requests in a second, such as 5 or 0.5; at most 1000000")
             }
             configuration.rate = number
         case .retries:
