@@ -4,6 +4,8 @@ import Basics
 package indirect enum JSONText: Sendable, Equatable {
     case string(String)
     case integer(Int64)
+    /// Without a fraction if it has none; null if it is infinite or not a number.
+    case number(Double)
     case bool(Bool)
     case null
     case array([JSONText])
@@ -31,6 +33,8 @@ package indirect enum JSONText: Sendable, Equatable {
         switch self {
         case .string(let string): line.appendJSON(string, escapingInvisible: true)
         case .integer(let integer): line.append(String(integer))
+        case .number(let number):
+            line.append(Int64(exactly: number).map { String($0) } ?? (number.isFinite ? "\(number)" : "null"))
         case .bool(let bool): line.append(bool ? "true" : "false")
         case .null: line.append("null")
         case .array(let items):

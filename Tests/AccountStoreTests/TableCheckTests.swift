@@ -89,6 +89,7 @@ struct TableCheckTests {
             ("endpoints", "status_reason = 'gone'", "endpoints_status_has_a_reason"),
             ("endpoints", "status = 'paused', status_reason = 'odd'", "endpoints_status_reason_is_known"),
             ("endpoint_states", "open_until = now()", "endpoint_states_open_with_a_delay"),
+            ("endpoint_states", "last_detail = repeat('ä', 501)", "endpoint_states_last_detail_is_short"),
             ("endpoint_secrets", "purpose = 'odd'", "endpoint_secrets_purpose_is_known"),
             ("endpoint_secrets", "generation = 0", "endpoint_secrets_generation_is_counted_from_one"),
             ("endpoint_secrets", "key_id = NULL", "endpoint_secrets_poll_tokens_are_digests"),

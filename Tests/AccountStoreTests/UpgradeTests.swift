@@ -67,6 +67,34 @@ struct UpgradeTests {
         }
     }
 
+    @Test("The migration to the words of failures writes no table again, and what is stored of failures stays.")
+    func deliveryFailures() async throws {
+        try await TestDatabase.with { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            let store = Store(database: database, connection: connection)
+            try await RandomStates.migrate(connection, through: 10)
+            try await store.run(
+                """
+                INSERT INTO siwa.endpoints (name, url) VALUES ('shop', 'https://a.example');
+                INSERT INTO siwa.endpoint_states (endpoint_id, failing_since, last_reason)
+                SELECT endpoint_id, now(), 'tls' FROM siwa.endpoints;
+                INSERT INTO siwa.deliveries (endpoint_id, position, account_id)
+                SELECT endpoint_id, number, 1 FROM siwa.endpoints, generate_series(1, 100) AS number;
+                INSERT INTO siwa.delivery_attempts (endpoint_id, position, attempt, attempted_at, duration, reason, detail)
+                SELECT endpoint_id, position, 1, now(), '1 s', 'tls', 'words' FROM siwa.deliveries
+                """
+            )
+            let files = try await store.texts(Self.files)
+            try await Migrator(Array(Schema.migrations.prefix(11)), schema: Schema.name).up(on: connection)
+            #expect(try await store.texts(Self.files) == files)
+            let state = "concat_ws(' ', last_reason, last_detail, failing_since <= now())"
+            #expect(try await store.texts("SELECT \(state) FROM siwa.endpoint_states") == ["tls t"])
+            let attempts = "SELECT concat_ws(' ', bool_and(counted), min(detail), count(*)) FROM siwa.delivery_attempts"
+            #expect(try await store.texts(attempts) == ["t words 100"])
+            await connection.close()
+        }
+    }
+
     /// Not with ``pg_upgrade``, which needs two servers of different versions.
     @Test("A dump of the schema, restored in another server, has every row, and siwad goes on there.")
     func dumpAndRestore() async throws {

@@ -56,11 +56,14 @@ struct AttemptOutcomeTests {
     func requests() {
         #expect(outcome(500, delivery: "disable") == .gone)
         #expect(outcome(400, delivery: "Disable") == .gone)
+        #expect(outcome(204, delivery: "disable") == .gone, "whatever the status")
+        #expect(outcome(429, delivery: "disable") == .gone)
         #expect(outcome(429, delivery: "abort-message") == .aborted)
         #expect(outcome(400, delivery: "abort-message") == .aborted)
         #expect(outcome(410, delivery: "abort-message") == .gone)
         #expect(outcome(400, delivery: "other") == .failed(.refused))
-        #expect(outcome(204, delivery: "disable") == .delivered)
+        #expect(outcome(204, delivery: "abort-message") == .delivered)
+        #expect(outcome(204, delivery: "other") == .delivered)
     }
 
     @Test("Without an answer, the attempt failed for the reason of the client.", arguments: DeliveryReason.allCases)

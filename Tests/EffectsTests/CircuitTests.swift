@@ -8,12 +8,13 @@ struct CircuitTests {
     private static let later = now + .seconds(100)
 
     private enum Input: CaseIterable {
-        case attemptSucceeded, attemptFailed, throttled, probeDue, probeMissed, learned, operatorResumed
+        case attemptSucceeded, attemptFailed, attemptAborted, throttled, probeDue, probeMissed, learned, operatorResumed
 
         func apply(to circuit: inout Circuit) -> [Circuit.Action] {
             switch self {
             case .attemptSucceeded: circuit.attemptSucceeded()
             case .attemptFailed: circuit.attemptFailed(change: 9, at: now, jitter: 0)
+            case .attemptAborted: circuit.attemptAborted(at: now, jitter: 0)
             case .throttled: circuit.throttled(until: later)
             case .probeDue: circuit.probeDue(at: now)
             case .probeMissed: circuit.probeMissed()
@@ -72,6 +73,7 @@ struct CircuitTests {
             [
                 (.attemptSucceeded, fresh, [.persist, .send(limit: 8)]),
                 (.attemptFailed, .closed(failures: 3, changes: [0, 1, 9]), [.send(limit: 8)]),
+                (.attemptAborted, .closed(failures: 2, changes: [0, 1]), [.send(limit: 8)]),
                 (.throttled, paused, [.persist, .wait(until: Self.later)]),
                 (.probeDue, .closed(failures: 2, changes: [0, 1]), [.send(limit: 8)]),
                 (.probeMissed, .closed(failures: 2, changes: [0, 1]), [.send(limit: 8)]),
@@ -89,6 +91,7 @@ struct CircuitTests {
             [
                 (.attemptSucceeded, .recovering(window: 1), [.persist, .send(limit: 1)]),
                 (.attemptFailed, state, [.wait(until: Self.now)]),
+                (.attemptAborted, state, [.wait(until: Self.now)]),
                 (
                     .throttled, .open(until: Self.later, delay: .seconds(20), window: 1),
                     [.persist, .wait(until: Self.later)]
@@ -104,7 +107,7 @@ struct CircuitTests {
     @Test("Probing: each input.")
     func probing() {
         let state = Circuit.State.probing(until: Self.now, delay: .seconds(20), window: 1)
-        let doubled = Self.now + .seconds(40)
+        let (same, doubled) = (Self.now + .seconds(20), Self.now + .seconds(40))
         check(
             Self.probing(),
             [
@@ -112,6 +115,10 @@ struct CircuitTests {
                 (
                     .attemptFailed, .open(until: doubled, delay: .seconds(40), window: 1),
                     [.persist, .wait(until: doubled)]
+                ),
+                (
+                    .attemptAborted, .open(until: same, delay: .seconds(20), window: 1),
+                    [.persist, .wait(until: same)]
                 ),
                 (
                     .throttled, .open(until: Self.later, delay: .seconds(20), window: 1),
@@ -133,6 +140,7 @@ struct CircuitTests {
             [
                 (.attemptSucceeded, .recovering(window: 2), [.send(limit: 2)]),
                 (.attemptFailed, .open(until: first, delay: .seconds(5), window: 1), [.persist, .wait(until: first)]),
+                (.attemptAborted, .recovering(window: 1), [.send(limit: 1)]),
                 (
                     .throttled, .open(until: Self.later, delay: .seconds(5), window: 1),
                     [.persist, .wait(until: Self.later)]
@@ -214,5 +222,59 @@ struct CircuitTests {
         #expect(circuit.hasFailed(for: .seconds(3_600), at: end))
         _ = circuit.attemptSucceeded()
         #expect(circuit.persisted == .init())
+    }
+
+    @Test("A probe that a wrong clock put further ahead than any pause is due.")
+    func wrongClock() {
+        var circuit = Self.failing(5, changes: 5)
+        #expect(circuit.probeDue(at: Self.now - .seconds(3_000)) == [.wait(until: Self.now + .seconds(5))])
+        #expect(circuit.probeDue(at: Self.now - .seconds(6 * 3_600)) == [.probe(.oldest)])
+    }
+
+    @Test("A request for no further attempt of a change is neither a success nor a failure.")
+    func aborted() {
+        var circuit = Self.failing(4, changes: 4)
+        for second in 1...10 { _ = circuit.attemptAborted(at: Self.now + .seconds(second), jitter: 0) }
+        #expect(circuit.failingSince == Self.now)
+        #expect(circuit.state == .closed(failures: 4, changes: [0, 1, 2, 3]))
+        _ = circuit.attemptFailed(change: 4, at: Self.now, jitter: 0)
+        #expect(circuit.isOpen)
+        var fine = Circuit(concurrency: 8)
+        _ = fine.attemptAborted(at: Self.now, jitter: 0)
+        #expect(fine == Circuit(concurrency: 8))
+    }
+
+    @Test("Another daemon's success ends the failures before it, also while the circuit is open, and none after it.")
+    func successElsewhere() {
+        let (success, end) = (Self.now + .seconds(10), Self.now + .seconds(3_600))
+        for failures in [1, 5] {
+            var idle = Self.failing(failures, changes: 5)
+            _ = idle.learned(.init(), lastSuccessAt: Self.now - .seconds(1), at: end)
+            #expect(idle.failingSince == Self.now)
+            let state = failures == 5 ? Circuit.State.recovering(window: 1) : idle.state
+            _ = idle.learned(.init(), lastSuccessAt: success, at: end)
+            #expect(idle.failingSince == nil && idle.state == state)
+            _ = idle.attemptFailed(change: 9, at: end, jitter: 0)
+            #expect(idle.failingSince == end && idle.lastFailedAt == end)
+            #expect(!idle.hasFailed(for: .seconds(3_600), at: end))
+        }
+        // It fails again before it learns of the success.
+        var late = Self.failing(1, changes: 1)
+        _ = late.attemptFailed(change: 2, at: end, jitter: 0)
+        #expect(late.failingSince == Self.now)
+        _ = late.learned(.init(), lastSuccessAt: success, at: end)
+        #expect(late.failingSince == end)
+    }
+
+    @Test("The failures of another daemon are learned with its open circuit, unless a success has ended them.")
+    func failuresElsewhere() {
+        let others = Circuit.Persisted(failingSince: Self.now, openUntil: Self.later, probeDelay: .seconds(5))
+        for (success, expected) in [(nil, Self.now), (Self.now - .seconds(1), Self.now), (Self.now, nil)]
+            as [(WallTime?, WallTime?)]
+        {
+            var circuit = Circuit(concurrency: 8)
+            _ = circuit.learned(others, lastSuccessAt: success, at: Self.now)
+            #expect(circuit.isOpen && circuit.failingSince == expected)
+        }
     }
 }

@@ -106,13 +106,14 @@ struct JSONOutputTests {
             INSERT INTO siwa.endpoints (name, url, types, apps, rate, include, status, status_reason)
             VALUES
                 (
-                    'ok', 'https://a.example', '{siwa.consent.revoked}', '{com.example.one}', 5, '{email}', 'paused',
+                    'ok', 'https://a.example', '{siwa.consent.revoked}', '{com.example.one}', 0.5, '{email}', 'paused',
                     'operator'
                 ),
                 ('failing', 'https://a.example', NULL, NULL, NULL, '{}', 'paused', 'operator');
-            INSERT INTO siwa.endpoint_states
-                (endpoint_id, failing_since, open_until, probe_delay, last_success_at, last_reason, last_http_status)
-            SELECT endpoint_id, now(), now(), '5 s', now(), 'failed', 503 FROM siwa.endpoints;
+            INSERT INTO siwa.endpoint_states (
+                endpoint_id, failing_since, open_until, probe_delay, last_success_at, last_reason, last_http_status, last_detail
+            )
+            SELECT endpoint_id, now(), now(), '5 s', now(), 'failed', 503, 'answered 503' FROM siwa.endpoints;
             INSERT INTO siwa.endpoint_secrets (endpoint_id, purpose, generation, sealed, key_id, fingerprint)
             SELECT endpoint_id, 'hmac', 1, '', 'test', '0123abcd' FROM siwa.endpoints;
             INSERT INTO siwa.deliveries (

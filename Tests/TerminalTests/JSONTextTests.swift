@@ -12,6 +12,13 @@ struct JSONTextTests {
         #expect(value.line == #"{"sub":"a.b","count":3,"live":true,"email":null,"apps":["x",{}]}"#)
     }
 
+    @Test("A number has a fraction only if it needs one, and is null if JSON can't express it.")
+    func numbers() {
+        let numbers: [Double] = [5, 0.5, -2, 1e-7, 1e300, .infinity, -.infinity, .nan]
+        let texts = numbers.map { JSONText.number($0).line }
+        #expect(texts == ["5", "0.5", "-2", "1e-07", "1e+300", "null", "null", "null"])
+    }
+
     @Test("Control characters are escaped.")
     func escapes() {
         #expect(JSONText.string("a\"\\\n\r\t\u{1b}\u{0}\u{9b}é😀").line == #""a\"\\\n\r\t\u001b\u0000\u009bé😀""#)

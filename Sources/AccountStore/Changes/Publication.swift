@@ -21,7 +21,8 @@ package enum Publication {
         package let age: Duration?
         /// False if the transaction ids belong to another cluster: the database was restored from a dump.
         package let belongsToCluster: Bool
-        /// The server process that publishes at present.
+        /// The server process that holds the row of the publication, so that no other one publishes: a publisher, or a transaction
+        /// that has locked the row. nil if there is none, or a prepared transaction.
         package let publisher: Int32?
     }
 
@@ -62,9 +63,19 @@ package enum Publication {
                     p.system_identifier = c.system_identifier
                         AND pg_snapshot_xmax(p.snapshot) <= pg_snapshot_xmax(pg_current_snapshot()),
                     (
-                        SELECT l.pid FROM pg_locks AS l
-                        WHERE l.relation = 'siwa.publication'::regclass AND l.mode = 'RowExclusiveLock'
+                        SELECT l.pid FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a USING (pid)
+                        WHERE l.locktype = 'relation' AND l.relation = 'siwa.publication'::regclass
                             AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+                            -- SELECT … FOR UPDATE has RowShareLock, an update RowExclusiveLock. Readers and VACUUM block no publisher.
+                            AND l.granted AND l.mode NOT IN ('AccessShareLock', 'ShareUpdateExclusiveLock')
+                            AND l.pid <> pg_backend_pid()
+                        -- A process that waits for the row has a lock on the table too.
+                        ORDER BY
+                            EXISTS (
+                                SELECT FROM pg_locks AS w
+                                WHERE w.pid = l.pid AND NOT w.granted AND w.locktype IN ('transactionid', 'tuple')
+                            ),
+                            a.xact_start
                         LIMIT 1
                     )
                 FROM siwa.publication AS p, pg_control_system() AS c

@@ -143,12 +143,14 @@ package enum DeliveryQueue {
             state.probeDelay,
             state.lastSuccessAt,
             state.lastReason,
-            state.lastHTTPStatus.map { Int32(clamping: $0) }
+            state.lastHTTPStatus.map { Int32(clamping: $0) },
+            state.lastDetail,
+            state.lastFailedAt
         )
     }
 
-    /// Disables an endpoint that is enabled: its receiver is gone, or all attempts have failed for ``EndpointConfiguration``'s
-    /// `disableAfter` according to the stored state.
+    /// Disables an endpoint that is enabled: its receiver is gone, or no daemon has had a success for
+    /// ``EndpointConfiguration``'s `disableAfter` according to the stored state.
     ///
     /// - Returns: false if nothing was changed.
     package static func disable(
@@ -163,6 +165,7 @@ package enum DeliveryQueue {
                     AND ($2 <> 'failing' OR EXISTS (
                         SELECT FROM siwa.endpoint_states AS s
                         WHERE s.endpoint_id = e.endpoint_id AND s.failing_since <= clock_timestamp() - e.disable_after
+                            AND (s.last_success_at IS NULL OR s.last_success_at <= clock_timestamp() - e.disable_after)
                     ))
                 """,
             endpoint,
@@ -184,20 +187,28 @@ package enum DeliveryQueue {
     /// The commit of the statement does not wait for the disk, so that the rate of an endpoint does not depend on it. What a
     /// crash of PostgreSQL makes it forget is attempted again.
     private static let unflushed = "set_config('synchronous_commit', 'off', true) AS setting"
-    /// Another daemon may have noticed an earlier failure; a success ends all of them.
+    /// Another daemon may have noticed an earlier failure, or had a success after the first failure of this one. A success of any
+    /// daemon, and an operator who resumes the endpoint, end all failures before it.
     private static let storeState = Statement(
         """
         INSERT INTO siwa.endpoint_states AS s (
-            endpoint_id, failing_since, open_until, probe_delay, last_success_at, last_reason, last_http_status
+            endpoint_id, failing_since, open_until, probe_delay, last_success_at, last_reason, last_http_status, last_detail
         )
-        SELECT $1, $3, $4, $5, $6, $7, $8 FROM siwa.endpoints AS e WHERE e.endpoint_id = $1 AND e.revision = $2
+        SELECT $1, $3, $4, $5, $6, $7, $8, left($9, 500)
+        FROM siwa.endpoints AS e WHERE e.endpoint_id = $1 AND e.revision = $2
         ON CONFLICT (endpoint_id) DO UPDATE SET
-            failing_since = CASE WHEN $3 IS NOT NULL THEN least(s.failing_since, excluded.failing_since) END,
+            failing_since = (
+                SELECT min(f.time)
+                FROM siwa.endpoints AS e, unnest(ARRAY[s.failing_since, excluded.failing_since, $10]) AS f (time)
+                WHERE e.endpoint_id = $1
+                    AND f.time > greatest(s.last_success_at, excluded.last_success_at, e.status_at)
+            ),
             open_until = excluded.open_until,
             probe_delay = excluded.probe_delay,
             last_success_at = greatest(s.last_success_at, excluded.last_success_at),
             last_reason = coalesce(excluded.last_reason, s.last_reason),
-            last_http_status = CASE WHEN excluded.last_reason IS NULL THEN s.last_http_status ELSE excluded.last_http_status END
+            last_http_status = CASE WHEN excluded.last_reason IS NULL THEN s.last_http_status ELSE excluded.last_http_status END,
+            last_detail = CASE WHEN excluded.last_reason IS NULL THEN s.last_detail ELSE excluded.last_detail END
         """
     )
 }

@@ -134,6 +134,11 @@ package struct EndpointState: Sendable, Equatable {
     /// As `siwa.deliveries.reason`.
     package var lastReason: String?
     package var lastHTTPStatus: Int?
+    /// The cause of the last failure in siwad's words.
+    package var lastDetail: String?
+    /// Of the latest failure that this daemon saw since its last success. It is no column: it is stored as ``failingSince`` if
+    /// another daemon had a success after the first failure.
+    package var lastFailedAt: WallTime?
 
     package init() {}
 
@@ -143,7 +148,8 @@ package struct EndpointState: Sendable, Equatable {
         probeDelay: Duration?,
         lastSuccessAt: WallTime?,
         lastReason: String?,
-        lastHTTPStatus: Int?
+        lastHTTPStatus: Int?,
+        lastDetail: String?
     ) {
         self.failingSince = failingSince
         self.openUntil = openUntil
@@ -151,5 +157,6 @@ package struct EndpointState: Sendable, Equatable {
         self.lastSuccessAt = lastSuccessAt
         self.lastReason = lastReason
         self.lastHTTPStatus = lastHTTPStatus
+        self.lastDetail = lastDetail
     }
 }

@@ -74,8 +74,9 @@ extension Endpoint {
 }
 
 extension EndpointState {
-    fileprivate static let columns =
-        "s.failing_since, s.open_until, s.probe_delay, s.last_success_at, s.last_reason, s.last_http_status"
+    fileprivate static let columns = """
+        s.failing_since, s.open_until, s.probe_delay, s.last_success_at, s.last_reason, s.last_http_status, s.last_detail
+        """
 
     fileprivate init(_ rows: borrowing Rows, _ row: Int, from first: Int) throws(PostgresError) {
         self.init(
@@ -84,7 +85,8 @@ extension EndpointState {
             probeDelay: try rows.value(row, first + 2),
             lastSuccessAt: try rows.value(row, first + 3),
             lastReason: try rows.value(row, first + 4),
-            lastHTTPStatus: try rows.value(row, first + 5)
+            lastHTTPStatus: try rows.value(row, first + 5),
+            lastDetail: try rows.value(row, first + 6)
         )
     }
 }

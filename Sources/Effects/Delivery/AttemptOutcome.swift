@@ -16,7 +16,7 @@ package enum AttemptOutcome: Sendable, Equatable {
     case failed(DeliveryReason)
     /// The receiver wants no further attempt of this change.
     case aborted
-    /// The receiver wants no further change. This one stays undelivered.
+    /// The receiver wants no further change. This one stays undelivered, whatever the status.
     case gone
     /// Wait for this time; the attempt does not count.
     case throttled(Duration)
@@ -28,8 +28,9 @@ package enum AttemptOutcome: Sendable, Equatable {
             self = .failed(reason)
         case .answered(let status, let retryAfter, let delivery):
             switch (status, delivery?.lowercased()) {
-            case (200..<300, _): self = .delivered
+            // Also with a 2xx: the header says more than the status.
             case (410, _), (_, "disable"): self = .gone
+            case (200..<300, _): self = .delivered
             case (_, "abort-message"): self = .aborted
             case (429, _): self = .throttled(Self.pause(retryAfter, now: now))
             case (503, _) where retryAfter != nil: self = .throttled(Self.pause(retryAfter, now: now))
@@ -64,7 +65,7 @@ package enum AttemptOutcome: Sendable, Equatable {
         } else {
             return .seconds(60)
         }
-        return min(max(pause, .seconds(1)), .seconds(3_600))
+        return min(max(pause, .seconds(1)), Circuit.longestPause)
     }
 }
 

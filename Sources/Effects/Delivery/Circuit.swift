@@ -51,11 +51,15 @@ package struct Circuit: Sendable, Equatable {
     static let changesToOpen = 3
     static let firstDelay = Duration.seconds(5)
     static let longestDelay = Duration.seconds(300)
+    /// The longest pause that a receiver may ask for.
+    static let longestPause = Duration.seconds(3_600)
 
     /// The requests at the same time while all is well.
     package let concurrency: Int
     package private(set) var state: State
     package private(set) var failingSince: WallTime?
+    /// Of the latest failure since the last success here.
+    package private(set) var lastFailedAt: WallTime?
     private var lastProbe: Probe = .newest
 
     package init(concurrency: Int, _ persisted: Persisted = Persisted()) {
@@ -107,7 +111,7 @@ package struct Circuit: Sendable, Equatable {
 
     package mutating func attemptSucceeded() -> [Action] {
         let before = persisted
-        failingSince = nil
+        (failingSince, lastFailedAt) = (nil, nil)
         switch state {
         case .closed:
             state = .closed(failures: 0, changes: [])
@@ -126,6 +130,7 @@ package struct Circuit: Sendable, Equatable {
     package mutating func attemptFailed(change: Int64, at now: WallTime, jitter: Double) -> [Action] {
         let before = persisted
         failingSince = failingSince ?? now
+        lastFailedAt = now
         switch state {
         case .closed(let failures, let changes):
             let changes = changes.union([change])
@@ -141,6 +146,21 @@ package struct Circuit: Sendable, Equatable {
             open(at: now, delay: min(delay * 2, Self.longestDelay), jitter)
         case .recovering:
             open(at: now, delay: Self.firstDelay, jitter)
+        }
+        return actions(since: before)
+    }
+
+    /// The receiver wants no further attempt of the change, which is neither a success nor a failure of the endpoint.
+    ///
+    /// - Parameter jitter: a random number from -1 to 1.
+    package mutating func attemptAborted(at now: WallTime, jitter: Double) -> [Action] {
+        let before = persisted
+        switch state {
+        case .closed, .open, .recovering:
+            break
+        case .probing(_, let delay, let window):
+            // Only another change shows whether the endpoint works.
+            open(at: now, delay: delay, window: window, jitter)
         }
         return actions(since: before)
     }
@@ -162,9 +182,12 @@ package struct Circuit: Sendable, Equatable {
         return actions(since: before)
     }
 
-    /// A delivery can be attempted. While the circuit is open and its time has come, it is a probe.
+    /// A delivery can be attempted. While the circuit is open and its time has come, it is a probe. It has come too if it is further
+    /// ahead than any pause: the clock that set it was wrong.
     package mutating func probeDue(at now: WallTime) -> [Action] {
-        guard case .open(let until, let delay, let window) = state, until <= now else { return [standing] }
+        guard case .open(let until, let delay, let window) = state,
+            until <= now || until > now + Self.longestPause
+        else { return [standing] }
         state = .probing(until: until, delay: delay, window: window)
         lastProbe = lastProbe == .oldest ? .newest : .oldest
         return [.probe(lastProbe)]
@@ -178,12 +201,26 @@ package struct Circuit: Sendable, Equatable {
     }
 
     /// Another daemon stored its findings.
-    package mutating func learned(_ others: Persisted, at now: WallTime) -> [Action] {
+    ///
+    /// - Parameter lastSuccessAt: of all daemons. It ends the failures before it, as a success here does.
+    package mutating func learned(
+        _ others: Persisted,
+        lastSuccessAt: WallTime? = nil,
+        at now: WallTime
+    ) -> [Action] {
+        func lasting(_ failures: WallTime?...) -> WallTime? {
+            failures.compactMap(\.self).filter { $0 > lastSuccessAt ?? WallTime(microseconds: .min) }.min()
+        }
+        let hasFailed = failingSince != nil
+        failingSince = lasting(failingSince, lastFailedAt)
         switch state {
+        case .open where hasFailed && failingSince == nil && others.openUntil == nil:
+            // The endpoint works again; the change that would be the probe here may be delivered.
+            state = .recovering(window: 1)
         case .closed, .recovering:
             guard let until = others.openUntil, let delay = others.probeDelay, until > now else { break }
             state = .open(until: until, delay: delay, window: 1)
-            failingSince = failingSince ?? others.failingSince
+            failingSince = failingSince ?? lasting(others.failingSince)
         case .open, .probing:
             break
         }
@@ -192,16 +229,16 @@ package struct Circuit: Sendable, Equatable {
 
     package mutating func operatorResumed() -> [Action] {
         let before = persisted
-        failingSince = nil
+        (failingSince, lastFailedAt) = (nil, nil)
         state = .closed(failures: 0, changes: [])
         return actions(since: before)
     }
 
     // MARK: - Private parts
 
-    private mutating func open(at now: WallTime, delay: Duration, _ jitter: Double) {
+    private mutating func open(at now: WallTime, delay: Duration, window: Int = 1, _ jitter: Double) {
         let wait = delay * (1 + RetrySchedule.spread * jitter)
-        state = .open(until: now + wait, delay: delay, window: 1)
+        state = .open(until: now + wait, delay: delay, window: window)
     }
 
     private func actions(since before: Persisted) -> [Action] {

@@ -88,6 +88,9 @@ final class EndpointLane: Sendable {
         // What was before an operator resumed it does not count.
         let isResumed = stored.failingSince.map { endpoint.statusAt > $0 } ?? false
         let resumption = isResumed ? circuit.operatorResumed() : []
+        // A daemon of an earlier version may have stored a failure that a success ended.
+        let known = isResumed ? .init() : stored.persisted
+        _ = circuit.learned(known, lastSuccessAt: stored.lastSuccessAt, at: .now())
         state = Mutex(
             State(
                 circuit: circuit,
@@ -108,7 +111,7 @@ final class EndpointLane: Sendable {
     func learned(_ stored: EndpointState) {
         state.withLock { state in
             guard !state.mustStore else { return }
-            _ = state.circuit.learned(stored.persisted, at: .now())
+            _ = state.circuit.learned(stored.persisted, lastSuccessAt: stored.lastSuccessAt, at: .now())
         }
     }
 
@@ -195,6 +198,7 @@ final class EndpointLane: Sendable {
             state.mustStore = false
             state.storedAt = .now
             state.health.persisted = state.circuit.persisted
+            state.health.lastFailedAt = state.circuit.lastFailedAt
             return (ended, state.health, state.isGone)
         }
     }
@@ -233,7 +237,7 @@ final class EndpointLane: Sendable {
 
     private func claim() async throws(PostgresError) {
         let (capacity, retries, probe) = wanted()
-        guard capacity > 0 else { return }
+        guard capacity > 0 else { return state.withLock { returnBudget(&$0) } }
         let endpoint = endpoint
         let start = ContinuousClock.now
         let claimed: [ClaimedDelivery]
@@ -302,7 +306,8 @@ final class EndpointLane: Sendable {
     private var pause: Duration {
         state.withLock { state in
             var pause = Self.interval
-            if case .wait(let until) = state.circuit.standing {
+            // A time in the past: nothing waits that could be sent as the probe.
+            if case .wait(let until) = state.circuit.standing, until > .now() {
                 pause = min(pause, max(.milliseconds(1), until.duration(since: .now())))
             }
             if let due = state.retryDue { pause = min(pause, max(.milliseconds(1), due - .now)) }
@@ -402,8 +407,7 @@ final class EndpointLane: Sendable {
         let (change, before, after) = state.withLock { state in
             let before = state.circuit.isOpen
             state.held.requestEnded(attempt.held)
-            let settled =
-                isInterrupted ? .postponed : apply(outcome, status: answer.status, attempt, now: now, to: &state)
+            let settled = isInterrupted ? .postponed : apply(outcome, answer, attempt, now: now, to: &state)
             let change = SettledDelivery(
                 position: attempt.delivery.change.position,
                 claim: attempt.delivery.claim,
@@ -424,7 +428,7 @@ final class EndpointLane: Sendable {
     /// Changes circuit and health, and decides about the delivery.
     private func apply(
         _ outcome: AttemptOutcome,
-        status: Int?,
+        _ answer: EndpointAnswer,
         _ attempt: Attempt,
         now: WallTime,
         to state: inout State
@@ -435,11 +439,13 @@ final class EndpointLane: Sendable {
         let settled: SettledDelivery.Outcome
         let actions: [Circuit.Action]
         switch outcome {
-        case .delivered, .aborted:
-            // An endpoint that refuses one change works.
+        case .delivered:
             actions = state.circuit.attemptSucceeded()
-            settled = outcome == .delivered ? .delivered : .dead
+            settled = .delivered
             state.health.lastSuccessAt = now
+        case .aborted:
+            actions = state.circuit.attemptAborted(at: now, jitter: jitter)
+            settled = .dead
         case .failed:
             let position = attempt.delivery.change.position
             actions = state.circuit.attemptFailed(change: position, at: now, jitter: jitter)
@@ -463,7 +469,8 @@ final class EndpointLane: Sendable {
         }
         if let reason = outcome.reason, outcome != .aborted {
             state.health.lastReason = reason.rawValue
-            state.health.lastHTTPStatus = status
+            state.health.lastHTTPStatus = answer.status
+            state.health.lastDetail = answer.words
         }
         state.isUnstored = true
         state.mustStore = state.mustStore || actions.contains(.persist)
@@ -480,7 +487,7 @@ final class EndpointLane: Sendable {
     }
 
     private func reportDisabled(_ reason: Endpoint.StatusReason) {
-        let step = "siwad endpoints resume \(endpoint.name) continues with the first change that waits"
+        let step = "siwad endpoints resume \(endpoint.name) --note '…' continues with the first change that waits"
         let fields: KeyValuePairs = ["endpoint": endpoint.name, "reason": reason.rawValue, "next": step]
         resources.log.error("endpoint disabled: its deliveries wait", fields)
     }

@@ -33,6 +33,7 @@ enum EndpointListing {
             },
             .init("reason", \.reason),
             .init("http_status", \.httpStatus),
+            .init("detail", \.detail),
             .init("secret_fingerprint", \.fingerprint),
             .init(title: "WHY", .cutEnd(minimum: 8)) { Table.Cell($0.why(now: now)) },
         ]
@@ -56,27 +57,35 @@ extension EndpointOverview {
     /// `open` for an enabled endpoint whose circuit is open.
     var status: String { isOpen ? "open" : endpoint.status.rawValue }
 
-    /// Why it is not enabled or has failed since its last success: an operator, or the reason of a failure.
-    fileprivate var reason: String? {
-        endpoint.statusReason?.rawValue ?? (state.failingSince == nil ? nil : state.lastReason)
+    /// True if it has failed since its last success, or if its receiver has asked for a pause, which is no failure.
+    private var hasTrouble: Bool { state.failingSince != nil || state.openUntil != nil }
+
+    /// Why it is not enabled or has trouble: an operator, or the reason of the last failure or pause.
+    fileprivate var reason: String? { endpoint.statusReason?.rawValue ?? (hasTrouble ? state.lastReason : nil) }
+
+    fileprivate var httpStatus: Int? { hasTrouble ? state.lastHTTPStatus : nil }
+
+    fileprivate var detail: String? { hasTrouble ? state.lastDetail : nil }
+
+    /// `failed (HTTP 503)`, or without an answer `unreachable: the connection was refused`.
+    private var failure: String? {
+        guard let reason = state.lastReason else { return nil }
+        if let status = state.lastHTTPStatus { return "\(reason) (HTTP \(status))" }
+        return reason + (state.lastDetail.map { ": \($0)" } ?? "")
     }
 
-    fileprivate var httpStatus: Int? { state.failingSince == nil ? nil : state.lastHTTPStatus }
-
     func why(now: WallTime) -> String? {
-        let failure = state.lastReason.map { reason in
-            reason + (state.lastHTTPStatus.map { " (HTTP \($0))" } ?? "")
-        }
         switch endpoint.statusReason {
         case .operator: return "operator" + (pauseNote.map { ": \($0)" } ?? "")
         case .gone: return "gone: the receiver wants no more"
         case .failing: return "failing: \(failure ?? "no success")"
         case nil: break
         }
-        guard state.failingSince != nil, let failure else { return nil }
+        guard hasTrouble, let failure else { return nil }
         guard let openUntil = state.openUntil else { return failure }
         let wait = openUntil.duration(since: now)
-        return "\(failure); probed again " + (wait > .zero ? "in \(wait.rounded)" : "now")
+        let isThrottled = state.lastReason == DeliveryReason.throttled.rawValue
+        return "\(failure); \(isThrottled ? "asked" : "probed") again " + (wait > .zero ? "in \(wait.rounded)" : "now")
     }
 }
 
@@ -102,10 +111,7 @@ struct EndpointPage: CommandOutput {
     }
 
     var json: [JSONText] {
-        let fields = EndpointField.allCases.map { field in
-            let texts = field.texts(in: configuration).map { JSONText.string($0) }
-            return JSONText.Member(field.rawValue, field.takesList ? .array(texts) : texts.first ?? .null)
-        }
+        let fields = EndpointField.allCases.map { JSONText.Member($0.rawValue, value(of: $0)) }
         let further: [Column<Endpoint>] = [
             .init("status_at", \.statusAt), .init("created_at", \.createdAt),
         ]
@@ -115,6 +121,19 @@ struct EndpointPage: CommandOutput {
                     + further.members(of: overview.endpoint)
             )
         ]
+    }
+
+    /// Types and apps are null, as in `siwa.endpoints`, for an endpoint that gets the changes of all.
+    private func value(of field: EndpointField) -> JSONText {
+        let texts = field.texts(in: configuration).map { JSONText.string($0) }
+        return switch field {
+        case .types: configuration.types == nil ? .null : .array(texts)
+        case .apps: configuration.apps == nil ? .null : .array(texts)
+        case .concurrency: .integer(Int64(configuration.concurrency))
+        case .rate: configuration.rate.map(JSONText.number) ?? .null
+        case .retries, .include: .array(texts)
+        case .url, .ordering, .timeout, .disableAfter, .signature: texts.first ?? .null
+        }
     }
 
     private func shown(_ field: EndpointField) -> String {
