@@ -170,7 +170,7 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
         case .deliveryCA:
             (.line, nil, "PEM file with authorities of endpoints' certificates, in addition to the system's")
         case .deliveryProxy:
-            (.url, nil, "`http://host:port` of a proxy (CONNECT) for the connections to endpoints")
+            (.proxy, nil, "`http://host:port` of a proxy (CONNECT) for the connections to endpoints")
         case .deliveryConcurrency:
             (
                 .count(1...10_000),

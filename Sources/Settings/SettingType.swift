@@ -27,6 +27,8 @@ struct SettingType: Sendable {
         redacted: { $0.contains("@") || Redaction.holdsToken($0) ? Redaction.mask : $0 }
     )
 
+    static let proxy = SettingType(values: "URL", parse: ValueParser.proxy, redacted: url.redacted)
+
     static let apps = SettingType(
         values: "list",
         parse: { text throws(MalformedValue) in
@@ -227,6 +229,19 @@ enum ValueParser {
         return text
     }
 
+    /// `http://host:port`; without a port, it is 80.
+    static func proxy(_ text: String) throws(MalformedValue) -> String {
+        var place = text[...]
+        if place.last == "/" { place.removeLast() }
+        guard place.hasPrefix("http://") else { throw MalformedValue(advice: "write http://host:port") }
+        place = place.dropFirst("http://".count)
+        let hasPort = place.last != "]" && place.contains(":")
+        guard try HostAndPort(parsing: hasPort ? String(place) : "\(place):80").port > 0 else {
+            throw MalformedValue(advice: "the port must be a number from 1 to 65535")
+        }
+        return text
+    }
+
     /// Removes a whole number and its unit from the start of `rest`; nil if they are malformed or too large.
     private static func amount(from rest: inout Substring, _ units: [Substring: Int64]) -> Int64? {
         let digits = rest.prefix(while: isDigit)
@@ -316,10 +331,5 @@ package enum ApplicationAddress: Sendable, Hashable {
 }
 
 extension HostAndPort {
-    /// True for `localhost`, `::1` and addresses in 127.0.0.0/8.
-    package var isLoopback: Bool {
-        if host.lowercased() == "localhost" || host == "::1" { return true }
-        let parts = host.split(separator: ".", omittingEmptySubsequences: false)
-        return parts.count == 4 && parts[0] == "127" && parts.allSatisfy { UInt8($0) != nil }
-    }
+    package var isLoopback: Bool { IPAddress.isLoopback(host: host) }
 }

@@ -32,13 +32,17 @@ package struct WebClientError: Error, Sendable, Equatable, CustomStringConvertib
 /// Describes for operators why a request has no response. The descriptions of the libraries name their own types, files
 /// and lines.
 enum PlainCause {
-    static func words(for error: any Error, from url: String) -> String {
+    /// The cause in one line.
+    ///
+    /// - Parameter trustAdvice: what to do about a certificate that this machine does not trust.
+    static func words(for error: any Error, from url: String, trustAdvice: String = usualTrustAdvice) -> String {
         switch error {
         case let error as IOError:
             lowercased(String(cString: strerror(error.errnoCode)))
         case let error as NIOConnectionError:
             // An address that refused says more than a failed look-up of the other address family.
-            error.connectionErrors.first.map { words(for: $0.error, from: url) } ?? unknown(error.host)
+            error.connectionErrors.first.map { words(for: $0.error, from: url, trustAdvice: trustAdvice) }
+                ?? unknown(error.host)
         case let error as SocketAddressError.UnknownHost:
             unknown(error.host)
         case let error as HTTPClientError where timeouts.contains(error):
@@ -48,7 +52,7 @@ enum PlainCause {
         case let error as HTTPClientError where plain.contains(error):
             lowercased(error.shortDescription)
         case NIOSSLError.handshakeFailed(let cause):
-            words(forHandshake: "\(cause)", with: host(of: url))
+            words(forHandshake: "\(cause)", with: host(of: url), trustAdvice)
         case let error as NIOSSLExtraError where error == .failedToValidateHostname:
             "the certificate of \(host(of: url)) is for another name"
         case ChannelError.connectTimeout:
@@ -71,10 +75,13 @@ enum PlainCause {
     /// Describes a TLS handshake that failed.
     ///
     /// - Parameter report: the error of BoringSSL as text, the only form that contains its codes.
-    static func words(forHandshake report: String, with host: Substring) -> String {
+    static func words(
+        forHandshake report: String,
+        with host: Substring,
+        _ trustAdvice: String = usualTrustAdvice
+    ) -> String {
         if report.contains("CERTIFICATE_VERIFY_FAILED") {
-            return "this machine does not trust the certificate of \(host) "
-                + "(use one of a known authority, or http: to a loopback address)"
+            return "this machine does not trust the certificate of \(host) (\(trustAdvice))"
         }
         if report.contains("PROTOCOL_VERSION") || report.contains("UNSUPPORTED_PROTOCOL") {
             return "\(host) speaks neither TLS 1.2 nor 1.3"
@@ -100,6 +107,7 @@ enum PlainCause {
         .deadlineExceeded, .readTimeout, .connectTimeout, .getConnectionFromPoolTimeout, .tlsHandshakeTimeout,
     ]
 
+    private static let usualTrustAdvice = "use one of a known authority, or http: to a loopback address"
     private static let late = "no answer in time"
     private static let closed = "the connection was closed before an answer came"
 

@@ -17,7 +17,9 @@ struct DeliveryReloadTests {
                 let file = try directory.write("siwad.yaml", Self.apps + settings)
                 let daemon = fixture.start(["SIWAD_APPS": ""], arguments: ["serve", "--config", file])
                 _ = try await daemon.ready()
-                func readings() -> Int { daemon.log.count { $0.contains("configuration re-read") } }
+                func readings() -> Int {
+                    daemon.log.count { $0.contains("configuration re-read") || $0.contains("was not re-read") }
+                }
                 try await body(fixture, daemon) { settings in
                     let before = readings()
                     _ = try directory.write("siwad.yaml", Self.apps + settings)
@@ -48,9 +50,8 @@ struct DeliveryReloadTests {
                 try await eventually("a blocked attempt") { try await reasons() == ["blocked"] }
 
                 try await reload(key + "delivery_allow: 127.0.0.0/8\ndelivery_ca: /nowhere/ca.pem\n")
-                try await eventually("the missing authorities") {
-                    reports("/nowhere/ca.pem is not a readable PEM file") == 1
-                }
+                #expect(reports("/nowhere/ca.pem is not a readable PEM file") == 1)
+                #expect(reports("the old one stays in force") == 1)
                 #expect(receiver.connections == 0)
 
                 try await reload(key + "delivery_allow: 127.0.0.0/8\n")
@@ -58,7 +59,7 @@ struct DeliveryReloadTests {
 
                 let other = "sealing_keys: '\(try SealingKeys.newLine(name: "test"))'\n"
                 try await reload(other + "delivery_allow: 127.0.0.0/8\n")
-                try await eventually("the wrong key") { reports("nothing can be sent to an endpoint") == 3 }
+                try await eventually("the wrong key") { reports("nothing can be sent to an endpoint") == 2 }
                 try await fixture.revoke(1)
                 try await reload(key + "delivery_allow: 127.0.0.0/8\n")
                 try await eventually("the next delivery") { try await fixture.deliveries() == ["shop delivered 2"] }

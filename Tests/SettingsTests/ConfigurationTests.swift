@@ -283,12 +283,27 @@ struct ConfigurationTests {
             ("SIWAD_LOG_LEVEL", "loud", "write one of trace, debug, info, notice, warning, error, critical"),
             ("SIWAD_LOG_FORMAT", "xml", "write one of text, json"),
             ("SIWAD_ISSUER", "a\u{7}", "write one line of text"),
+            ("SIWAD_DELIVERY_PROXY", "proxy", "write http://host:port"),
         ]
     )
     func malformed(name: String, text: String, advice: String) throws {
         let problem = try #require(problems(environment: [name: text]).first)
         let shown = text.replacing("\u{7}", with: "�")
         #expect(problem == "\(name) is “\(shown)”: \(advice)")
+    }
+
+    @Test(
+        "reports a malformed proxy without its text, which may hold a password.",
+        arguments: [
+            ("https://proxy:3128", "write http://host:port"),
+            ("http://proxy/x", "write host:port, such as 127.0.0.1:8080 or [::1]:8080"),
+            ("http://me:geheim@proxy:1", "write an IPv6 address in brackets, such as [::1]:8080"),
+            ("http://proxy:0", "the port must be a number from 1 to 65535"),
+        ]
+    )
+    func malformedProxy(text: String, advice: String) {
+        #expect(problems(environment: ["SIWAD_DELIVERY_PROXY": text]) == ["SIWAD_DELIVERY_PROXY is “****”: \(advice)"])
+        #expect(problems(environment: ["SIWAD_DELIVERY_PROXY": "http://proxy.example:3128/"]).isEmpty)
     }
 
     @Test("never quotes a malformed secret.")

@@ -14,6 +14,15 @@ extension Configuration {
             version: Version.current
         )
     }
+
+    /// - Throws: `SettingsError` if the file of authorities can't be read: without it, each request would fail.
+    func checkDeliveryAuthorities() throws(SettingsError) {
+        do throws(WebClientError) {
+            try endpointClient.checkAuthorities()
+        } catch {
+            throw problem(.deliveryCA, error.message)
+        }
+    }
 }
 
 extension Dispatcher.Connections {

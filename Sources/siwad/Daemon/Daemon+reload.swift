@@ -29,6 +29,7 @@ extension Daemon {
             new = try Configuration(from: sources)
             policy = try new.policy()
             signInPolicy = try signIn == nil ? nil : new.signInPolicy()
+            if dispatcher != nil { try new.checkDeliveryAuthorities() }
         } catch {
             log.error("the configuration was not re-read, the old one stays in force", ["error": "\(error)"])
             return
@@ -37,6 +38,7 @@ extension Daemon {
         state.reloaded(new)
         let proxy = configuration.deliveryProxy
         if let signInPolicy { signIn?.service.replace(policy: signInPolicy) }
+        new.warnOfMistakes(in: log)
         dispatcher?.replace(Dispatcher.Connections(new, proxy: proxy, resolver, on: loops))
         if policy != intake.policy {
             metrics.lastNotification.admit(policy.audiences.groups.map(\.app.rawValue))

@@ -136,11 +136,13 @@ struct Daemon: Sendable {
                 log: log,
                 eventLoopGroup: loops.group
             ) : nil
+        configuration.warnOfMistakes(in: log)
         guard configuration.effects == .on else {
             publisher = nil
             dispatcher = nil
             return
         }
+        try configuration.checkDeliveryAuthorities()
         let source = Publisher(
             pool: pool,
             changes: changes,
