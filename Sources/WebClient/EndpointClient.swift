@@ -62,11 +62,14 @@ package final class EndpointClient: Sendable {
         package let cause: String
         /// The next step, where the configuration of the daemon or the URL is the cause.
         package let remedy: String?
+        /// The connection was open, so that the message may have arrived.
+        package let mayHaveArrived: Bool
 
-        package init(_ reason: Reason, _ cause: String, remedy: String? = nil) {
+        package init(_ reason: Reason, _ cause: String, remedy: String? = nil, mayHaveArrived: Bool = false) {
             self.reason = reason
             self.cause = cause
             self.remedy = remedy
+            self.mayHaveArrived = mayHaveArrived
         }
 
         /// The cause and the next step in one line.
@@ -136,14 +139,7 @@ package final class EndpointClient: Sendable {
         configuration.tlsConfiguration?.minimumTLSVersion = .tlsv12
         configuration.timeout = .init(connect: TimeAmount(Self.connectLimit))
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = concurrency
-        if let file = settings.authorities {
-            do {
-                let certificates = try NIOSSLCertificate.fromPEMFile(file)
-                configuration.tlsConfiguration?.additionalTrustRoots = [.certificates(certificates)]
-            } catch {
-                throw WebClientError(.unreadableFile, "\(file) is not a readable PEM file with certificates")
-            }
-        }
+        configuration.tlsConfiguration?.additionalTrustRoots = [.certificates(try settings.readAuthorities())]
         if let proxy = settings.proxy {
             let address = try EndpointURL(parsing: proxy)
             guard !address.isEncrypted, ["", "/"].contains(proxy.dropFirst(7).drop { $0 != "/" }) else {
@@ -294,14 +290,18 @@ package final class EndpointClient: Sendable {
     }
 
     private func failure(_ error: any Error) -> Failure {
-        let words = PlainCause.words(for: error, from: url.description)
+        let words = PlainCause.words(
+            for: error,
+            from: url.description,
+            trustAdvice: "name its authority in SIWAD_DELIVERY_CA"
+        )
         switch error {
         case let error as Failure:
             return error
         case let error as HTTPClientError where [.deadlineExceeded, .readTimeout].contains(error):
             return Failure(.timedOut, words)
-        case NIOSSLError.uncleanShutdown, HTTPParserError.invalidEOFState, HTTPParserError.closedConnection:
-            return Failure(.unreachable, words)
+        case _ where PlainCause.isBrokenConnection(error):
+            return Failure(.unreachable, words, mayHaveArrived: true)
         case let error as HTTPClientError where error == .tlsHandshakeTimeout:
             return Failure(.tls, words)
         case is NIOSSLError, is NIOSSLExtraError:
@@ -315,6 +315,19 @@ package final class EndpointClient: Sendable {
 }
 
 extension EndpointClient.Settings {
+    /// - Throws: `unreadableFile`.
+    package func checkAuthorities() throws(WebClientError) { _ = try readAuthorities() }
+
+    fileprivate func readAuthorities() throws(WebClientError) -> [NIOSSLCertificate] {
+        guard let file = authorities else { return [] }
+        do {
+            return try NIOSSLCertificate.fromPEMFile(file)
+        } catch {
+            let advice = "check its path, its permissions and its content"
+            throw WebClientError(.unreadableFile, "\(file) is not a readable PEM file with certificates; \(advice)")
+        }
+    }
+
     /// The addresses that siwad may connect to for an endpoint, in the resolver's order; at least one. nil with a proxy, which
     /// looks the host up itself.
     ///

@@ -98,7 +98,7 @@ struct ChangeForwarder: Sendable {
         let headers = headers + [("Content-Type", "application/json")]
         do throws(EndpointClient.Failure) {
             return try await client.post(body, headers: headers, timeout: Self.timeout)
-        } catch  where error.reason == .unreachable {
+        } catch  where error.reason == .unreachable && !error.mayHaveArrived {
             // The name localhost may have two addresses, of which the receiver listens on one. The client takes the other one.
             return try await client.post(body, headers: headers, timeout: Self.timeout)
         }
