@@ -126,6 +126,8 @@ struct ChangesCommandTests {
             #expect(now.status == 4 && now.output.isEmpty)
             let ahead = try await run(["follow", "--after", "4"], fixture)
             #expect(ahead.status == 1 && ahead.errors.contains("position 4 is ahead of the log, which ends with 3"))
+            let behind = try await run(["follow", "--after", "4", "--until-current"], fixture)
+            #expect(behind.status == 1 && behind.errors.contains("position 4 is ahead of the log"), "\(behind.errors)")
             for wrong in [
                 ["--after", "1", "--from-start"], ["--after", "-1"], ["--limit", "0"], ["--type", "other"],
             ] {

@@ -60,9 +60,9 @@ struct ChangesFollowCommand: DatabaseCommand, Sendable {
         try await Services.runUntilSignal {
             let (position, end, wanted) = try await invocation.read { session in
                 let end = try ChangeLog.end(in: session)
-                return (
-                    try command.start(end: end, in: session), end, try command.filter.filter(limit: 1_000, in: session)
-                )
+                let start = try command.start(end: end, in: session)
+                try ChangeFeed.check(start, end: end)
+                return (start, end, try command.filter.filter(limit: 1_000, in: session))
             }
             let settings = try invocation.configuration.connectionSettings()
             try await command.forwarding.withForwarder { forwarder in
@@ -104,25 +104,7 @@ private struct ChangeFeed {
     let limit: Int?
     let output: Output
     let console: Console
-    private var printed = 0
-
-    init(
-        settings: ConnectionSettings,
-        filter: ChangeFilter,
-        position: Int64,
-        end: Int64?,
-        limit: Int?,
-        output: Output,
-        console: Console
-    ) {
-        self.settings = settings
-        self.filter = filter
-        self.position = position
-        self.end = end
-        self.limit = limit
-        self.output = output
-        self.console = console
-    }
+    var printed = 0
 
     mutating func run() async throws {
         if case .table = output { console.print(ChangeListing.stream([], style: console.style)[0]) }
@@ -155,6 +137,17 @@ private struct ChangeFeed {
         if end != nil, printed == 0 { throw CommandFailure(.nothingMatched, "no changes match") }
     }
 
+    /// - Throws: `CommandFailure` if the log does not reach the position: then it may be given to other changes.
+    static func check(_ position: Int64, end: Int64) throws(CommandFailure) {
+        guard position <= end else {
+            throw CommandFailure(
+                .failed,
+                "position \(position) is ahead of the log, which ends with \(end)",
+                nextStep: "the database lost its last changes or is another one; start with --since or --from-start"
+            )
+        }
+    }
+
     private var isDone: Bool {
         end.map { position >= $0 } ?? false || printed == limit || console.outputError != nil || Console.isOutputClosed
     }
@@ -167,13 +160,7 @@ private struct ChangeFeed {
                 [position, filter] session throws(PostgresError) in
                 try ChangeLog.page(after: position, filter, in: session)
             }
-            guard page.end >= position else {
-                throw CommandFailure(
-                    .failed,
-                    "position \(position) is ahead of the log, which ends with \(page.end)",
-                    nextStep: "the database lost its last changes or is another one; start with --since or --from-start"
-                )
-            }
+            try Self.check(position, end: page.end)
             let changes = page.changes.filter { end == nil || $0.position <= end ?? 0 }
             switch output {
             case .table:
