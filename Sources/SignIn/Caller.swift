@@ -28,6 +28,9 @@ package struct CallerDirectory: Sendable, Equatable {
     /// The names in the order of the lines. While a token is replaced, a name has two lines.
     package var names: [String] { entries.map(\.caller.name) }
 
+    /// The client ids that lines name.
+    package var clients: Set<ClientID> { entries.reduce(into: []) { $0.formUnion($1.caller.clients ?? []) } }
+
     /// Empty lines are skipped. A list in a configuration file has commas.
     ///
     /// - Throws: An error with the number of the line, and never a part of a digest.

@@ -58,7 +58,8 @@ package final class ClientSecrets: Sendable {
         state.withLock { $0.choices[group.app]?.clientRefused(tried: tried) } ?? .giveUp(tried: tried)
     }
 
-    /// A secret that is valid for at least a minute, or as long as its lifetime allows.
+    /// A secret that is valid for at least a minute, or as long as its lifetime allows. One from the future, signed before the clock
+    /// was set back, is replaced: Apple would refuse it.
     func secret(
         for client: ClientID,
         of group: AudienceMap.Group,
@@ -66,7 +67,9 @@ package final class ClientSecrets: Sendable {
         now: WallTime
     ) throws(JOSEError) -> String {
         let slot = Slot(client: client, keyID: keyID)
-        if let secret = state.withLock({ $0.secrets[slot] }), now < secret.expiresAt - Self.margin {
+        if let secret = state.withLock({ $0.secrets[slot] }), secret.issuedAt <= now,
+            now < secret.expiresAt - Self.margin
+        {
             return secret.text
         }
         guard let key = keys[group.app]?.first(where: { $0.id == keyID }) else {

@@ -1,4 +1,5 @@
 import AppleTokens
+import Basics
 import JOSE
 
 /// A code that waits in the row of its sign-in to be traded, as it is sealed there.
@@ -17,7 +18,9 @@ struct SealedCode: Sendable {
     /// - Throws: as `SealingKeys.open`; `notAuthentic` for the code of another client.
     init(opening sealed: [UInt8], for client: ClientID, with keys: SealingKeys) throws(JOSEError) {
         let content = try JSONValue(parsing: try keys.open(sealed))
-        guard let code = content["code"]?.string, content["client"]?.string == client.rawValue else {
+        guard let code = content["code"]?.string,
+            content["client"]?.string?.hasSameBytes(as: client.rawValue) ?? false
+        else {
             throw JOSEError(.notAuthentic, "it was sealed for another client")
         }
         self.init(code: code, redirectURI: content["redirect_uri"]?.string)

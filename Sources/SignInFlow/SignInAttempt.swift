@@ -37,7 +37,9 @@ struct SignInAttempt: Sendable {
         let presented = try await presentedIdentity()
         switch try await reserve(presented) {
         case .settled(let settled): return answer(settled, presented, isRepeated: false)
-        case .repeated(let settled): return answer(settled, presented, isRepeated: true)
+        case .repeated(let settled):
+            try checkAge(of: settled, presented)
+            return answer(settled, presented, isRepeated: true)
         case .refused(let conflict): throw Problem(conflict)
         case .reserved(let signInID):
             do throws(Problem) {
@@ -80,6 +82,14 @@ struct SignInAttempt: Sendable {
         return identity
     }
 
+    /// A repeated request is answered as long as its token is accepted. A code alone has no time of its own.
+    private func checkAge(of settled: SettledSignIn, _ presented: VerifiedIdentity?) throws(Problem) {
+        let end = settled.signedInAt + Self.oldestLogin + policy.identity.maximumAge
+        guard presented != nil || .now() < end else {
+            throw Problem(.tokenTooOld, "The code was traded too long ago to answer the same request again.")
+        }
+    }
+
     private func reserve(_ presented: VerifiedIdentity?) async throws(Problem) -> SignInStart {
         let code = request.authorizationCode.map { SHA256.digest(Array($0.utf8).span) }
         let token = request.identityToken.map { SHA256.digest($0.span) }
@@ -117,7 +127,7 @@ struct SignInAttempt: Sendable {
             preconditionFailure("a code alone is only accepted with Apple's identity token")
         }
         let earliest = identity.issuedAt - Self.oldestLogin
-        let signedInAt = presented?.issuedAt ?? max(identity.authenticatedAt ?? earliest, earliest)
+        let signedInAt = presented?.issuedAt ?? min(max(identity.authenticatedAt ?? earliest, earliest), .now())
         let token = traded.token.flatMap { token in
             policy.trade.map { UnsealedToken(text: token, keys: $0.sealingKeys) }
         }
@@ -147,7 +157,9 @@ struct SignInAttempt: Sendable {
                     case .after(let time): WallTime.now() + time
                     case .at(let time): time
                     }
-                return Settlement.Session(id: session.id, createdAt: signedInAt, expiresAt: end)
+                // With a slow clock, or after a slow exchange, a short session would end before it began.
+                let start = end.map { min(signedInAt, $0 - .seconds(1)) } ?? signedInAt
+                return Settlement.Session(id: session.id, createdAt: start, expiresAt: end)
             }
         )
     }
@@ -349,17 +361,5 @@ extension SignInAnswer.RefreshToken {
             case .lost: .lost
             case .refused: .refused
             }
-    }
-}
-
-extension TokenRefusal.Detail {
-    fileprivate var words: String {
-        switch self {
-        case .alreadyUsed: "the code was used before"
-        case .expiredOrRevoked: "the code has expired or was revoked, or is not one of Apple's"
-        case .otherClient: "the code was issued to another client id"
-        case .otherRedirectURI: "the code was issued with another redirect_uri"
-        case .unspecified: "it gives no reason that siwad knows"
-        }
     }
 }

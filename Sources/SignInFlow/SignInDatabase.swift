@@ -21,8 +21,9 @@ struct SignInDatabase: Sendable {
     private static let deadline = Duration.seconds(3)
     /// For a transaction of several sign-ins, which waits for no row of a person.
     private static let batchDeadline = Duration.seconds(1)
-    /// How long a result of Apple's, which exists only once, is tried to be stored.
-    private static let persistence = Duration.seconds(2)
+    /// How long a result of Apple's, which exists only once, is tried to be stored: more than one `deadline`, but not longer than
+    /// the sign-in is reserved.
+    private static let persistence = Duration.seconds(5)
 
     let pool: ConnectionPool
     let faults: FaultLog
@@ -160,6 +161,8 @@ extension Problem {
                 )
             case .accountDeleted: (.accountDeleted, "The person deleted the Apple Account.")
             case .inProgress: (.inProgress, "Another request with the same token is being processed.")
+            case .notYetValid:
+                (.notYetValid, "Apple issued the token more than five minutes ahead of the database's clock.")
             case .unknownClient: (.unknownClient, "The database has no such client id; siwad adds those of SIWAD_APPS.")
             }
         self.init(reason, detail)

@@ -151,7 +151,7 @@ struct ExchangeTests {
         }
     }
 
-    @Test("A client secret is used again until a minute before its end.")
+    @Test("A client secret is used again until a minute before its end, but not before its beginning.")
     func cachedSecret() async throws {
         let key = ClientSecrets.Key(id: "KEYONE0001", key: try .generate())
         let audiences = try AudienceMap(parsing: "AAAAAAAAAA/com.example.one")
@@ -167,5 +167,6 @@ struct ExchangeTests {
         let second = try secret(after: 240)
         #expect(second != first)
         #expect(try secret(after: 400) == second)
+        #expect(try secret(after: 100) != second)
     }
 }

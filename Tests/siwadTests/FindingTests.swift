@@ -76,8 +76,12 @@ struct FindingTests {
         let (one, two) = (
             try SealingKeys(parsing: "new:\(line)"), try SealingKeys(parsing: "new:\(line)\nold:\(line)")
         )
-        func judged(_ keys: SealingKeys?, _ counts: (String, RefreshTokenRecord.State, Int)...) -> Finding {
-            .tokenKeys(counts.map { RefreshTokenCount(keyName: $0.0, state: $0.1, count: $0.2) }, keys)
+        func judged(
+            _ keys: SealingKeys?,
+            codes: Int = 0,
+            _ counts: (String, RefreshTokenRecord.State, Int)...
+        ) -> Finding {
+            .tokenKeys(counts.map { RefreshTokenCount(keyName: $0.0, state: $0.1, count: $0.2) }, codes: codes, keys)
         }
         #expect(judged(nil).detail == "no refresh token")
         #expect(judged(nil, ("new", .valid, 1)).status == .fail)
@@ -91,6 +95,10 @@ struct FindingTests {
         #expect((waiting.status, waiting.detail) == (.warn, "3 refresh tokens, some with old keys (old: 2)"))
         let done = judged(two, ("new", .valid, 1))
         #expect((done.status, done.detail) == (.pass, "1 refresh token, all sealed with new; none needs old any more"))
+        let under = "; 2 codes that Apple has not answered may need old for up to five minutes"
+        #expect(judged(two, codes: 2, ("new", .valid, 1)).detail == "1 refresh token, all sealed with new\(under)")
+        #expect(judged(two, codes: 2).detail == "no refresh token\(under)")
+        #expect(judged(one, codes: 2, ("new", .valid, 1)).detail == "1 refresh token, all sealed with new")
     }
 
     @Test("A change that waits ten seconds for its publication is a warning, and so is a restored log.")
@@ -109,6 +117,9 @@ struct FindingTests {
         #expect(judged(age: .seconds(10)).status == .pass)
         let held = judged(age: .seconds(120), publisher: 99)
         #expect(held.status == .warn && held.detail.contains("99 has locked siwa.publication"), "\(held)")
+        #expect(held.remedy?.contains("SELECT pg_terminate_backend(99)") == true, "\(held)")
+        let free = judged(age: .seconds(120))
+        #expect(free.status == .warn && free.remedy?.contains("SIWAD_EFFECTS on") == true, "\(free)")
         #expect(judged(age: nil, belongs: false).status == .warn)
     }
 

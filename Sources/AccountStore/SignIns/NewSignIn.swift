@@ -91,4 +91,6 @@ package enum SignInConflict: String, Sendable, CaseIterable {
     /// The same request is under way elsewhere.
     case inProgress = "in-progress"
     case unknownClient = "unknown-client"
+    /// Its time is more than five minutes ahead of the database's clock.
+    case notYetValid = "not-yet-valid"
 }

@@ -87,11 +87,22 @@ package enum SignIns {
 
     private static let reserve = Statement(
         """
-        SELECT r.* FROM siwa.reserve_sign_in(
-            $1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
-            nullif(
-                jsonb_strip_nulls(jsonb_build_object('platform', $11::text, 'model', $12::text, 'label', $13::text)), '{}'
-            )
+        SELECT (r.answer).* FROM (
+            SELECT CASE
+                -- siwa.settle_sign_in would refuse this time, but only after the code was used.
+                WHEN $9::timestamptz > clock_timestamp() + interval '5 minutes'
+                THEN jsonb_populate_record(NULL::siwa.sign_in_answer, '{"outcome": "not-yet-valid"}')
+                ELSE siwa.reserve_sign_in(
+                    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+                    nullif(
+                        jsonb_strip_nulls(
+                            jsonb_build_object('platform', $11::text, 'model', $12::text, 'label', $13::text)
+                        ),
+                        '{}'
+                    )
+                )
+            END AS answer
+            OFFSET 0
         ) AS r
         """
     )
@@ -138,6 +149,12 @@ extension SignIns {
         in transaction: borrowing Session
     ) throws(PostgresError) -> [PendingExchange] {
         try transaction.execute(claimExchanges, limit).decode(PendingExchange.init)
+    }
+
+    /// The number of codes that wait to be traded, each at most five minutes.
+    package static func waitingCodes(in session: borrowing Session) throws(PostgresError) -> Int {
+        let sql = "SELECT count(*) FROM siwa.sign_ins WHERE code_due_at IS NOT NULL"
+        return Int(try session.execute(once: sql).int64(0, 0))
     }
 
     /// Stores the outcome of an exchange. All but ``ExchangeOutcome/again(_:)`` erase the code. A token of a person who has

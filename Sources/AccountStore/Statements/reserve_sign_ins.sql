@@ -1,8 +1,8 @@
 -- Reserves a batch of sign-ins for 15 seconds: one statement, one round trip.
 --
 -- The arrays have one element per sign-in. Returns the id of each sign-in that it reserves. One that is not returned is
--- unchanged: siwa.reserve_sign_in decides it, because its token, nonce or session id is in use, or its person or client may not
--- sign in.
+-- unchanged: SignIns.reserve decides it alone, because its token, nonce or session id is in use, or its person or client may not
+-- sign in, or its time is ahead.
 --
 -- Tables are read in lateral subqueries, which can only be nested loops over an index, so that the plan has the same shape for
 -- empty and for large tables.
@@ -36,6 +36,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT true AS is_taken FROM siwa.account_sessions AS o WHERE o.session_id = f.session_id OFFSET 0
 ) AS o ON true
-WHERE a.deleted_at IS NULL AND (c.revoked_at IS NULL OR c.revoked_at < f.issued_at) AND o.is_taken IS NULL
+WHERE (f.issued_at > clock_timestamp() + interval '5 minutes') IS NOT TRUE
+    AND a.deleted_at IS NULL AND (c.revoked_at IS NULL OR c.revoked_at < f.issued_at) AND o.is_taken IS NULL
 ON CONFLICT DO NOTHING
 RETURNING s.presented_digest, s.sign_in_id

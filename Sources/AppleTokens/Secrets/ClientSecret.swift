@@ -10,6 +10,7 @@ package struct ClientSecret: Sendable {
 
     /// The compact JWS.
     package let text: String
+    package let issuedAt: WallTime
     package let expiresAt: WallTime
 
     /// Signs a secret, and verifies it with the public half of the key.
@@ -24,11 +25,12 @@ package struct ClientSecret: Sendable {
         lifetime: Duration
     ) throws(JOSEError) {
         precondition(lifetime > .zero && lifetime <= Self.longestLifetime, "the caller checks the lifetime")
-        let issuedAt = now.wholeSeconds
-        expiresAt = WallTime(seconds: issuedAt + lifetime.components.seconds)
+        let seconds = now.wholeSeconds
+        issuedAt = WallTime(seconds: seconds)
+        expiresAt = WallTime(seconds: seconds + lifetime.components.seconds)
         let header = "{\"alg\":\"ES256\",\"kid\":\(JSONValue.quoted(keyID))}"
         let claims =
-            "{\"iss\":\(JSONValue.quoted(team.rawValue)),\"iat\":\(issuedAt),\"exp\":\(expiresAt.wholeSeconds),"
+            "{\"iss\":\(JSONValue.quoted(team.rawValue)),\"iat\":\(seconds),\"exp\":\(expiresAt.wholeSeconds),"
             + "\"aud\":\"\(Self.audience)\",\"sub\":\(JSONValue.quoted(client.rawValue))}"
         let input = Base64URL.encode(Array(header.utf8)) + "." + Base64URL.encode(Array(claims.utf8))
         let message = Array(input.utf8)

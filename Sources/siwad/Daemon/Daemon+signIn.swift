@@ -88,6 +88,20 @@ extension Configuration {
         }
     }
 
+    /// Client ids that callers may act for, but that are not configured, so that their requests are refused: a spelling mistake.
+    var unknownClientsOfCallers: [String] {
+        guard let audiences = apps else { return [] }
+        let named = applicationTokens?.clients.map(\.rawValue) ?? []
+        return named.filter { audiences.group(audience: $0) == nil }.sorted()
+    }
+
+    /// Logs settings that work, but probably not as they were meant.
+    func warnOfMistakes(in log: Log) {
+        let names = unknownClientsOfCallers.joined(separator: ", ")
+        guard !names.isEmpty else { return }
+        log.warning("SIWAD_APPLICATION_TOKENS names client ids that SIWAD_APPS lacks", ["client_ids": names])
+    }
+
     /// True if this daemon serves an application endpoint, or trades codes that another daemon left.
     var signsIn: Bool { applicationListen != nil || appleKeys != nil }
 

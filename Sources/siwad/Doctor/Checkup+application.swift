@@ -15,6 +15,7 @@ extension Checkup {
         } catch {
             return .fail(.application, error.description, "give the endpoint a certificate with its chain, and its key")
         }
+        if let finding = callersFinding() { return finding }
         switch address {
         case .unix(let path):
             if let finding = socketFinding(path) { return finding }
@@ -28,6 +29,15 @@ extension Checkup {
             }
             return await answer(at: url, named: url)
         }
+    }
+
+    /// nil if every client id of the callers is configured.
+    private func callersFinding() -> Finding? {
+        let unknown = configuration.unknownClientsOfCallers
+        guard !unknown.isEmpty else { return nil }
+        let (tokens, apps) = (SettingKey.applicationTokens.environmentName, SettingKey.apps.environmentName)
+        let names = unknown.joined(separator: ", ")
+        return .warn(.application, "\(tokens) names client ids that \(apps) lacks: \(names)", "correct one of the two")
     }
 
     private func checkApplicationCertificate() throws(ServerError) {

@@ -13,14 +13,26 @@ extension Checkup {
             // Also finds settings that don't fit together.
             _ = try configuration.signInPolicy()
             var clients = 0
-            for group in try configuration.audiences().groups {
+            let groups = try configuration.audiences().groups
+            for group in groups {
                 for client in group.clients {
                     let entries = keys.entries(for: group)
                     for entry in entries { _ = try secret(for: client, of: group, entry) }
                     clients += entries.isEmpty ? 0 : 1
                 }
             }
-            return .pass(.clientSecret, "signed and verified for \(counted(clients, "client id"))")
+            let signed = "signed and verified for \(counted(clients, "client id"))"
+            let unused = keys.entries.filter { entry in !groups.contains { keys.entries(for: $0).contains(entry) } }
+            guard unused.isEmpty else {
+                let names = unused.map(\.keyID).joined(separator: ", ")
+                let apps = SettingKey.apps.environmentName
+                return .warn(
+                    .clientSecret,
+                    "\(signed); no app group of \(apps) uses the key \(names)",
+                    "correct the team or app of the key in \(SettingKey.appleKeys.environmentName), or \(apps)"
+                )
+            }
+            return .pass(.clientSecret, signed)
         } catch {
             return .fail(.clientSecret, Self.failure(error))
         }

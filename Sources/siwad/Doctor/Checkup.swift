@@ -221,7 +221,8 @@ extension Checkup {
             [.sealingKeys(try SealedSecrets(readWith: configuration.sealingKeys, in: session))]
         }
         findings += await ask(pool, .tokenKeys) { session throws(PostgresError) in
-            [.tokenKeys(try RefreshTokens.counts(in: session), configuration.sealingKeys)]
+            let codes = try SignIns.waitingCodes(in: session)
+            return [.tokenKeys(try RefreshTokens.counts(in: session), codes: codes, configuration.sealingKeys)]
         }
         // The check of the key set reports a malformed URL.
         if let trust = try? configuration.keyTrust() {
@@ -253,6 +254,12 @@ extension Checkup {
     /// Why siwad would not connect to an endpoint, by the endpoint's id. Nothing is sent.
     private func addressFailures(_ endpoints: [Endpoint]) async -> [Int32: EndpointClient.Failure] {
         let (settings, resolver) = (configuration.endpointClient, Resolver())
+        do throws(SettingsError) {
+            try configuration.checkDeliveryAuthorities()
+        } catch {
+            let failure = EndpointClient.Failure(.tls, "\(error)")
+            return Dictionary(uniqueKeysWithValues: endpoints.map { ($0.id, failure) })
+        }
         return await withTaskGroup(of: (Int32, EndpointClient.Failure?).self) { group in
             for endpoint in endpoints where endpoint.configuration.kind == .webhook {
                 group.addTask {

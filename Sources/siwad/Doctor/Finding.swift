@@ -157,9 +157,13 @@ extension Finding {
         guard let age = state.age, age > .seconds(10) else {
             return .pass(.publication, "\(text); nothing waits for its publication")
         }
-        let holder = state.publisher.map { "; server process \($0) has locked siwa.publication" } ?? ""
-        let waiting = "\(text); a committed change has waited \(age.rounded) for its publication\(holder)"
-        return .warn(.publication, waiting, remedy)
+        let waiting = "\(text); a committed change has waited \(age.rounded) for its publication"
+        guard let holder = state.publisher else { return .warn(.publication, waiting, remedy) }
+        let release = """
+            see in pg_stat_activity what it does: a round of siwad serve ends by itself, \
+            SELECT pg_terminate_backend(\(holder)) ends anything else
+            """
+        return .warn(.publication, "\(waiting); server process \(holder) has locked siwa.publication", release)
     }
 
     static func sealingKeys(_ secrets: SealedSecrets) -> Finding {
@@ -186,9 +190,17 @@ extension Finding {
     }
 
     /// The keys of refresh tokens. Only `siwad sealing rotate` opens the tokens, because there is one for each person.
-    static func tokenKeys(_ counts: [RefreshTokenCount], _ keys: SealingKeys?) -> Finding {
-        guard !counts.isEmpty else { return .pass(.tokenKeys, "no refresh token") }
+    ///
+    /// - Parameter codes: the codes that wait to be traded; each is sealed with the key that was the first at that time.
+    static func tokenKeys(_ counts: [RefreshTokenCount], codes: Int, _ keys: SealingKeys?) -> Finding {
         let (ring, name) = (keys?.names ?? [], SettingKey.sealingKeys.environmentName)
+        let old = ring.dropFirst()
+        let oldNames = old.joined(separator: ", ")
+        let needed =
+            codes > 0 && !old.isEmpty
+            ? "; \(counted(codes, "code")) that Apple has not answered may need \(oldNames) for up to five minutes"
+            : nil
+        guard !counts.isEmpty else { return .pass(.tokenKeys, "no refresh token\(needed ?? "")") }
         func total(_ isCounted: (RefreshTokenCount) -> Bool) -> Int {
             counts.filter(isCounted).map(\.count).reduce(0, +)
         }
@@ -209,13 +221,12 @@ extension Finding {
             let remedy = "put their key back and run \(rotate), or let the people sign in again"
             return .warn(.tokenKeys, "\(unreadable) of \(all) unreadable: no key opened them", remedy)
         }
-        let old = ring.dropFirst()
         let waiting = old.filter(used.contains)
         guard waiting.isEmpty, let first = ring.first else {
             return .warn(.tokenKeys, "\(all), some with old keys (\(text(waiting)))", "\(rotate) seals them again")
         }
-        let spare = old.isEmpty ? "" : "; none needs \(old.joined(separator: ", ")) any more"
-        return .pass(.tokenKeys, "\(all), all sealed with \(first)\(spare)")
+        let spare = old.isEmpty ? "" : "; none needs \(oldNames) any more"
+        return .pass(.tokenKeys, "\(all), all sealed with \(first)\(needed ?? spare)")
     }
 
     /// The key set that the daemon last stored from the URL in force.
