@@ -8,7 +8,7 @@ package protocol ApplicationService: Sendable {
     /// lost.
     func signIn(_ request: SignInRequest, by caller: Caller?) async throws(Problem) -> SignInAnswer
 
-    /// A request to sign in was malformed, so ``signIn(_:by:)`` was not called.
+    /// A request to sign in was refused before ``signIn(_:by:)``.
     func signInRefused(_ problem: Problem, by caller: Caller?)
 
     func issueNonce(for client: ClientID, by caller: Caller?) async throws(Problem) -> IssuedNonce

@@ -59,6 +59,7 @@ package struct CodeExchanger: Sendable {
             guard case .clientRefused(let refusal) = dated.answer else {
                 if case .unavailable = dated.answer { return exchange }
                 secrets.accepted(keyID, for: code.group)
+                explain(dated.answer, of: code.client)
                 return exchange
             }
             if refusal.code == .invalidClient,
@@ -91,6 +92,20 @@ package struct CodeExchanger: Sendable {
         return dated
     }
 
+    /// Logs why Apple refuses a code, such as a missing redirect URI, which makes every sign-in lack its refresh token.
+    private func explain(_ answer: TokenAnswer, of client: ClientID) {
+        switch answer {
+        case .grantRefused(let refusal), .requestRefused(let refusal):
+            let cause = refusal.detail.words
+            guard faults.isDue(.appleClient, "\(client) \(refusal.code.rawValue) \(cause)") else { return }
+            log.warning(
+                "Apple refuses a code",
+                ["client_id": client.rawValue, "error": refusal.code.rawValue, "cause": cause]
+            )
+        case .issued, .clientRefused, .unavailable: break
+        }
+    }
+
     /// Logs what siwad can see of the reason, then what only Apple's developer portal shows.
     private func explain(
         _ refusal: TokenRefusal,
@@ -114,6 +129,18 @@ package struct CodeExchanger: Sendable {
                 "secret_lifetime": "\(lifetime.components.seconds) s",
             ]
         )
+    }
+}
+
+extension TokenRefusal.Detail {
+    var words: String {
+        switch self {
+        case .alreadyUsed: "the code was used before"
+        case .expiredOrRevoked: "the code has expired or was revoked, or is not one of Apple's"
+        case .otherClient: "the code was issued to another client id"
+        case .otherRedirectURI: "the code was issued with another redirect_uri"
+        case .unspecified: "it gives no reason that siwad knows"
+        }
     }
 }
 

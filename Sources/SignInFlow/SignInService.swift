@@ -85,6 +85,7 @@ extension SignInService {
                 [
                     "account_id": "\(answer.account.id)", "sign_in_id": "\(answer.signInID)", "caller": name,
                     "refresh_token": answer.refreshToken.rawValue,
+                    "refresh_token_error": answer.refreshTokenError ?? "",
                 ]
             )
             return answer

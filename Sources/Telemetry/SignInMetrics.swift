@@ -2,10 +2,10 @@
 package struct SignInMetrics: Sendable {
     /// `signed-in`, `repeated`, or the reason of a refusal.
     package static let outcomes = [
-        "signed-in", "repeated", "malformed-request", "unknown-client", "client-not-allowed", "malformed-token",
-        "unsupported-algorithm", "not-an-identity-token", "bad-signature", "unknown-key", "wrong-issuer",
-        "wrong-audience",
-        "code-mismatch", "nonce-mismatch", "nonce-missing", "nonce-used", "token-used", "expired", "token-too-old",
+        "signed-in", "repeated", "malformed-request", "unknown-client", "unauthenticated", "client-not-allowed",
+        "request-timeout", "body-too-large", "unsupported-media-type", "malformed-token", "unsupported-algorithm",
+        "not-an-identity-token", "bad-signature", "unknown-key", "wrong-issuer", "wrong-audience", "code-mismatch",
+        "nonce-mismatch", "nonce-missing", "nonce-used", "token-used", "expired", "token-too-old",
         "not-yet-valid", "nonce-expired", "code-rejected", "consent-revoked", "account-deleted", "session-taken",
         "in-progress", "apple-refused-client", "apple-unexpected", "keys-unavailable", "apple-unavailable",
         "database-unavailable", "overloaded", "draining",

@@ -86,6 +86,7 @@ struct ApplicationChannel: ServerChildChannel {
                 throw Problem(.overloaded, "Too many requests are served at this moment; send it again.")
             }
         } catch {
+            endpoint.refused(request, error)
             // The connection can be used again once the body was read. A client that waits for 100 Continue may never send it.
             guard !request.expectsContinue,
                 case .complete = try await body(of: request, from: &parts, channel, deadline, isKept: false)
@@ -108,6 +109,7 @@ struct ApplicationChannel: ServerChildChannel {
             try await write(await answer(to: accepted, bytes, channel, deadline), to: request, writer)
         case .refused(let problem):
             requests.free()
+            endpoint.refused(request, problem, accepted)
             try await end(with: problem, request, &parts, writer, channel)
         }
     }

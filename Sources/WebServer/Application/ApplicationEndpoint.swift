@@ -75,6 +75,12 @@ struct ApplicationEndpoint: Sendable {
         )
     }
 
+    /// Counts and logs a request to sign in that is refused before ``answer(to:_:)``.
+    func refused(_ request: Request, _ problem: Problem, _ accepted: Accepted? = nil) {
+        guard request.method == .post, request.uri.path == Self.signInPath else { return }
+        service.signInRefused(problem, by: accepted?.caller)
+    }
+
     func answer(to accepted: Accepted, _ body: [UInt8]) async -> Answer {
         do throws(Problem) {
             let caller = accepted.caller
