@@ -57,11 +57,13 @@ package struct ApplicationClient: Sendable {
                 return Response(status: Int(response.status.code), body: Array(buffer: body))
             }
         } catch let error as HTTPClientError where PlainCause.timeouts.contains(error) {
-            throw WebClientError(.timedOut, "\(address) did not answer in time")
+            throw WebClientError(.timedOut, "\(address) did not answer in time; see its log")
         } catch is NIOTooManyBytesError {
             throw WebClientError(.tooLarge, "\(address) answers too much: it is not siwad")
         } catch {
-            throw WebClientError(.unreachable, PlainCause.words(for: error, from: address))
+            let cause = PlainCause.words(for: error, from: address)
+            let step = "start siwad serve, or correct --to"
+            throw WebClientError(.unreachable, "no siwad answers at \(address): \(cause); \(step)")
         }
     }
 }

@@ -50,12 +50,19 @@ struct IdentityTokenTests {
                     "nonce", "code", "access-token", "subject",
                 ]
             )
+            let later = (WallTime.now() + .seconds(700)).iso8601
+            let aged = try await siwad(
+                arguments + client + ["--at", later],
+                environment: ["SIWAD_IDENTITY_TOKEN_AGE": "1h"]
+            )
+            #expect(aged.status == 0, "\(aged.output)")
             let wrong: [([String], String, String)] = [
                 (["--client-id", "com.example.other"], "audience", "expected com.example.other"),
                 (client + ["--nonce", "another"], "nonce", "nonce-mismatch"),
                 (client + ["--code", "another"], "code", "code-mismatch"),
                 (client + ["--access-token", "another"], "access-token", "access-token-mismatch"),
                 (client + ["--at", "2020-01-01"], "times", "not-yet-valid"),
+                (client + ["--at", later], "age", "token-too-old"),
             ]
             for (options, check, words) in wrong {
                 let run = try await siwad(arguments + options)

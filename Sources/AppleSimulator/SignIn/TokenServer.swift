@@ -232,12 +232,14 @@ extension TokenServer {
 
     /// Apple answers 200 to invalid tokens too, so that 200 proves nothing.
     private mutating func revocation(_ form: FormFields?, at now: Int64) -> SimulatedResponse {
-        guard let form, let text = form["token"] else { return .refusal("invalid_request") }
-        guard isAuthentic(form, at: now) else { return .refusal("invalid_client") }
-        let refresh = accessTokens[text] ?? text
-        guard let token = refreshTokens[refresh], token.client.id == form["client_id"] else {
-            return SimulatedResponse()
+        guard let form, let text = form["token"], form["client_id"] != nil, form["client_secret"] != nil else {
+            return .refusal("invalid_client")
         }
+        let refresh = accessTokens[text] ?? text
+        // Looked for before the client secret is checked, as codes are.
+        guard let token = refreshTokens[refresh] else { return SimulatedResponse() }
+        guard isAuthentic(form, at: now) else { return .refusal("invalid_client") }
+        guard token.client.id == form["client_id"] else { return SimulatedResponse() }
         endAuthorization(of: token.person, for: token.client.app)
         return SimulatedResponse()
     }

@@ -104,7 +104,7 @@ package final class IdentityVerifier {
                     IdentityCheck(
                         name: .key,
                         passed: false,
-                        detail: "no usable key \(JSONValue.quoted(kid)) in the key set, which has "
+                        detail: "unknown-key: no usable key \(JSONValue.quoted(kid)) in the key set, which has "
                             + (keys.isEmpty ? "none" : keys.keys.map(\.keyID).joined(separator: ", "))
                     )
                 }

@@ -179,9 +179,11 @@ struct SignInPartOptions: ParsableArguments {
         if session == nil, expiresIn != nil {
             throw ValidationError("--expires-in belongs to a session: add --session")
         }
-        if clientID == nil, token != nil || code != nil || nonce != nil || session != nil || user != nil {
-            throw ValidationError("add --client-id")
+        let parts = [token, code, nonce, redirectURI, user, session]
+        guard clientID != nil || parts.allSatisfy({ $0 == nil }) else {
+            throw ValidationError("parts of a request belong to --client-id, not to --request")
         }
+        guard clientID == nil || token != nil || code != nil else { throw ValidationError("add --token or --code") }
     }
 
     /// The request as the endpoint takes it.

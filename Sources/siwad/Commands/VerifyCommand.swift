@@ -64,8 +64,9 @@ struct VerifyCommand: Command {
             let (token, expectation) = try identity.attempt(ClientID(client), body: body)
             let policy = IdentityPolicy(
                 issuer: configuration.issuer,
+                maximumAge: configuration.identityTokenAge,
                 leeway: configuration.clockLeeway,
-                nonce: identity.nonce == nil ? nil : .required
+                nonce: identity.nonce == nil ? nil : configuration.noncePolicy
             )
             let keySet = try await keySet(configuration)
             let verifier = IdentityVerifier(policy: policy)
@@ -109,7 +110,15 @@ struct VerifyCommand: Command {
         do throws(JOSEError) {
             return KeySet(try JSONWebKeySet(parsing: bytes), fetchedAt: nil)
         } catch {
-            throw CommandFailure(.failed, "\(keys ?? configuration.keysURL) is no key set: \(error)")
+            let step =
+                keys == nil
+                ? "check \(SettingKey.keysURL.environmentName)"
+                : "pass the keys.json of siwad simulate keys, or a copy of https://appleid.apple.com/auth/keys"
+            throw CommandFailure(
+                .failed,
+                "\(keys ?? configuration.keysURL) is no key set: \(error)",
+                nextStep: step
+            )
         }
     }
 }
