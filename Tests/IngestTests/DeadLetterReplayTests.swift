@@ -74,6 +74,7 @@ struct DeadLetterReplayTests {
             #expect(report?.details.values.contains { $0.contains("no_17") } == true)
             #expect(try await fixture.texts("SELECT sub FROM siwa.dead_letters WHERE status = 'open'") == ["person17"])
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.accounts") == ["39"])
+            #expect(try await fixture.texts(Self.audited) == ["39"])
         }
     }
 
@@ -177,10 +178,11 @@ struct DeadLetterReplayTests {
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.account_history") == ["600"])
             let attempts = try await fixture.texts("SELECT DISTINCT attempts::text FROM siwa.dead_letters")
             #expect(attempts == ["2"])
+            #expect(try await fixture.texts(Self.audited) == ["600"])
         }
     }
 
-    @Test("An interrupted run leaves whole batches; the next run replays the others.")
+    @Test("An interrupted run leaves whole batches; the next run replays the others. The audit counts what was done.")
     func interrupted() async throws {
         try await with(50) { fixture in
             let run = Mutex<Task<Void, any Error>?>(nil)
@@ -198,12 +200,17 @@ struct DeadLetterReplayTests {
             let left = try await fixture.open()
             #expect(left % 10 == 0 && left > 0)
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["\(50 - left)"])
+            #expect(try await fixture.texts(Self.audited) == ["\(50 - left)"])
             #expect(try await fixture.replay(apps: Self.apps)?.replayed == left)
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.account_history") == ["50"])
+            #expect(try await fixture.texts(Self.audited) == ["50"])
         }
     }
 
-    @Test("Each run is in the audit with its filter, its note and the number of letters that matched.")
+    /// The number of letters that were replayed according to the audit.
+    private static let audited = "SELECT sum(affected)::text FROM siwa.operator_actions"
+
+    @Test("Each batch is in the audit with its filter, its note and the number of letters that were replayed.")
     func audit() async throws {
         try await with(3) { fixture in
             let filter = DeadLetterFilter(reason: .unknownAudience, app: "com.example.added")
@@ -217,6 +224,20 @@ struct DeadLetterReplayTests {
                     "kim|dead-letters replay|--reason unknown-audience --app com.example.added|ticket 7|3"
                 ]
             )
+        }
+    }
+
+    @Test("If a run has more numbers than fit a batch, the entry of each batch has those of its letters.")
+    func auditOfNumbers() async throws {
+        try await with(5) { fixture in
+            let ids = try await fixture.texts("SELECT id::text FROM siwa.dead_letters ORDER BY id")
+            let filter = DeadLetterFilter(ids: ids.compactMap { Int64($0) })
+            try await fixture.replay(filter, apps: Self.apps, batch: 2)
+            let audit = try await fixture.texts(
+                "SELECT target || ' ' || affected FROM siwa.operator_actions ORDER BY action_id"
+            )
+            let batches = [ids[0..<2], ids[2..<4], ids[4..<5]]
+            #expect(audit == batches.map { some in some.map { "--id \($0) " }.joined() + "\(some.count)" })
         }
     }
 

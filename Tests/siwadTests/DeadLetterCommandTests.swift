@@ -149,10 +149,39 @@ struct DeadLetterCommandTests {
             #expect(rest.lines.last == "1 replayed")
             #expect(await siwadCommand(replay, environment: environment).status == .nothingMatched)
             let audited = try await audit(database)
-            #expect(audited.map { $0.split(separator: "|").last } == ["4", "1", "1"])
+            #expect(audited.map { $0.split(separator: "|").last } == ["3", "0", "1"])
             let page = await siwad("dead-letters", "show", "4", environment: environment)
             #expect(page.output.contains("Nothing is left to do"))
             #expect(page.output.contains("by kim (database role postgres): applied"))
+        }
+    }
+
+    @Test("A database role that may not read a token is told so, and not that the token was erased.")
+    func hiddenToken() async throws {
+        try await with { environment, database in
+            let name = "reader_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await connection.withSession { session throws(PostgresError) in
+                for (index, reason) in [(5, DeadLetterReason.notYetValid), (6, .keysUnavailable), (7, .expired)] {
+                    _ = try DeadLetters.record([Self.letter(index, reason, app: "com.example.one")], in: session)
+                }
+                try session.execute(script: "CREATE ROLE \(name) LOGIN IN ROLE siwad_reader")
+            }
+            let reader = environment.merging(["SIWAD_DATABASE_URL": "\(database.conninfo) user=\(name)"]) { $1 }
+            let page = await siwad("dead-letters", "show", "4", "5", "6", "7", environment: reader)
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(script: "DROP ROLE \(name)")
+            }
+            await connection.close()
+            #expect(page.status == .done, "\(page.errors)")
+            #expect(page.output.contains("TEAMID/com.example.new"))
+            #expect(page.output.contains("dead-letters replay --id 7 --accept-expired --note '…'"), "\(page.output)")
+            let hidden = page.lines.filter { $0.hasSuffix(": look at it as a member of siwad_daemon.") }
+            #expect(hidden.count == 2, "\(page.output)")
+            #expect(page.lines.count { $0 == "  the token is hidden from this database role" } == 4, "\(page.output)")
+            #expect(!page.output.contains("erased") && !page.output.contains("discard --id"), "\(page.output)")
+            let erased = await siwad("dead-letters", "show", "5", environment: environment)
+            #expect(!erased.output.contains("hidden") && !erased.output.contains("siwad_daemon"), "\(erased.output)")
         }
     }
 
@@ -230,6 +259,47 @@ struct DeadLetterCommandTests {
         }
     }
 
+    @Test("A replay reports letters that stay open and named letters that do not match in one line.")
+    func missingAndDead() async throws {
+        try await with { environment, _ in
+            let replay = ["dead-letters", "replay", "4", "999", "--note", "why"]
+            func missing(_ count: Int, _ names: String) -> String {
+                "1 of \(count) named is no open letter that matches: siwad dead-letters list \(names) shows their status\n"
+            }
+            let none = await siwadCommand(replay, environment: environment)
+            #expect(none.status == .failed)
+            let dead = "stay open: siwad dead-letters show 4 says why"
+            #expect(none.errors == "siwad: 1 of 1 \(dead); " + missing(2, "4 999"))
+            let some = await siwadCommand(replay + ["1"], environment: environment)
+            #expect(some.status == .partlyFailed)
+            #expect(some.errors == "siwad: 1 of 2 \(dead); " + missing(3, "4 999 1"))
+        }
+    }
+
+    @Test("Letters that can't be reopened and named letters that do not match are reported in one line.")
+    func missingAndRefused() async throws {
+        try await with { environment, database in
+            let discard = ["dead-letters", "discard", "1", "2", "--note", "why"]
+            #expect(await siwadCommand(discard, environment: environment).status == .done)
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await connection.withSession { session throws(PostgresError) in
+                let again = Self.letter(1, .unknownAudience, app: "com.example.one")
+                _ = try DeadLetters.record([again], in: session)
+            }
+            await connection.close()
+            let reopen = ["dead-letters", "reopen", "1", "2", "999", "--note", "why"]
+            let result = await siwadCommand(reopen, environment: environment)
+            #expect(result.status == .partlyFailed)
+            #expect(result.output == "1 reopened\n")
+            #expect(
+                result.errors
+                    == "siwad: 1 stay discarded, as the same token is open in another letter: nothing is lost; "
+                    + "1 of 3 named is no discarded letter that matches: siwad dead-letters list 1 2 999 "
+                    + "shows their status\n"
+            )
+        }
+    }
+
     @Test("--limit bounds a replay and a dry run, the oldest letters first.")
     func limitedReplay() async throws {
         try await with { environment, database in
@@ -301,6 +371,14 @@ struct DecisionOutputTests {
             #expect(lines.count == 2, "\(result.errors)")
             #expect(lines.first?.contains("2000/2001") == true)
             #expect(lines.last?.hasPrefix("siwad: PostgreSQL refused a statement") == true)
+            let observer = try await PostgresConnection.connect(database.settings)
+            let counts = try await observer.withSession { session throws(PostgresError) in
+                try session.execute(Statement(once: "SELECT affected FROM siwa.operator_actions")).decode {
+                    (affected: Int) in affected
+                }
+            }
+            await observer.close()
+            #expect(counts == [2000], "the audit has the batch that was committed")
         }
     }
 }

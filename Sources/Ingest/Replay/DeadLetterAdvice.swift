@@ -29,7 +29,7 @@ package struct DeadLetterAdvice: Sendable, Equatable {
             cause = "It was kept for: \(letter.detail)"
             remedy = "Nothing, as it was discarded. To process it after all, reopen it first."
             command = run("reopen --id \(letter.id)")
-        case .open where record.body.isEmpty:
+        case .open where record.body.isEmpty && !record.isBodyHidden:
             cause = letter.detail
             remedy = "Its token was erased, so it can't be processed any more: discard it."
             command = discard
@@ -50,12 +50,16 @@ package struct DeadLetterAdvice: Sendable, Equatable {
                     "If your proxy held it back, or a clock was wrong, accept it late: what is newer stays in force. "
                     + "Otherwise discard it."
                 command = run("replay --id \(letter.id) --accept-expired")
+            case .notYetValid where record.isBodyHidden:
+                (cause, remedy, command) = (letter.detail, Facts.hidden("the time from which it is valid"), nil)
             case .notYetValid:
                 (cause, remedy, command) = (facts.early, facts.waitForIt, replay)
             case .storeRejected:
                 cause = letter.detail
                 remedy = "Remove what refuses it, a constraint or trigger perhaps, and replay it."
                 command = replay
+            case .keysUnavailable where record.isBodyHidden:
+                (cause, remedy, command) = (facts.keyless, Facts.hidden("the name of its key"), nil)
             case .keysUnavailable:
                 (cause, remedy, command) = (facts.keyless, facts.askForKey, replay)
             case .none:
@@ -74,6 +78,11 @@ private struct Facts {
     let now: WallTime
 
     private var letter: KeptDeadLetter { record.letter }
+
+    /// The remedy if only the token says what to do, and the database role may not read it.
+    static func hidden(_ fact: String) -> String {
+        "This database role may not read its token, which has \(fact): look at it as a member of siwad_daemon."
+    }
 
     /// The token. A body without a readable token names no times and no key.
     private var jws: CompactJWS? {

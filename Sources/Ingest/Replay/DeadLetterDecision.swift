@@ -24,7 +24,8 @@ package struct DeadLetterDecision: Sendable {
         package fileprivate(set) var refused = 0
     }
 
-    /// Letters in one transaction: the daemon waits for it if it receives one of them again.
+    /// Letters in one transaction, which records the operator's action too. The daemon waits for it if it receives one of
+    /// the letters again.
     private static let batch = 2_000
 
     private let verb: Verb
@@ -55,7 +56,8 @@ package struct DeadLetterDecision: Sendable {
         }
     }
 
-    /// Applies it to the letters that match now. Records the operator's action first. Returns nil if no letter matched.
+    /// Applies it to the letters that match now. Each transaction records the operator's action with the number of letters
+    /// that it changed, so the audit is right even if the run is interrupted. Returns nil if no letter matched.
     ///
     /// - Parameter onProgress: called after each transaction.
     package func carryOut(
@@ -63,20 +65,14 @@ package struct DeadLetterDecision: Sendable {
         onProgress: (Report) -> Void = { _ in }
     ) async throws(PostgresError) -> Report? {
         guard let selection = try await selection(on: pool) else { return nil }
-        let action = OperatorAction(
-            operatorName: operatorName,
-            action: "dead-letters \(verb.rawValue)",
-            target: target,
-            note: note,
-            affected: selection.total
-        )
-        try await pool.withSession { session throws(PostgresError) in try OperatorActions.record(action, in: session) }
         var report = Report(selection: selection)
         var last = selection.firstID - 1
         while last < selection.lastID {
             let (after, decision) = (last, self)
-            let part = try await pool.withSession { session throws(PostgresError) in
-                try decision.part(after: after, through: selection.lastID, in: session)
+            let part = try await pool.transaction { session throws(PostgresError) in
+                let part = try decision.part(after: after, through: selection.lastID, in: session)
+                if part.lastID != nil { try OperatorActions.record(decision.action(part.changed), in: session) }
+                return part
             }
             report.changed += part.changed
             report.refused += part.refused
@@ -85,6 +81,16 @@ package struct DeadLetterDecision: Sendable {
             last = end
         }
         return report
+    }
+
+    private func action(_ affected: Int) -> OperatorAction {
+        OperatorAction(
+            operatorName: operatorName,
+            action: "dead-letters \(verb.rawValue)",
+            target: target,
+            note: note,
+            affected: affected
+        )
     }
 
     private func part(

@@ -101,8 +101,9 @@ package struct ReplayReport: Sendable, Equatable {
 /// Replays dead letters as live traffic is stored, on a connection of its own.
 ///
 /// Letters are processed in the order of their ids, one batch in each transaction, which locks them against other
-/// operators, records their notifications and marks the letters. If a run is interrupted, each letter is either replayed
-/// with all its effects or open, and another run processes the rest. A run processes each letter once.
+/// operators, records their notifications, marks the letters and records the operator's action with the number of letters
+/// that were replayed. If a run is interrupted, each letter is either replayed with all its effects or open, the audit
+/// counts exactly the replayed ones, and another run processes the rest. A run processes each letter once.
 package struct DeadLetterReplay: Sendable {
     private let policy: NotificationPolicy
     private let trust: SigningKeys.Trust
@@ -161,15 +162,7 @@ package struct DeadLetterReplay: Sendable {
         let keys = selected.counts[.keysUnavailable] == nil ? .none : try await keys(on: connection)
         var report = ReplayReport(matched: selected.total, keyProblem: keys.problem)
         onProgress([], report)
-        let action = OperatorAction(
-            operatorName: run.operatorName,
-            action: "dead-letters replay",
-            target: run.acceptsExpired ? run.filter.text + " --accept-expired" : run.filter.text,
-            note: run.note,
-            affected: selected.total
-        )
         try await connection.withSession { session throws(PostgresError) in
-            if !run.isRehearsal { try OperatorActions.record(action, in: session) }
             try session.execute(script: Notifications.writerSettings)
         }
 
@@ -220,6 +213,7 @@ package struct DeadLetterReplay: Sendable {
                         try transaction.dryRun { session throws(PostgresError) in try part.rehearse(ids, in: session) }
                     } else {
                         try part.process(run.filter, ids, limit: run.pacedBatch, in: transaction)
+                        if let action = part.action { try OperatorActions.record(action, in: transaction) }
                     }
                     return (part.results, part.months)
                 }
@@ -261,6 +255,21 @@ private struct ReplayTransaction {
     var results: [ReplayResult] = []
     var replayed: [ReplayedDeadLetter] = []
     var failed: [FailedDeadLetter] = []
+
+    /// The action of the operator; nil if no letter was left.
+    var action: OperatorAction? {
+        guard !results.isEmpty else { return nil }
+        var filter = run.filter
+        // The entry of each batch names only its own letters: the audit would grow with the square of a list of numbers.
+        if filter.ids.count > run.pacedBatch { filter.ids = results.map(\.id) }
+        return OperatorAction(
+            operatorName: run.operatorName,
+            action: "dead-letters replay",
+            target: run.acceptsExpired ? filter.text + " --accept-expired" : filter.text,
+            note: run.note,
+            affected: replayed.count
+        )
+    }
 
     /// Processes several batches after the earlier letters about their people, whose own rehearsal was rolled back.
     mutating func rehearse(_ ids: ClosedRange<Int64>, in transaction: borrowing Session) throws(PostgresError) {

@@ -129,6 +129,9 @@ struct DeadLettersReplayCommand: DatabaseCommand {
             than the stored state changes nothing. A letter that fails again stays open with the cause. A letter that \
             is older than SIWAD_RETENTION stays open too.
 
+            Each batch of up to 256 letters, fewer with --rate, is committed with its entry in the audit, whose count \
+            is that of the letters that were replayed.
+
             A dry run replays up to 2,048 letters in a transaction and rolls it back, so that live notifications about \
             the same people wait only briefly. Each transaction first replays the earlier letters about its people. \
             A letter that was never verified (keys-unavailable) names no person yet: if it is in another transaction \
@@ -190,10 +193,10 @@ struct DeadLettersReplayCommand: DatabaseCommand {
                 guard let report else {
                     throw CommandFailure(.nothingMatched, "no open dead letter matches: nothing was replayed")
                 }
-                try output.finish(report)
                 // With --limit, named letters may be missing because they exceed the limit.
-                guard command.limit == nil else { return }
-                if let failure = command.filter.failure(matched: report.matched, status: .open) { throw failure }
+                let isLimited = command.limit != nil
+                let missing = isLimited ? nil : command.filter.failure(matched: report.matched, status: .open)
+                try output.finish(report, missing: missing)
             } catch {
                 if !(error is CommandFailure) { output.interrupt() }
                 throw error
@@ -208,7 +211,13 @@ struct DeadLettersDiscardCommand: DecisionCommand {
     static let configuration = CommandConfiguration(
         commandName: "discard",
         abstract: "Mark open letters as not to be processed. They stay in the database.",
-        discussion: "Example:\n  siwad dead-letters discard --app com.example.sold --note 'app sold in 2025'"
+        discussion: """
+            Each batch of up to 2,000 letters is committed with its entry in the audit: an interrupted run can be \
+            repeated and continues with the rest.
+
+            Example:
+              siwad dead-letters discard --app com.example.sold --note 'app sold in 2025'
+            """
     )
     static let verb = DeadLetterDecision.Verb.discard
     @OptionGroup var options: DecisionOptions
@@ -254,20 +263,22 @@ extension DecisionCommand {
         let console = invocation.console
         try await invocation.withDatabase { pool in
             let selection: DeadLetterSelection?
+            var failure: CommandFailure?
             if options.rehearsal.dryRun {
                 selection = try await decision.selection(on: pool)
                 if let selection { preview(selection, console) }
             } else {
                 let report = try await perform(decision, on: pool, console)
                 selection = report?.selection
-                if let report { try summarize(report, console) }
+                failure = report.flatMap { summarize($0, console) }
             }
             let status = Self.verb.status
             guard let selection else {
                 let cause = "no \(status.rawValue) dead letter matches"
                 throw CommandFailure(.nothingMatched, "\(cause): nothing was \(participle)")
             }
-            if let failure = options.filter.failure(matched: selection.total, status: status) { throw failure }
+            let missing = options.filter.failure(matched: selection.total, status: status)
+            if let failure = failure?.joined(to: missing) ?? missing { throw failure }
         }
     }
 
@@ -283,11 +294,12 @@ extension DecisionCommand {
         }
     }
 
-    private func summarize(_ report: DeadLetterDecision.Report, _ console: Console) throws {
+    /// - Returns: the failure to report about letters that had to stay discarded; nil if there are none.
+    private func summarize(_ report: DeadLetterDecision.Report, _ console: Console) -> CommandFailure? {
         let counts = [JSONText.Member(participle, report.changed.json), .init("refused", report.refused.json)]
         console.print(options.json ? JSONText.object(counts).line : "\(report.changed) \(participle)")
-        guard report.refused > 0 else { return }
-        throw CommandFailure(
+        guard report.refused > 0 else { return nil }
+        return CommandFailure(
             report.changed == 0 ? .failed : .partlyFailed,
             "\(report.refused) stay discarded, as the same token is open in another letter: nothing is lost"
         )
@@ -307,5 +319,12 @@ extension DecisionCommand {
             console.print(lines: columns.table(of: counts).lines(style: console.style))
             console.note("dry run: nothing was changed")
         }
+    }
+}
+
+extension CommandFailure {
+    /// This failure and a further one of the same run, in one line.
+    func joined(to other: CommandFailure?) -> CommandFailure {
+        other.map { CommandFailure(status, "\(message); \($0.message)") } ?? self
     }
 }

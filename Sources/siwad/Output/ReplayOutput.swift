@@ -46,13 +46,18 @@ struct ReplayOutput {
         console.note("\(Self.sentence(lastReport)) so far; the same command goes on with what is left")
     }
 
-    /// - Throws: `CommandFailure` if letters stayed open.
-    mutating func finish(_ report: ReplayReport) throws {
+    /// - Parameter missing: the failure to report about named letters that did not match; nil if all did.
+    /// - Throws: `CommandFailure` if letters stayed open or did not match.
+    mutating func finish(_ report: ReplayReport, missing: CommandFailure?) throws {
         progress.end()
         if let problem = report.keyProblem {
             console.note("Apple's key set could not be fetched, only keys seen before were used: \(problem)")
         }
-        if isDryRun { return printDryRun(report) }
+        if isDryRun {
+            printDryRun(report)
+            if let missing { throw missing }
+            return
+        }
         if json {
             console.print(summary(report).line)
         } else {
@@ -62,12 +67,15 @@ struct ReplayOutput {
         if report.passedOver > 0 {
             console.note("\(report.passedOver) were skipped: another operator changed them or is changing them")
         }
-        guard report.dead > 0 else { return }
+        guard report.dead > 0 else {
+            if let missing { throw missing }
+            return
+        }
         let show = nextCommand("dead-letters \(firstDead.map { "show \($0)" } ?? "list")")
         throw CommandFailure(
             report.replayed == 0 ? .failed : .partlyFailed,
             "\(report.dead) of \(report.replayed + report.dead) stay open: \(show) says why"
-        )
+        ).joined(to: missing)
     }
 
     // MARK: - Private parts
