@@ -3,6 +3,14 @@ package import Postgres
 
 /// An action of an operator, for the audit (`siwa.operator_actions`).
 package struct OperatorAction: Sendable, Equatable {
+    /// Every value of ``action``. A command that changes something adds its own.
+    package static let commands = [
+        "sessions end", "clients remove", "sealing rotate", "dead-letters replay", "dead-letters discard",
+        "dead-letters reopen", "deliveries retry", "deliveries discard", "endpoints add", "endpoints edit",
+        "endpoints apply", "endpoints rotate", "endpoints pause", "endpoints resume", "endpoints seek",
+        "endpoints remove",
+    ]
+
     package let operatorName: String
     /// The command, such as `sessions end`.
     package let action: String
@@ -13,6 +21,8 @@ package struct OperatorAction: Sendable, Equatable {
     package let affected: Int
 
     package init(operatorName: String, action: String, target: String, note: String?, affected: Int) {
+        // Otherwise, help and completions would omit it.
+        assert(Self.commands.contains(action), "\(action) is missing in OperatorAction.commands")
         self.operatorName = operatorName
         self.action = action
         self.target = target
@@ -44,7 +54,8 @@ package struct RecordedAction: Sendable, Equatable {
 
 /// Conditions on operators' actions; nil matches everything.
 package struct ActionFilter: Sendable {
-    package var id: Int64?
+    /// Empty matches every id.
+    package var ids: [Int64] = []
     package var operatorName: String?
     /// The command, such as `sessions end`.
     package var action: String?
@@ -80,7 +91,7 @@ package enum OperatorActions {
         in session: borrowing Session
     ) throws(PostgresError) -> [RecordedAction] {
         var conditions = Conditions()
-        conditions.add("action_id = ?", filter.id)
+        if !filter.ids.isEmpty { conditions.add("action_id", anyOf: filter.ids) }
         conditions.add("operator = ?", filter.operatorName)
         conditions.add("action = ?", filter.action)
         conditions.add("recorded_at >= ?", filter.since)

@@ -138,8 +138,15 @@ package final class ServerCertificates: Sendable {
         _ parse: (String) throws -> Content
     ) throws(ServerError) -> Content {
         guard access(file, R_OK) == 0 else {
-            let reason = String(cString: strerror(errno))
-            throw ServerError(.unreadableCertificate, "cannot read \(file) (\(setting)): \(reason)")
+            let code = errno
+            let step =
+                switch code {
+                case ENOENT, ENOTDIR, ENAMETOOLONG: "; check the path"
+                case EACCES, EPERM: "; let this user read it"
+                default: ""
+                }
+            let reason = String(cString: strerror(code))
+            throw ServerError(.unreadableCertificate, "cannot read \(file) (\(setting)): \(reason)\(step)")
         }
         do {
             return try parse(file)

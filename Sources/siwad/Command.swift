@@ -108,6 +108,10 @@ struct CommandRunner {
             console.print(Version(), asJSON: true)
             return .done
         }
+        // The parser's help command prints the help of the last command that it knows.
+        if arguments.first == "help", let unknown = Self.unknownCommand(Array(arguments.dropFirst())) {
+            throw CommandFailure(.usage, unknown)
+        }
         var parsed = try Siwad.parseAsRoot(arguments)
         guard let command = parsed as? any Command else {
             // Commands that only contain subcommands print their help.

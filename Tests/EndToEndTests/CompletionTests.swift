@@ -34,7 +34,13 @@ struct CompletionTests {
             ("siwad tail --type account-", ["account-deleted"]),
             ("siwad dead-letters list --reason un", ["unknown-audience", "unknown-event-type"]),
             ("siwad dead-letters stats --by ", ["reason", "app", "type"]),
-            ("siwad audit list --action d", ["dead-letters replay", "dead-letters discard", "dead-letters reopen"]),
+            (
+                "siwad audit list --action d",
+                [
+                    "dead-letters replay", "dead-letters discard", "dead-letters reopen", "deliveries retry",
+                    "deliveries discard",
+                ]
+            ),
             ("siwad serve --log-f", ["--log-format"]),
             ("siwad serve --log-format ", ["text", "json"]),
             ("siwad accounts list --log-level e", ["error"]),

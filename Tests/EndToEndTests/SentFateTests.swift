@@ -32,6 +32,7 @@ struct SentFateTests {
             let revoked = ["--type", "consent-revoked", "--app", "com.example.one", "--sub", "person"]
             let database = ["SIWAD_DATABASE_URL": fixture.conninfo]
             let early = revoked + ["--event-time", "2026-01-01"]
+            let long = String(repeating: "x", count: 300)
             let cases: [(arguments: [String], result: String)] = [
                 (early, "superseded: the sign-in at 2026-01-02 03:04:05 UTC is newer"),
                 (revoked + ["--jti", "one"], "applied: consent revoked, 1 session ended"),
@@ -39,6 +40,15 @@ struct SentFateTests {
                 (
                     ["--type", "consent-revoked", "--app", "com.example.none"],
                     "dead-letter: unknown-audience: siwad dead-letters show 1 explains it"
+                ),
+                // A letter stores these claims cut.
+                (
+                    ["--type", "consent-revoked", "--app", "com.example.one", "--jti", long],
+                    "dead-letter: malformed-claims: siwad dead-letters show 2 explains it"
+                ),
+                (
+                    ["--type", "consent-revoked", "--app", "com.example.one", "--sub", long],
+                    "dead-letter: malformed-claims: siwad dead-letters show 3 explains it"
                 ),
                 (
                     ["--type", "email-enabled", "--app", "com.example.one", "--count", "3"],

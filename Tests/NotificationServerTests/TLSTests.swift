@@ -111,7 +111,10 @@ struct TLSTests {
             try ServerCertificates(certificateFile: "/nowhere/cert.pem", keyFile: "/nowhere/key.pem")
         }
         #expect(missing.code == .unreadableCertificate)
-        #expect(missing.message.contains("/nowhere/cert.pem"))
+        #expect(
+            missing.message
+                == "cannot read /nowhere/cert.pem (SIWAD_TLS_CERTIFICATE): No such file or directory; check the path"
+        )
         let files = try CertificateFiles("not a certificate", LocalhostCertificate.key)
         #expect(try #require(throws: ServerError.self) { try files.certificates() }.code == .unreadableCertificate)
         let other = try CertificateFiles(LocalhostCertificate.pem, "not a key")

@@ -14,6 +14,12 @@ struct CommandRunnerTests {
     func usage() async {
         let cases: [([String], String)] = [
             (["nonsense"], "siwad: Unexpected argument 'nonsense': see 'siwad --help'\n"),
+            (["help", "nonsense"], "siwad: Unexpected argument 'nonsense': see 'siwad --help'\n"),
+            (["help", "sesions"], "siwad: Unknown command 'sesions': did you mean \"sessions\"?\n"),
+            (
+                ["help", "sessions", "nonsense"],
+                "siwad: Unexpected argument 'nonsense': see 'siwad sessions --help'\n"
+            ),
             (["accounts", "list", "--bogus"], "siwad: Unknown option '--bogus': see 'siwad accounts list --help'\n"),
             (
                 ["accounts", "list", "--limit", "0"],
@@ -108,6 +114,17 @@ struct CommandRunnerTests {
             #expect(result.output.contains("--config <file>"))
             #expect(result.output.contains("--log-level <level>"))
         }
+    }
+
+    @Test(
+        "The help command prints the help of the command that it names.",
+        arguments: [[], ["sessions"], ["audit", "show"]] as [[String]]
+    )
+    func helpCommand(command: [String]) async {
+        let named = await run(["help"] + command)
+        let own = await run(command + ["--help"])
+        #expect(named == own)
+        #expect(named.status == .done)
     }
 
     @Test(

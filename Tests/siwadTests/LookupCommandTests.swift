@@ -172,6 +172,53 @@ struct LookupCommandTests {
         }
     }
 
+    @Test("Sessions and actions are named as arguments and by --id; missing ones make the command fail partly.")
+    func named() async throws {
+        try await withTraffic { environment, _ in
+            func run(_ arguments: String...) async -> CommandResult {
+                await siwadCommand(arguments, environment: environment)
+            }
+            let ended = await run("sessions", "end", "s1", "--id", "s2", "--id", "s1", "--note", "stolen")
+            #expect(ended == CommandResult(status: .done, output: "s1\ns2\n", errors: "2 ended\n"))
+            let sessions = await run("sessions", "show", "s2", "--id", "s0")
+            #expect(sessions.status == .done)
+            #expect(sessions.lines.filter { $0.hasPrefix("session ") } == ["session s2", "session s0"])
+            let actions = await run("audit", "show", "2", "--id", "1", "2")
+            #expect(actions.status == .done)
+            let titles = actions.lines.filter { $0.hasPrefix("action ") }
+            #expect(titles == ["action 2: sessions end", "action 1: sessions end"])
+
+            let someSessions = await run("sessions", "show", "--id", "s0", "none", "--json")
+            #expect(someSessions.status == .partlyFailed)
+            #expect(someSessions.lines.count == 1)
+            #expect(someSessions.errors == "siwad: 1 of 2 named were not found: siwad sessions list shows some\n")
+            let someActions = await run("audit", "show", "1", "99", "--json")
+            #expect(someActions.status == .partlyFailed)
+            #expect(someActions.lines.count == 1)
+            #expect(someActions.errors == "siwad: 1 of 2 named were not found: siwad audit list shows some\n")
+
+            let noSession = await run("sessions", "show", "none", "--id", "nothing")
+            #expect(noSession.status == .nothingMatched)
+            #expect(noSession.errors == "siwad: no session has these ids: siwad sessions list shows some\n")
+            let noAction = await run("audit", "show", "98", "99")
+            #expect(noAction.status == .nothingMatched)
+            #expect(noAction.errors == "siwad: no action has these numbers: siwad audit list shows some\n")
+            #expect(await run("sessions", "show").status == .usage)
+            #expect(await run("audit", "show").status == .usage)
+        }
+    }
+
+    @Test("Every action that the audit has is a command, and the help of audit list names it.")
+    func actions() async {
+        let help = await siwad("audit", "list", "--help")
+        let text = help.output.split(whereSeparator: \.isWhitespace).joined(separator: " ")
+        for action in OperatorAction.commands {
+            #expect(text.contains(action), "\(action)")
+            let command = await siwadCommand(action.split(separator: " ").map(String.init) + ["--help"])
+            #expect(command.output.contains("USAGE: siwad \(action)"), "\(action)")
+        }
+    }
+
     @Test("A person's page shows the notification that signed the person out, and the open dead letters.")
     func page() async throws {
         try await withTraffic { environment, connection in

@@ -139,6 +139,23 @@ struct SimulationTests {
         )
     }
 
+    @Test("A file that can't be used as a key or as a key set is reported with a next step that fits.")
+    func unusableFiles() async throws {
+        try await withDirectory { directory in
+            let event = ["--type", "x", "--app", "com.example.app"]
+            let folder = await siwadCommand(["simulate", "token", "--key", directory] + event)
+            #expect(folder.status == .failed)
+            #expect(folder.errors == "siwad: --key \(directory): Is a directory: name a file in it\n")
+            let file = directory + "/file"
+            try "{}".write(toFile: file, atomically: true, encoding: .utf8)
+            let keys = await siwad("verify", "/dev/null", "--keys", file)
+            #expect(keys.status == .failed)
+            #expect(keys.errors.hasPrefix("siwad: \(file) is no key set: "), "\(keys.errors)")
+            let step = "pass the keys.json of siwad simulate keys, or a copy of https://appleid.apple.com/auth/keys"
+            #expect(keys.errors.hasSuffix(": \(step)\n"), "\(keys.errors)")
+        }
+    }
+
     @Test("simulate send refuses a rate that is too low.")
     func rate() async throws {
         try await withDirectory { directory in

@@ -21,25 +21,25 @@ package enum NotificationFate: Sendable, Equatable {
         package let revokedAt: WallTime?
     }
 
-    /// The fates of notifications by their `jti`, as far as the database has them.
+    /// The fate of each notification; nil if the database does not have it.
     ///
-    /// - Parameter sent: each `jti` with its `sub`.
+    /// - Parameter sent: each `jti` with the SHA-256 of its compact JWS. A dead letter is found by the digest, because it
+    ///   stores long claims cut, and claims that can't be read not at all.
     package static func find(
-        _ sent: [(id: String, subject: String)],
+        _ sent: [(id: String, tokenDigest: [UInt8])],
         in session: borrowing Session
-    ) throws(PostgresError) -> [String: NotificationFate] {
-        var fates: [String: NotificationFate] = [:]
+    ) throws(PostgresError) -> [NotificationFate?] {
         let ids = Binds { $0.appendTexts(sent.count) { sent[$0].id } }
-        let idsAndSubjects = Binds { binds in
-            binds.appendTexts(sent.count) { sent[$0].id }
-            // An index finds the letters of a person.
-            binds.appendTexts(sent.count) { sent[$0].subject }
+        let digests = Binds { $0.appendBytes(sent.count) { sent[$0].tokenDigest } }
+        var known: [String: Stored] = [:]
+        for found in try session.execute(stored, ids).decode(Stored.init) { known[found.id] = found }
+        var fates: [NotificationFate?] = sent.map { one in known[one.id].map { NotificationFate.stored($0) } }
+        let open = try session.execute(letters, digests).decode { (position: Int, id: Int64, reason: String) in
+            (position, id, reason)
         }
-        let letters = try session.execute(letters, idsAndSubjects).decode { (jti: String, id: Int64, reason: String) in
-            (jti, id, reason)
+        for (position, id, reason) in open where fates[position - 1] == nil {
+            fates[position - 1] = .deadLetter(id: id, reason: reason)
         }
-        for (jti, id, reason) in letters { fates[jti] = .deadLetter(id: id, reason: reason) }
-        for stored in try session.execute(stored, ids).decode(Stored.init) { fates[stored.id] = .stored(stored) }
         return fates
     }
 
@@ -58,9 +58,9 @@ package enum NotificationFate: Sendable, Equatable {
 
     private static let letters = Statement(
         once: """
-            SELECT jti, id, reason FROM siwa.dead_letters
-            WHERE jti = ANY ($1) AND sub = ANY ($2) AND status = 'open'
-            ORDER BY id
+            SELECT s.position, d.id, d.reason
+            FROM unnest($1::bytea[]) WITH ORDINALITY AS s (token_digest, position)
+            JOIN siwa.dead_letters AS d ON d.token_digest = s.token_digest AND d.status = 'open'
             """
     )
 }

@@ -19,8 +19,10 @@ struct AuditListCommand: ListingCommand {
         abstract: "List the actions of operators, the latest first.",
         usage: "siwad audit list [<options>]",
         discussion: """
-            The actions are: sessions end, clients remove, sealing rotate, dead-letters replay, dead-letters discard and \
-            dead-letters reopen. The operator siwad is the daemon.
+            The actions are: \(OperatorAction.commands.joined(separator: ", ")). The operator siwad is the daemon.
+
+            COUNT is the number of rows that an action changed. A long run has an entry for each batch that it \
+            committed: the sum of their counts is what it did, also if it was interrupted.
 
             Example:
               siwad audit list --action 'sessions end' --operator kim --since 2026-01-01
@@ -33,12 +35,7 @@ struct AuditListCommand: ListingCommand {
     @Option(
         help: ArgumentHelp("What was done, such as 'sessions end'.", valueName: "action"),
         // Not a list: the script for fish splits its elements at blanks.
-        completion: .custom { _, _, _ in
-            [
-                "sessions end", "clients remove", "sealing rotate", "dead-letters replay", "dead-letters discard",
-                "dead-letters reopen",
-            ]
-        }
+        completion: .custom { _, _, _ in OperatorAction.commands }
     )
     var action: String?
     @Option(parsing: .unconditional, help: WallTime.help("Done at or after"), transform: WallTime.init(argument:))
@@ -61,25 +58,43 @@ struct AuditListCommand: ListingCommand {
 struct AuditShowCommand: DatabaseCommand {
     static let configuration = CommandConfiguration(
         commandName: "show",
-        abstract: "Show one action of an operator.",
-        usage: "siwad audit show <number> [<options>]",
+        abstract: "Show actions of operators.",
+        usage: "siwad audit show <number> ... [<options>]",
         discussion: "Example:\n  siwad audit show 17"
     )
 
-    @Argument(help: ArgumentHelp("The action's number.", valueName: "number"))
-    var id: Int64
-    @Flag(help: "Print one JSON object.")
+    @Argument(help: ArgumentHelp("Numbers of actions.", valueName: "number"))
+    var numbers: [Int64] = []
+    @Option(
+        parsing: .unconditionalSingleValue,
+        help: ArgumentHelp("Number of an action; repeatable.", valueName: "number")
+    )
+    var id: [Int64] = []
+    @Flag(help: "Print one JSON object per action.")
     var json = false
     @OptionGroup var database: DatabaseOptions
 
+    func validate() throws {
+        try requireNothing(numbers.isEmpty && id.isEmpty ? "name actions by their numbers" : nil)
+    }
+
     func run(_ invocation: Invocation) async throws {
+        let ids = (numbers + id).uniqued()
         var filter = ActionFilter()
-        filter.id = id
+        filter.ids = ids
+        filter.limit = ids.count
         let found = try await invocation.read { [filter] in try OperatorActions.list(filter, in: $0) }
-        guard let action = found.first else {
-            throw CommandFailure(.nothingMatched, "no action has this number: \(nextCommand("audit list")) shows some")
+        let list = nextCommand("audit list")
+        guard !found.isEmpty else {
+            let what = ids.count == 1 ? "this number" : "these numbers"
+            throw CommandFailure(.nothingMatched, "no action has \(what): \(list) shows some")
         }
-        invocation.console.print(ActionPage(action: action), asJSON: json)
+        let pages = ids.compactMap { id in found.first { $0.id == id }.map(ActionPage.init) }
+        invocation.console.print(pages: pages, asJSON: json)
+        guard found.count == ids.count else {
+            let what = "\(ids.count - found.count) of \(ids.count) named were not found"
+            throw CommandFailure(.partlyFailed, "\(what): \(list) shows some")
+        }
     }
 }
 

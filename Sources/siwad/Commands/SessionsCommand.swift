@@ -75,29 +75,54 @@ struct SessionsListCommand: ListingCommand {
 struct SessionsShowCommand: DatabaseCommand {
     static let configuration = CommandConfiguration(
         commandName: "show",
-        abstract: "Show one session: is it live, and if not, who or what ended it, and why.",
-        usage: "siwad sessions show <session> [<options>]",
-        discussion: "Example:\n  siwad sessions show a3f1c5d2"
+        abstract: "Show sessions: is each live, and if not, who or what ended it, and why.",
+        usage: "siwad sessions show <session> ... [<options>]",
+        discussion: """
+            Write -- or --id before an id that starts with a hyphen.
+
+            Example:
+              siwad sessions show a3f1c5d2
+            """
     )
 
-    @Argument(help: "The session's id, or the beginning of only one.")
-    var session: String
-    @Flag(help: "Print one JSON object.")
+    @Argument(help: ArgumentHelp("Ids of sessions, or the beginning of only one each.", valueName: "session"))
+    var sessions: [String] = []
+    @Option(
+        parsing: .unconditionalSingleValue,
+        help: ArgumentHelp("Id of a session; repeatable.", valueName: "session")
+    )
+    var id: [String] = []
+    @Flag(help: "Print one JSON object per session.")
     var json = false
     @OptionGroup var database: DatabaseOptions
 
+    func validate() throws {
+        try requireNothing(sessions.isEmpty && id.isEmpty ? "name sessions by their ids" : nil)
+    }
+
     func run(_ invocation: Invocation) async throws {
-        let id = session
-        let pages = try await invocation.read { session in
-            let filter = SessionFilter(id: try LookupKey.session.resolve(id, in: session))
+        let names = (sessions + id).uniqued()
+        let (pages, missing) = try await invocation.read { session in
+            let ids = try names.map { try LookupKey.session.find($0, in: session) }
             var pages: [SessionPage] = []
-            for found in try Sessions.list(filter, in: session) {
-                let registers = try Accounts.sources(subject: found.subject, team: found.team, in: session)
-                pages.append(SessionPage(session: found, registers: registers))
+            for id in ids.compactMap(\.self).uniqued() {
+                for row in try Sessions.list(SessionFilter(id: id), in: session) {
+                    let registers = try Accounts.sources(subject: row.subject, team: row.team, in: session)
+                    pages.append(SessionPage(session: row, registers: registers))
+                }
             }
-            return pages
+            return (pages, ids.count { $0 == nil })
         }
-        for page in pages { invocation.console.print(page, asJSON: json) }
+        let list = nextCommand("sessions list")
+        guard !pages.isEmpty else {
+            let what = names.count == 1 ? "this id" : "these ids"
+            throw CommandFailure(.nothingMatched, "no session has \(what): \(list) shows some")
+        }
+        invocation.console.print(pages: pages, asJSON: json)
+        guard missing == 0 else {
+            let what = "\(missing) of \(names.count) named were not found"
+            throw CommandFailure(.partlyFailed, "\(what): \(list) shows some")
+        }
     }
 }
 
@@ -109,7 +134,7 @@ struct SessionsEndCommand: DatabaseCommand {
         discussion: """
             Ends the named sessions, or all live sessions of a person, and prints them. The application sees the end \
             with its next call of siwa.session_is_live. Eight or more characters may stand for the only id that begins \
-            with them.
+            with them. Write -- or --id before an id that starts with a hyphen.
 
             Example:
               siwad sessions end a3f1c5d2 --note 'phone stolen, ticket 4711'
@@ -122,6 +147,11 @@ struct SessionsEndCommand: DatabaseCommand {
 
     @Argument(help: ArgumentHelp("Ids of the sessions to end.", valueName: "session"))
     var sessions: [String] = []
+    @Option(
+        parsing: .unconditionalSingleValue,
+        help: ArgumentHelp("Id of a session to end; repeatable.", valueName: "session")
+    )
+    var id: [String] = []
     @OptionGroup var filter: AccountFilterOptions
     @OptionGroup var rehearsal: RehearsalOptions
     @Flag(help: "Print one JSON object per session.")
@@ -130,7 +160,7 @@ struct SessionsEndCommand: DatabaseCommand {
 
     /// Prevents ending the sessions of all people by mistake.
     func validate() throws {
-        let names = !sessions.isEmpty || filter.sub != nil
+        let names = !sessions.isEmpty || !id.isEmpty || filter.sub != nil
         try requireNothing(names ? nil : "name sessions, or a person with --sub", rehearsal.advice)
     }
 
@@ -166,7 +196,7 @@ struct SessionsEndCommand: DatabaseCommand {
 
     /// One for each session that is named. An id that is not stored keeps its text.
     private func filters(_ invocation: Invocation) async throws -> [SessionFilter] {
-        let (sessions, filter) = (sessions, filter)
+        let (sessions, filter) = ((sessions + id).uniqued(), filter)
         return try await invocation.read { session in
             let sub = try filter.sub.map { try LookupKey.subject.resolve($0, atLeast: 8, in: session) }
             let app = try filter.appID(in: session)

@@ -3,6 +3,7 @@ import AppleSimulator
 import AppleTokens
 import ArgumentParser
 import Basics
+import JOSE
 import Listening
 import Postgres
 import Settings
@@ -192,12 +193,13 @@ struct SimulateSendCommand: DatabaseCommand {
         }
     }
 
-    /// - Returns: also `jti` and `sub` of the notifications that were accepted, and what became of the others.
+    /// - Returns: also `jti` and the digest of the token of the notifications that were accepted, and what became of the
+    ///   others.
     private func send(
         from apple: SimulatedApple,
         over loops: EventLoops,
         _ console: Console
-    ) async throws -> (SendSummary, [(id: String, subject: String)], [SentFate]) {
+    ) async throws -> (SendSummary, [FateLookup.Sent], [SentFate]) {
         let sender: NotificationSender
         do {
             sender = try NotificationSender(
@@ -211,14 +213,16 @@ struct SimulateSendCommand: DatabaseCommand {
         }
         let (event, count) = (event, count)
         let progress = Mutex((line: ProgressLine(title: "sending", after: .zero, on: console), done: 0))
-        let sent = Mutex<(all: [(id: String, subject: String)], accepted: [Int], refused: [SentFate])>(([], [], []))
+        let sent = Mutex<(all: [FateLookup.Sent], accepted: [Int], refused: [SentFate])>(([], [], []))
         defer { progress.withLock { $0.line.end() } }
         let summary = try await sender.send(
             count: count,
             body: { _ in
                 let event = event.event(now: .now())
-                sent.withLock { $0.all.append((event.id, event.sub)) }
-                return Array(SimulatedApple.body(token: try apple.token(for: event)).utf8)
+                let token = try apple.token(for: event)
+                let digest = SHA256.digest(Array(token.utf8).span)
+                sent.withLock { $0.all.append((event.id, digest)) }
+                return Array(SimulatedApple.body(token: token).utf8)
             },
             onOutcome: { number, outcome in
                 if case .answered(let status, let body, _) = outcome {
@@ -245,18 +249,21 @@ struct SimulateSendCommand: DatabaseCommand {
 
 /// Looks up in the configured database what became of notifications.
 private struct FateLookup {
+    /// A notification: its `jti`, and the SHA-256 of its compact JWS.
+    typealias Sent = (id: String, tokenDigest: [UInt8])
+
     private static let batch = 1_000
     let invocation: Invocation
 
     /// True if a notification with this `jti` is stored, so that another one is a duplicate.
     func isKnown(_ id: String?) async -> Bool {
         // A failure is reported after the sending.
-        guard let id, let found = try? await find([(id, "")]) else { return false }
-        return found[id] != nil
+        guard let id, let found = try? await find([(id, [])]) else { return false }
+        return found[0] != nil
     }
 
     /// - Returns: nil if no database can be asked. Nothing that was sent depends on it, so a failure is only noted.
-    func fates(of sent: [(id: String, subject: String)], areDuplicates: Bool) async -> [SentFate]? {
+    func fates(of sent: [Sent], areDuplicates: Bool) async -> [SentFate]? {
         guard !sent.isEmpty else { return nil }
         let console = invocation.console
         do {
@@ -267,8 +274,9 @@ private struct FateLookup {
                 return nil
             }
             var seen: Set<String> = []
-            return sent.map { id, _ in
-                !areDuplicates && seen.insert(id).inserted ? SentFate(found[id]) : .duplicate
+            return zip(sent, found).map { one, fate in
+                if case .deadLetter = fate { return SentFate(fate) }
+                return !areDuplicates && seen.insert(one.id).inserted ? SentFate(fate) : .duplicate
             }
         } catch {
             let failure = CommandFailure(knownCause: error) ?? CommandFailure(.failed, "\(error)")
@@ -277,17 +285,17 @@ private struct FateLookup {
         }
     }
 
-    /// - Returns: nil if no database is configured.
-    private func find(_ sent: [(id: String, subject: String)]) async throws -> [String: NotificationFate]? {
+    /// - Returns: the fate of each; nil if no database is configured.
+    private func find(_ sent: [Sent]) async throws -> [NotificationFate?]? {
         guard invocation.configuration.database != .notConfigured else { return nil }
         return try await invocation.withDatabase { pool in
-            var fates: [String: NotificationFate] = [:]
+            var fates: [NotificationFate?] = []
             for start in stride(from: 0, to: sent.count, by: Self.batch) {
                 let some = Array(sent[start..<min(start + Self.batch, sent.count)])
                 let found = try await pool.withSession { session throws(PostgresError) in
                     try NotificationFate.find(some, in: session)
                 }
-                fates.merge(found) { $1 }
+                fates += found
             }
             return fates
         }

@@ -223,7 +223,8 @@ struct KeyFiles {
             let pem = String(decoding: try readFile(atPath: keyFile), as: UTF8.self)
             return try SimulatedApple(key: RSAPrivateKey(pem: pem), issuer: issuer)
         } catch let error as FileReadingError {
-            throw CommandFailure(.failed, "\(option): \(error.cause): write one with siwad simulate keys --out DIR")
+            let step = error == .noFile ? "write one with siwad simulate keys --out DIR" : error.nextStep
+            throw CommandFailure(.failed, "\(option): \(error.cause)", nextStep: step)
         } catch {
             throw CommandFailure(.failed, "\(option): \(error)")
         }
