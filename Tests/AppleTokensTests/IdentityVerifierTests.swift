@@ -169,6 +169,34 @@ struct IdentityVerifierTests {
         #expect(try IdentityFixture.decision(on: token).summary == "malformed-token")
     }
 
+    @Test("Claims that are not one strict JSON object to their end make a token malformed.")
+    func strictClaims() throws {
+        let apple = try VerifierFixture.set().apple
+        func verify(_ payload: [UInt8]) throws -> IdentityDecision {
+            let header = Array(apple.header.utf8)
+            return try IdentityFixture.decision(on: CompactJWS.signed(header: header, payload: payload, by: apple.key))
+        }
+        func expectMalformed(_ payload: [UInt8], _ what: String) throws {
+            let decision = try verify(payload)
+            #expect(decision.summary == "malformed-token", "\(what)")
+            #expect(decision.detail?.hasPrefix("The payload is not strict JSON") == true, "\(what)")
+        }
+        let text = claims.text
+        #expect(try verify(Array(text.utf8)).summary == "verified")
+        for suffix in ["{}", ",", "x", "}", "\0", text] {
+            try expectMalformed(Array((text + suffix).utf8), "before \(suffix)")
+        }
+        for other in ["\u{FEFF}" + text, String(text.dropLast()), "[\(text)]", "", "null", JSONValue.quoted(text)] {
+            try expectMalformed(Array(other.utf8), other)
+        }
+        // In a claim that is read, and in one that is skipped.
+        for name in ["email", "further"] {
+            let valid = Array(claims.with(name, "\"~\"").text.utf8)
+            #expect(try verify(valid).summary == "verified", "\(name)")
+            try expectMalformed(valid.map { $0 == UInt8(ascii: "~") ? 0xFF : $0 }, name)
+        }
+    }
+
     @Test(
         "A person has an identifier of 1 to 255 bytes.",
         arguments: [nil, "\"\"", "7", "null", "\"" + String(repeating: "a", count: 256) + "\""]

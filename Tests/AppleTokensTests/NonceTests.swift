@@ -26,7 +26,11 @@ struct NonceTests {
         for claim in [nonce, IdentityFixture.hexadecimal(nonce)] {
             #expect(try decision(claim: JSONValue.quoted(claim), given: nonce, policy).summary == "verified")
         }
-        for claim in ["\"\"", "7", "null", "[\"\(nonce)\"]", "\"\(nonce) \"", "\"\(nonce.dropLast())\""] {
+        let others = [
+            "\"\"", "7", "null", "[\"\(nonce)\"]", "\"\(nonce) \"", "\"\(nonce.dropLast())\"",
+            "\"\(nonce.dropLast())3\"", JSONValue.quoted(IdentityFixture.hexadecimal(nonce + " ")),
+        ]
+        for claim in others {
             #expect(try decision(claim: claim, given: nonce, policy).summary == "nonce-mismatch", "\(claim)")
         }
         // The hash doesn't stand for the nonce.

@@ -80,47 +80,98 @@ struct BindingTests {
     /// A way in which the identity token of Apple's answer can be another one than Apple's for this sign-in.
     enum Fault: CaseIterable {
         case none, issuer, client, signature, unknownKey, expired, noToken
+        /// It belongs to another access token.
+        case otherHash
+        /// It has `c_hash` in place of `at_hash`, as a token that a device gets.
+        case noHash
+        case otherPerson
+    }
+
+    /// Lets Apple answer the next code with an identity token that has this fault.
+    ///
+    /// - Parameter nonce: in the identity token; nil: it has none.
+    private static func answer(
+        with fault: Fault,
+        to device: LocalApple.Device,
+        nonce: String? = nil,
+        by apple: LocalApple
+    ) throws {
+        guard fault != .noToken else {
+            try apple.behave(
+                #"{"body":"{\"access_token\":\"a1\",\"token_type\":\"Bearer\",\"refresh_token\":\"r1\"}"}"#
+            )
+            return
+        }
+        let issuedAt = WallTime.now().wholeSeconds - (fault == .expired ? 90_000 : 0)
+        let identity = SimulatedIdentity(
+            sub: fault == .otherPerson ? SimulatedEvent.randomSubject() : device.subject,
+            client: fault == .client ? "com.example.two" : "com.example.one",
+            issuedAt: issuedAt,
+            authenticatedAt: issuedAt,
+            nonce: nonce,
+            companion: fault == .noHash ? .code(device.code) : .accessToken(fault == .otherHash ? "a2" : "a1")
+        )
+        let usual = apple.signer
+        let signer: SimulatedApple =
+            switch fault {
+            case .none, .client, .expired, .noToken, .otherHash, .noHash, .otherPerson: usual
+            case .issuer:
+                try SimulatedApple(key: usual.key, keyID: usual.keyID, issuer: "https://appleid.apple.com.example")
+            case .signature: try SimulatedApple(key: .generate(), keyID: usual.keyID)
+            case .unknownKey: try .generate()
+            }
+        try apple.answer(access: "a1", identity: signer.token(for: identity))
     }
 
     @Test(
-        "Nothing of an answer is stored whose identity token is not Apple's for this client.",
-        arguments: Fault.allCases
+        "Nothing of an answer is stored whose identity token is not Apple's for this sign-in, also without a presented one.",
+        arguments: Fault.allCases,
+        [true, false]
     )
-    func unverifiedAnswer(fault: Fault) async throws {
+    func unverifiedAnswer(fault: Fault, isPresented: Bool) async throws {
         try await FlowFixture.with { flow in
             let device = try flow.apple.signIn()
             // Then the unknown key may be fetched.
             try await eventually("the first key set") { !flow.keys.keys.isEmpty }
-            let age: Int64 = fault == .expired ? 90_000 : 0
-            let identity = SimulatedIdentity(
-                sub: device.subject,
-                client: fault == .client ? "com.example.two" : "com.example.one",
-                issuedAt: WallTime.now().wholeSeconds - age,
-                authenticatedAt: WallTime.now().wholeSeconds - age,
-                companion: .accessToken("a1")
-            )
-            let apple = flow.apple.signer
-            let signer: SimulatedApple =
-                switch fault {
-                case .none, .client, .expired, .noToken: apple
-                case .issuer:
-                    try SimulatedApple(key: apple.key, keyID: apple.keyID, issuer: "https://appleid.apple.com.example")
-                case .signature: try SimulatedApple(key: .generate(), keyID: apple.keyID)
-                case .unknownKey: try .generate()
-                }
-            if fault == .noToken {
-                try flow.apple.behave(
-                    #"{"body":"{\"access_token\":\"a1\",\"token_type\":\"Bearer\",\"refresh_token\":\"r1\"}"}"#
-                )
-            } else {
-                try flow.apple.answer(access: "a1", identity: signer.token(for: identity))
-            }
-            let refusal = try await flow.refusal(flow.request(device, session: "s1"))
-            #expect(refusal == (fault == .none ? nil : .appleUnexpected))
+            // The nonce was compared with the presented token, and is compared with Apple's only without one.
+            let nonce = isPresented ? nil : "nonce-of-ada"
+            try Self.answer(with: fault, to: device, nonce: nonce, by: flow.apple)
+            let refusal = try await flow.refusal(flow.request(device, session: "s1", token: isPresented))
+            // With a code alone, Apple's answer says who signs in.
+            let isFitting = fault == .none || fault == .otherPerson && !isPresented
+            #expect(refusal == (isFitting ? nil : .appleUnexpected))
             for table in ["sign_ins", "apple_tokens", "accounts", "account_sessions"] {
                 let count = try await flow.texts("SELECT 1::text FROM siwa.\(table)").count
-                #expect(count == (fault == .none ? 1 : 0), "\(table)")
+                #expect(count == (isFitting ? 1 : 0), "\(table)")
             }
+        }
+    }
+
+    @Test(
+        "Nothing of an answer in the background is stored whose identity token is not Apple's for this sign-in.",
+        arguments: [Fault.none, .otherPerson, .otherHash, .noHash, .client, .signature, .noToken]
+    )
+    func backgroundAnswer(fault: Fault) async throws {
+        try await FlowFixture.with { flow in
+            try flow.apple.behave("{\"status\":500}")
+            let device = try flow.apple.signIn()
+            #expect(try await flow.signIn(flow.request(device, session: "s1")).refreshToken == .pending)
+            try Self.answer(with: fault, to: device, by: flow.apple)
+            async let background: Void = flow.service.runExchanges()
+            try await eventually("the code to be traded") {
+                try await flow.texts("SELECT refresh FROM siwa.sign_ins") != ["pending"]
+            }
+            flow.service.finishExchanges()
+            await background
+            let isFitting = fault == .none
+            #expect(try await flow.texts("SELECT refresh FROM siwa.sign_ins") == [isFitting ? "stored" : "lost"])
+            #expect(try await flow.texts("SELECT state FROM siwa.apple_tokens") == (isFitting ? ["valid"] : []))
+            #expect(try await flow.texts("SELECT code_sealed::text FROM siwa.sign_ins") == ["NULL"])
+            #expect(flow.log.text.contains("does not fit the sign-in") == !isFitting)
+            #expect(flow.log.text.contains("that came in the background can't be stored") == !isFitting)
+            // The code was used, and the identity token that was presented still decides the sign-in.
+            #expect(flow.apple.requests == 2)
+            #expect(try await flow.texts("SELECT session_id FROM siwa.live_sessions") == ["s1"])
         }
     }
 
@@ -171,14 +222,77 @@ struct BindingTests {
         }
     }
 
+    @Test("With each policy, a nonce of siwad's own is accepted in its time only.", arguments: NoncePolicy.allCases)
+    func lateNonce(policy: NoncePolicy) async throws {
+        try await FlowFixture.with(FlowFixture.Rules(nonce: policy)) { flow in
+            let client = ClientID("com.example.one")
+            let late = try IssuedNonces(keys: flow.sealingKeys).issue(for: client, now: .now() - .seconds(700))
+            let tardy = try flow.apple.signIn(nonce: late)
+            for token in [true, false] {
+                let request = try flow.request(tardy, nonce: late, token: token)
+                #expect(await flow.refusal(request) == .nonceExpired, "\(token)")
+            }
+            #expect(flow.apple.requests == 0)
+            #expect(try await flow.texts("SELECT 1::text FROM siwa.sign_ins").isEmpty)
+            let nonce = try await flow.service.issueNonce(for: client, by: nil).nonce
+            let device = try flow.apple.signIn(nonce: nonce)
+            #expect(try await flow.signIn(flow.request(device, nonce: nonce)).refreshToken == .stored)
+        }
+    }
+
+    @Test("Without a nonce, people sign in with the policy optional only.", arguments: NoncePolicy.allCases)
+    func noNonce(policy: NoncePolicy) async throws {
+        try await FlowFixture.with(FlowFixture.Rules(nonce: policy)) { flow in
+            let isOptional = policy == .optional
+            for token in [true, false] {
+                let device = try flow.apple.signIn(nonce: nil)
+                let request = try flow.request(device, nonce: nil, token: token)
+                #expect(await flow.refusal(request) == (isOptional ? nil : .nonceMissing), "\(token)")
+            }
+            #expect(flow.apple.requests == (isOptional ? 2 : 0))
+            // A nonce in Apple's token must be known in every policy.
+            for token in [true, false] {
+                let request = try flow.request(flow.apple.signIn(), nonce: nil, token: token)
+                #expect(await flow.refusal(request) == .nonceMissing, "\(token)")
+            }
+            let count = try await flow.texts("SELECT 1::text FROM siwa.sign_ins").count
+            #expect(count == (isOptional ? 2 : 0))
+        }
+    }
+
+    @Test("A nonce is issued to callers that may act for its client, where siwad has sealing keys.")
+    func nonceCallers() async throws {
+        try await FlowFixture.with { flow in
+            func refusal(for client: String, by caller: Caller?) async -> Problem.Reason? {
+                do throws(Problem) {
+                    _ = try await flow.service.issueNonce(for: ClientID(client), by: caller)
+                    return nil
+                } catch {
+                    return error.reason
+                }
+            }
+            let own = Caller(name: "own", clients: [ClientID("com.example.one")])
+            let other = Caller(name: "other", clients: [ClientID("com.example.web")])
+            #expect(await refusal(for: "com.example.one", by: own) == nil)
+            #expect(await refusal(for: "com.example.one", by: other) == .clientNotAllowed)
+            #expect(await refusal(for: "com.example.none", by: nil) == .unknownClient)
+            var rules = FlowFixture.Rules()
+            rules.hasSealingKeys = false
+            try flow.replace(rules)
+            #expect(await refusal(for: "com.example.one", by: own) == .notFound)
+            #expect(await refusal(for: "com.example.one", by: other) == .clientNotAllowed)
+        }
+    }
+
     @Test(
         "An answer of Apple's about another person or another access token stores nothing.",
-        arguments: ["sub", "at_hash"]
+        arguments: [("sub", true), ("at_hash", true), ("at_hash", false)]
     )
-    func unexpected(tampered: String) async throws {
+    func unexpected(tampered: String, isPresented: Bool) async throws {
         try await FlowFixture.with { flow in
             try flow.apple.behave("{\"tamper\":\"\(tampered)\"}")
-            #expect(try await flow.refusal(flow.request(flow.apple.signIn(), session: "s1")) == .appleUnexpected)
+            let request = try flow.request(flow.apple.signIn(), session: "s1", token: isPresented)
+            #expect(await flow.refusal(request) == .appleUnexpected)
             for table in ["sign_ins", "apple_tokens", "accounts", "account_sessions"] {
                 #expect(try await flow.texts("SELECT 1::text FROM siwa.\(table)").isEmpty, "\(table)")
             }

@@ -185,6 +185,7 @@ struct FlowFixture: Sendable {
         var nonce = NoncePolicy.required
         var keepsNames = true
         var appleKeys = ["KEYONE0001", "KEYTWO0002"]
+        var hasSealingKeys = true
     }
 
     /// Shared by all fixtures: creating a key takes longer than most tests.
@@ -264,7 +265,7 @@ struct FlowFixture: Sendable {
             identity: IdentityPolicy(nonce: rules.nonce),
             exchange: rules.exchange,
             keepsNames: rules.keepsNames,
-            sealingKeys: sealingKeys,
+            sealingKeys: rules.hasSealingKeys ? sealingKeys : nil,
             secrets: keys.isEmpty
                 ? nil : ClientSecrets(keys: Dictionary(uniqueKeysWithValues: groups), lifetime: .seconds(300))
         )
