@@ -1,7 +1,6 @@
 import AccountStore
 import AppleTokens
 import Basics
-import Glibc
 import Postgres
 import StoreTestSupport
 import Synchronization
@@ -10,8 +9,7 @@ import Testing
 
 @Suite("Locks of sign-ins, notifications, upkeep and operators", .timeLimit(.minutes(10)))
 struct SignInDeadlockTests {
-    private static let isLong = getenv("SIWAD_FAULTS").map { String(cString: $0) } == "long"
-    private static let operations = isLong ? 10_000 : 1_500
+    private static let operations = LongVariants.areWanted ? 10_000 : 1_500
     private static let people = 6
 
     /// What the workers share.

@@ -75,6 +75,28 @@ struct ApplicationStartTests {
             }
         }
     }
+
+    @Test("The socket gets the permissions of SIWAD_APPLICATION_SOCKET_MODE; without it, owner and group may connect.")
+    func socketMode() async throws {
+        try await DaemonFixture.with { fixture in
+            try await TemporaryDirectory.with { directory in
+                let modes: [(setting: String, mode: mode_t)] = [("", 0o660), ("0600", 0o600), ("0666", 0o666)]
+                for (setting, mode) in modes {
+                    let path = directory.file("a\(setting).sock")
+                    let settings = [
+                        "SIWAD_APPLICATION_LISTEN": "unix:\(path)", "SIWAD_APPLICATION_SOCKET_MODE": setting,
+                    ]
+                    try await fixture.withDaemon(settings) { _, _ in
+                        var status = stat()
+                        let result = lstat(path, &status)
+                        #expect(result == 0 && status.st_mode & S_IFMT == S_IFSOCK, "\(setting)")
+                        let found = status.st_mode & 0o7777
+                        #expect(found == mode, "\(setting): \(String(found, radix: 8))")
+                    }
+                }
+            }
+        }
+    }
 }
 
 @Suite("siwad doctor and the application endpoint", .timeLimit(.minutes(5)))

@@ -1,4 +1,5 @@
 import AppleSimulator
+import Basics
 import Foundation
 import JOSE
 import Postgres
@@ -216,6 +217,132 @@ struct SignInFaultTests {
             #expect(try await fixture.post(twin.request(session: "s3"), to: "b").reason == "nonce-used")
             #expect(try await fixture.post(second.request(session: "s3"), to: "b").status == 200)
             #expect(try await fixture.tokenRequests() == 2)
+        }
+    }
+
+    // MARK: - With Apple's answer required
+
+    private static let onlyWithApple = ["SIWAD_CODE_EXCHANGE": "required"]
+
+    @Test(
+        "Where Apple must answer, a sign-in without an answer is 503, and works at another daemon unless its code was used."
+    )
+    func answerRequired() async throws {
+        try await SigningFixture.with { fixture in
+            for name in ["a", "b"] { _ = try await fixture.ready(name, Self.onlyWithApple) }
+            func expectUnavailable(_ request: String, _ fault: String, retryAfter: Int) async throws {
+                try await fixture.control("behave", fault)
+                let start = ContinuousClock.now
+                let refused = try await fixture.post(request, to: "a")
+                #expect(ContinuousClock.now - start < .seconds(8), "\(fault)")
+                #expect(refused.status == 503 && refused.reason == "apple-unavailable", "\(fault): \(refused.body)")
+                #expect(refused.retryAfter == retryAfter, "\(fault)")
+            }
+            // Apple does not look at the code.
+            let faults = [
+                (#"{"status":500}"#, 1), (#"{"retry_after":3}"#, 3), (#"{"status":302}"#, 1),
+                (#"{"body":"<html>"}"#, 1),
+            ]
+            for (number, (fault, retryAfter)) in faults.enumerated() {
+                let request = try await fixture.device("person\(number)").request(session: "s\(number)")
+                try await expectUnavailable(request, fault, retryAfter: retryAfter)
+                let answer = try await fixture.post(request, to: "b")
+                #expect(answer.status == 200 && answer.member("refresh_token")?.string == "stored", "\(answer.body)")
+                #expect(answer.member("repeated") == .boolean(false))
+            }
+            // Apple uses the code, and answers too late.
+            let request = try await fixture.device("late").request(session: "late")
+            try await expectUnavailable(request, #"{"delay_ms":60000}"#, retryAfter: 1)
+            for name in ["b", "a"] {
+                let refused = try await fixture.post(request, to: name)
+                #expect(refused.status == 422 && refused.reason == "code-rejected", "\(refused.body)")
+            }
+            #expect(try await settled(fixture).sorted() == ["s0", "s1", "s2", "s3"])
+            #expect(try await fixture.daemons.texts("SELECT sub FROM siwa.accounts").count == 4)
+        }
+    }
+
+    @Test("While a sign-in waits for Apple, the same request at another daemon is answered 409 after three seconds.")
+    func waitsForApple() async throws {
+        try await SigningFixture.with { fixture in
+            for name in ["a", "b"] { _ = try await fixture.ready(name, Self.onlyWithApple) }
+            let request = try await fixture.device().request(session: "s1")
+            try await fixture.control("behave", #"{"delay_ms":5000}"#)
+            async let first = fixture.post(request, to: "a")
+            try await eventually("Apple to be asked") { try await fixture.tokenRequests() == 1 }
+            let second = try await fixture.post(request, to: "b")
+            #expect(second.status == 409 && second.reason == "in-progress", "\(second.body)")
+            let answer = try await first
+            #expect(answer.status == 200 && answer.member("refresh_token")?.string == "stored", "\(answer.body)")
+            let again = try await fixture.post(request, to: "b")
+            #expect(again.status == 200 && again.member("repeated") == .boolean(true), "\(again.body)")
+            #expect(try await fixture.tokenRequests() == 1)
+        }
+    }
+
+    // MARK: - Clocks and locks
+
+    @Test("With a clock 150 seconds behind Apple's, a session of a minute opens, and ends a minute from now.")
+    func slowClock() async throws {
+        try await SigningFixture.with { fixture in
+            _ = try await fixture.ready("a")
+            try await fixture.control("advance", #"{"seconds":150}"#)
+            let request = try await fixture.device().request(session: "s1")
+                .replacing(#"{"id":"s1"}"#, with: #"{"id":"s1","expires_in":60}"#)
+            let before = WallTime.now()
+            let answer = try await fixture.post(request, to: "a")
+            #expect(answer.status == 200 && answer.member("refresh_token")?.string == "stored", "\(answer.body)")
+            let session = try #require(answer.member("session"), "\(answer.body)")
+            func time(_ name: String) -> WallTime? { session[name]?.string.flatMap { WallTime(iso8601: $0) } }
+            let (created, expires) = (try #require(time("created_at")), try #require(time("expires_at")))
+            #expect(session["live"] == .boolean(true) && created < expires)
+            #expect(expires >= before + .seconds(60) && expires <= WallTime.now() + .seconds(60))
+            let signedIn = answer.member("signed_in_at")?.string.flatMap { WallTime(iso8601: $0) }
+            #expect(signedIn.map { $0 > before + .seconds(140) } == true)
+            #expect(try await fixture.daemons.texts("SELECT session_id FROM siwa.live_sessions") == ["s1"])
+            let repeated = try await fixture.post(request, to: "a")
+            #expect(repeated.status == 200 && repeated.member("repeated") == .boolean(true), "\(repeated.body)")
+        }
+    }
+
+    @Test("A sign-in whose person is locked for longer than one statement may take is settled by the next statement.")
+    func lockedAccounts() async throws {
+        try await SigningFixture.with { fixture in
+            // Others of its statements wait for the lock, too.
+            _ = try await fixture.ready("a", ["SIWAD_DATABASE_CONNECTIONS": "8"])
+            let request = try await fixture.device().request(session: "s1")
+            try await fixture.control("behave", #"{"delay_ms":1500}"#)
+            let other = try await DaemonFixture.connect(fixture.daemons.conninfo)
+            try await fixture.daemons.run("SELECT pg_advisory_lock(4711)")
+            async let answering = fixture.post(request, to: "a")
+            try await eventually("Apple to be asked") { try await fixture.tokenRequests() == 1 }
+            async let holder: Void = other.transaction { session throws(PostgresError) in
+                try session.execute(script: "LOCK TABLE siwa.accounts IN ACCESS EXCLUSIVE MODE")
+                try session.execute(script: "SELECT pg_advisory_xact_lock(4711)")
+            }
+            try await fixture.daemons.untilStalled()
+
+            let statements = """
+                SELECT query_start::text FROM pg_stat_activity
+                WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%siwa.settle_sign_in(%'
+                """
+            var first: String?
+            try await eventually("a statement that waits for the lock") {
+                first = try await fixture.daemons.texts(statements).first
+                return first != nil
+            }
+            try await eventually("the statement after it") {
+                let waiting = try await fixture.daemons.texts(statements)
+                return waiting.first.map { $0 != first } ?? false
+            }
+            try await fixture.daemons.letCommit()
+            try await holder
+            await other.close()
+            let answer = try await answering
+            #expect(answer.status == 200 && answer.member("refresh_token")?.string == "stored", "\(answer.body)")
+            #expect(answer.member("session")?["live"] == .boolean(true))
+            #expect(try await fixture.daemons.texts("SELECT state FROM siwa.apple_tokens") == ["valid"])
+            #expect(try await fixture.tokenRequests() == 1)
         }
     }
 }

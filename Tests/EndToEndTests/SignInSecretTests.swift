@@ -66,17 +66,35 @@ struct SignInSecretTests {
         }
 
         func post(body: String, bearer: String? = nil) async throws -> String {
-            let response = try await Web.request(
-                "POST",
-                "http+unix://\(socket.replacing("/", with: "%2F"))/v1/sign-in",
-                body: body,
-                type: "application/json",
-                headers: ["Authorization": "Bearer \(bearer ?? self.bearer)"]
-            )
+            let response = try await send(body, to: "/v1/sign-in", bearer ?? self.bearer)
             traces.append(("response", response.body + response.fields.description))
             let answer = try JSONValue(parsing: Array(response.body.utf8))
             return "\(response.status) \((answer["reason"] ?? answer["refresh_token"])?.string ?? "")"
         }
+
+        /// A nonce of siwad's own. The response is no trace: its caller has to know the nonce.
+        func issueNonce() async throws -> String {
+            let body = JSONValue.object([.init("client_id", .string(SignInSecretTests.client))]).compactText
+            let response = try await send(body, to: "/v1/nonces", bearer)
+            return try #require(response.member("nonce")?.string, "\(response.body)")
+        }
+
+        private func send(_ body: String, to path: String, _ bearer: String) async throws -> WebResponse {
+            try await Web.request(
+                "POST",
+                "http+unix://\(socket.replacing("/", with: "%2F"))\(path)",
+                body: body,
+                type: "application/json",
+                headers: ["Authorization": "Bearer \(bearer)"]
+            )
+        }
+    }
+
+    /// The key in a line of a ring, in every spelling.
+    private static func spellings(of line: String) throws -> [String] {
+        let text = try #require(line.split(separator: ":").last.map(String.init))
+        let key = try Base64.decode(text)
+        return [text, Base64URL.encode(key), key.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()]
     }
 
     private static func member(_ name: String, _ text: String?) -> JSONValue.Member {
@@ -111,8 +129,6 @@ struct SignInSecretTests {
                     "SIWAD_APPLE_KEYS": "AAAAAAAAAA/KEY1234567=\(key)", "SIWAD_LOG_LEVEL": "trace",
                 ]
                 for file in ["tokens", "ring"] { #expect(chmod(directory.file(file), 0o600) == 0) }
-                let keyText = try #require(ring.split(separator: ":").last.map(String.init))
-                let keyBytes = try Base64.decode(keyText)
                 let p8Lines = p8.split(separator: "\n").filter { !$0.hasPrefix("--") }.map(String.init)
                 try await withApple(fixture, key, directory) { url in
                     let run = Run(
@@ -120,12 +136,12 @@ struct SignInSecretTests {
                         directory: directory,
                         apple: url,
                         bearer: bearer,
-                        secrets: [bearer, keyText, Base64URL.encode(keyBytes)] + p8Lines.prefix(2)
+                        secrets: try [bearer] + Self.spellings(of: ring) + p8Lines.prefix(2)
                     )
-                    run.secrets.append(keyBytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined())
                     let settings = settings.merging(["SIWAD_APPLE_URL": url]) { $1 }
                     try await fixture.withDaemon(settings) { daemon, addresses async throws in
                         try await signIn(run)
+                        try await trade(run)
                         run.traces.append(("/metrics", try await Web.get(addresses.operations + "/metrics").body))
                         run.traces.append(("/readyz", try await Web.get(addresses.operations + "/readyz?verbose").body))
                         let process = try #require(daemon.processID)
@@ -143,6 +159,7 @@ struct SignInSecretTests {
                         let result = try await siwad(command, environment: fixture.environment(settings))
                         run.traces.append((command.joined(separator: " "), result.output + result.errors))
                     }
+                    try await rotate(run, ring, settings)
                     search(run)
                 }
             }
@@ -174,23 +191,28 @@ struct SignInSecretTests {
         await apple.kill()
     }
 
-    /// Signs people in with every outcome that a token or a code can leave traces of.
+    private static func newNonce() -> String {
+        Base64URL.encode((0..<24).map { _ in UInt8.random(in: .min ... .max) })
+    }
+
+    /// The members of a request for an attempt of its own.
+    private func attempt(_ run: Run, session: String? = nil) async throws -> [JSONValue.Member] {
+        let nonce = Self.newNonce()
+        return try await Self.members(run.device(["nonce": nonce]), nonce: nonce, session: session)
+    }
+
+    /// Signs people in with every outcome that a token can leave traces of.
     private func signIn(_ run: Run) async throws {
-        func newNonce() -> String { Base64URL.encode((0..<24).map { _ in UInt8.random(in: .min ... .max) }) }
-        func attempt(_ session: String? = nil) async throws -> [JSONValue.Member] {
-            let nonce = newNonce()
-            return try await Self.members(run.device(["nonce": nonce]), nonce: nonce, session: session)
-        }
-        let first = try await attempt("session-1")
+        let first = try await attempt(run, session: "session-1")
         #expect(try await run.post(first) == "200 stored")
         #expect(try await run.post(first) == "200 stored")
         let replayed = first.filter { $0.name != "session" }
         #expect(try await run.post(replayed) == "422 token-used")
-        #expect(try await run.post(first, bearer: newNonce()) == "401 unauthenticated")
+        #expect(try await run.post(first, bearer: Self.newNonce()) == "401 unauthenticated")
 
-        let foreign = try await run.device(["nonce": newNonce()])
-        #expect(try await run.post(Self.members(foreign, nonce: newNonce())) == "422 nonce-mismatch")
-        let other = try await attempt()
+        let foreign = try await run.device(["nonce": Self.newNonce()])
+        #expect(try await run.post(Self.members(foreign, nonce: Self.newNonce())) == "422 nonce-mismatch")
+        let other = try await attempt(run)
         let swapped = other.map {
             $0.name == "authorization_code" ? first.first { $0.name == "authorization_code" } ?? $0 : $0
         }
@@ -202,15 +224,47 @@ struct SignInSecretTests {
         #expect(try await run.post(forged) == "422 bad-signature")
         let truncated = JSONValue.object(first).compactText.dropLast(3)
         #expect(try await run.post(body: String(truncated)) == "400 malformed-request")
+        let issued = try await run.issueNonce()
+        #expect(try await run.post(Self.members(run.device(["nonce": issued]), nonce: issued)) == "200 stored")
+    }
+
+    /// Signs people in with every outcome that a code can leave traces of.
+    private func trade(_ run: Run) async throws {
+        let nonce = Self.newNonce()
+        let alone = try await Self.members(run.device(["nonce": nonce]), nonce: nonce)
+        #expect(try await run.post(alone.filter { $0.name != "identity_token" }) == "200 stored")
 
         try await run.behave(#""cut":true"#)
-        #expect(try await run.post(attempt()).hasPrefix("200 "))
+        #expect(try await run.post(attempt(run)).hasPrefix("200 "))
         try await run.behave(#""status":400,"body":"{\"error\":\"invalid_grant\"}""#)
-        #expect(try await run.post(attempt()).hasPrefix("200 "))
+        #expect(try await run.post(attempt(run)).hasPrefix("200 "))
+        try await run.behave(#""status":400,"body":"{\"error\":\"invalid_client\"}""#)
+        #expect(try await run.post(attempt(run)) == "200 refused")
         try await run.behave(#""tamper":"sub""#)
-        #expect(try await run.post(attempt()) == "502 apple-unexpected")
+        #expect(try await run.post(attempt(run)) == "502 apple-unexpected")
+
+        try await run.behave(#""status":503"#)
+        #expect(try await run.post(attempt(run)) == "200 pending")
+        try await eventually("the code to be traded in the background") {
+            let last = "SELECT refresh FROM siwa.sign_ins ORDER BY sign_in_id DESC LIMIT 1"
+            return try await run.fixture.texts(last) == ["stored"]
+        }
         try await run.behave(#""status":503,"times":1000"#)
-        #expect(try await run.post(attempt()) == "200 pending")
+        #expect(try await run.post(attempt(run)) == "200 pending")
+    }
+
+    /// Seals with another key what the run has stored.
+    private func rotate(_ run: Run, _ ring: String, _ settings: [String: String]) async throws {
+        let another = try SealingKeys.newLine(name: "ring2")
+        run.secrets += try Self.spellings(of: another)
+        let file = try run.directory.write("ring2", "\(another)\n\(ring)\n")
+        #expect(chmod(file, 0o600) == 0)
+        let rotated = settings.merging(["SIWAD_SEALING_KEYS_FILE": file]) { $1 }
+        let command = ["sealing", "rotate", "--note", "yearly"]
+        let result = try await siwad(command, environment: run.fixture.environment(rotated))
+        #expect(result.status == 0 && result.output == "1 secret sealed with ring2\n", "\(result.errors)")
+        run.traces.append(("sealing rotate", result.output + result.errors))
+        try await readDatabase(run, another)
     }
 
     /// Adds a dump, and what the ring opens in it to the secrets.
@@ -239,6 +293,36 @@ struct SignInSecretTests {
                 Issue.record("\(spelling.prefix(12))… is in \(place)")
             }
             #expect(TokenSearch.tokens(in: [text]) == [], "\(place) has something like a token")
+        }
+    }
+
+    @Test(
+        "Another library opens a stored refresh token with the key; it contains account, client and token, and nothing else.",
+        .enabled(if: PythonProgram.isAvailable, PythonProgram.missing)
+    )
+    func storedToken() async throws {
+        try await SigningFixture.with { fixture in
+            _ = try await fixture.ready("a")
+            let answer = try await fixture.post(fixture.device().request(session: "s1"), to: "a")
+            #expect(answer.status == 200, "\(answer.body)")
+            let sealed = try await fixture.daemons.texts("SELECT convert_from(sealed, 'UTF8') FROM siwa.apple_tokens")
+            let key = try #require(fixture.settings["SIWAD_SEALING_KEYS"]?.split(separator: ":").last)
+            let script = """
+                import base64, sys
+                from joserfc import jwe
+                from joserfc.jwk import OctKey
+                key = OctKey.import_key(base64.b64decode(sys.argv[1]))
+                sys.stdout.write(jwe.decrypt_compact(sys.argv[2], key).plaintext.decode())
+                """
+            let arguments = ["-W", "ignore", "-c", script, String(key), try #require(sealed.first)]
+            let opened = try await ChildProcess.run([PythonProgram.interpreter] + arguments)
+            #expect(opened.isSuccess, "\(opened.output)")
+            let content = try JSONValue(parsing: Array(opened.output.utf8))
+            #expect(content.members?.map(\.name) == ["account", "client", "token"])
+            #expect(content["account"]?.integer.map { String($0) } == answer.member("account")?["id"]?.string)
+            #expect(content["client"]?.string == SigningFixture.client)
+            let token = try #require(content["token"]?.string)
+            #expect(token.hasPrefix("r") && TokenSearch.tokens(in: [token]).count == 1)
         }
     }
 }

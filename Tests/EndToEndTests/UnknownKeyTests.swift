@@ -80,4 +80,54 @@ struct UnknownKeyTests {
             }
         }
     }
+
+    @Test(
+        "Invented keys of notifications and of identity tokens share one budget of fetches, and genuine sign-ins succeed."
+    )
+    func sharedBudget() async throws {
+        try await SigningFixture.with { fixture in
+            let settings = ["SIWAD_KEYS_REFRESH_BURST": "1", "SIWAD_KEYS_REFRESH_FLOOR": "1h"]
+            let notifications = try await fixture.ready("a", settings).ready().notifications
+            #expect(try await fixture.post(fixture.device().request(session: "s1"), to: "a").status == 200)
+            let fetches = fixture.daemons.endpoint.fetches
+            let notification = try fixture.daemons.apple.token(for: fixture.daemons.event())
+            let device = try await fixture.device()
+            @Sendable func invented(_ kid: String, _ token: String) -> String {
+                Base64URL.encode(Array("{\"kid\":\"\(kid)\",\"alg\":\"RS256\"}".utf8)) + token.drop { $0 != "." }
+            }
+            @Sendable func notify(_ kid: String) async throws -> WebResponse {
+                try await Web.post(SimulatedApple.body(token: invented(kid, notification)), to: notifications)
+            }
+            @Sendable func signIn(_ kid: String) async throws -> WebResponse {
+                let token = invented(kid, device.token)
+                let forged = SigningFixture.Device(token: token, code: device.code, nonce: device.nonce)
+                return try await fixture.post(forged.request(session: "s2"), to: "a")
+            }
+
+            let first = try await notify("first")
+            #expect(first.status == 401 && first.reason == "unknown-key", "\(first.body)")
+            #expect(fixture.daemons.endpoint.fetches == fetches + 1)
+            // The same fetch has shown that there is no such key.
+            let known = try await signIn("first")
+            #expect(known.status == 422 && known.reason == "unknown-key", "\(known.body)")
+            let outcomes = try await withThrowingTaskGroup(of: String.self) { group in
+                for number in 0..<200 {
+                    group.addTask {
+                        let isNotification = number.isMultiple(of: 2)
+                        let response = try await isNotification ? notify("n\(number)") : signIn("n\(number)")
+                        return "\(response.status) \(response.reason ?? "")"
+                    }
+                }
+                var outcomes: Set<String> = []
+                for try await outcome in group { outcomes.insert(outcome) }
+                return outcomes
+            }
+            #expect(outcomes == ["503 keys-unavailable"])
+            let late = try await signIn("late")
+            #expect(late.reason == "keys-unavailable" && 3_000...3_600 ~= (late.retryAfter ?? 0), "\(late.fields)")
+            #expect(fixture.daemons.endpoint.fetches == fetches + 1)
+            #expect(try await fixture.tokenRequests() == 1)
+            #expect(try await fixture.post(device.request(session: "s2"), to: "a").status == 200)
+        }
+    }
 }

@@ -173,6 +173,46 @@ struct ApplicationLimitTests {
         }
     }
 
+    @Test(
+        "By default, 256 requests at once are served, and the next one gets 503.",
+        .enabled(if: ApplicationLimitTests.openFiles >= 12_000, "too few files may be open")
+    )
+    func usualOverload() async throws {
+        let brake = Brake()
+        let service = StubService { () throws(Problem) in await brake.wait() }
+        try await ApplicationFixture.with(service) { fixture in
+            var busy: [RawClient] = []
+            for number in 0..<256 {
+                let client = try await fixture.connect()
+                try await client.send(request("GET /v1/sessions/\(number)"))
+                busy.append(client)
+            }
+            try await until { brake.count == 256 }
+            let refused = try await fixture.one(request("POST /v1/sign-in", signInBody))
+            #expect(refused.status == 503 && refused.reason == "overloaded")
+            #expect(service.calls.count == 256)
+            brake.release()
+            for client in busy { #expect(try await client.response().status == 200) }
+            #expect(try await fixture.one(request("POST /v1/sign-in", signInBody)).status == 200)
+        }
+    }
+
+    @Test("By default, a request that takes longer than ten seconds gets 503.")
+    func usualDeadline() async throws {
+        let brake = Brake()
+        let service = StubService { () throws(Problem) in await brake.wait() }
+        try await ApplicationFixture.with(service) { fixture in
+            let client = try await fixture.connect()
+            let start = ContinuousClock.now
+            try await client.send(request("GET /v1/sessions/a"))
+            let late = try await client.response()
+            let time = ContinuousClock.now - start
+            #expect(late.status == 503 && late.reason == "overloaded")
+            #expect(time > .milliseconds(9_900) && time < .seconds(15), "\(time)")
+            brake.release()
+        }
+    }
+
     @Test("A client that disconnects does not end the work of its request.")
     func disconnect() async throws {
         let brake = Brake()
