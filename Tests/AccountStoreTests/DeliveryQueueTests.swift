@@ -13,11 +13,12 @@ struct DeliveryQueueTests {
         _ store: Store,
         _ count: Int,
         people: Int = 1_000_000,
-        ordering: EndpointConfiguration.Ordering = .attempt
+        ordering: EndpointConfiguration.Ordering = .attempt,
+        timeout: Duration = .seconds(15)
     ) async throws -> Int32 {
         var configuration = EndpointConfiguration(name: "shop", url: "https://shop.example.com/")
         configuration.types = ["siwa.consent.revoked"]
-        configuration.ordering = ordering
+        (configuration.ordering, configuration.timeout) = (ordering, timeout)
         let wanted = configuration
         let id = try await store.connection.transaction { session throws(PostgresError) in
             try Endpoints.insert(wanted, in: session).id
@@ -151,6 +152,59 @@ struct DeliveryQueueTests {
                     "deletions siwa.account.deleted", "two siwa.email.forwarding_disabled", "two siwa.account.deleted",
                 ]
             )
+        }
+    }
+
+    @Test("A claim is valid for the timeout of its endpoint and ten seconds more.", arguments: [1, 60])
+    func claimLength(timeout: Int) async throws {
+        try await Store.with { store in
+            let endpoint = try await prepare(store, 1, timeout: .seconds(timeout))
+            let before = try await store.texts("SELECT clock_timestamp()::text")[0]
+            #expect(try await claim(store, endpoint, 1).count == 1)
+            let beganInBetween = try await store.texts(
+                """
+                SELECT (claimed_until - interval '\(timeout + 10) s' BETWEEN '\(before)' AND clock_timestamp())::text
+                FROM siwa.deliveries
+                """
+            )
+            #expect(beganInBetween == ["true"])
+            #expect(DeliveryQueue.claimGrace == .seconds(10), "as the daemons compute its end")
+        }
+    }
+
+    @Test("Only an endpoint that includes addresses gets one, and none once it is erased.")
+    func addresses() async throws {
+        try await Store.with { store in
+            var added: [Int32] = []
+            for (name, include) in [("without", []), ("with", ["email"])] as [(String, [String])] {
+                let id = try await store.connection.transaction { session throws(PostgresError) in
+                    var configuration = EndpointConfiguration(name: name, url: "https://shop.example.com/")
+                    configuration.types = ["siwa.email.forwarding_disabled"]
+                    configuration.include = include
+                    return try Endpoints.insert(configuration, in: session).id
+                }
+                added.append(id)
+            }
+            let endpoints = added
+            func emails() async throws -> [[String?]] {
+                var emails: [[String?]] = []
+                for endpoint in endpoints { emails.append(try await claim(store, endpoint, 10).map(\.email)) }
+                return emails
+            }
+            try await store.signIn("p", at: .at(-90 * 86_400), email: "first@b.example", emailIsPrivate: true)
+            try await store.record(
+                .sample("email-disabled", sub: "p", at: .at(-3_600), id: "off", email: "a@b.example")
+            )
+            _ = try await store.connection.withSession(Publication.publish)
+            #expect(try await emails() == [[nil], ["a@b.example"]])
+            try await store.run("UPDATE siwa.deliveries SET claimed_until = now() - interval '1 s'")
+            // Erasure is due, because the account was deleted 31 days ago.
+            try await store.connection.withSession { session throws(PostgresError) in
+                _ = try Notifications.ensurePartitions(from: .at(-40 * 86_400), through: .at(0), in: session)
+            }
+            try await store.record(.sample("account-delete", sub: "p", at: .at(-31 * 86_400), id: "gone"))
+            #expect(try await store.maintain(.erasure).accountsErased == 1)
+            #expect(try await emails() == [[nil], [nil]])
         }
     }
 

@@ -7,14 +7,24 @@ import TestSupport
 import Testing
 
 /// Writers of random transactions, publishers of which one is killed again and again, and a reader.
-@Suite("Race of publication")
+@Suite("Race of publication", .timeLimit(.minutes(30)))
 struct PublicationRaceTests {
     private static let rows = LongVariants.areWanted ? 100_000 : 2_000
+    /// The least number of publishers that are killed.
+    private static let kills = LongVariants.areWanted ? 50 : 3
 
     private final class Progress: Sendable {
         let inserted = Atomic(0)
         let committed = Atomic(0)
+        /// The number of publishers that were killed.
+        let killed = Atomic(0)
         let isDone = Atomic(false)
+
+        /// Whether the writers may end.
+        var isComplete: Bool {
+            inserted.load(ordering: .relaxed) >= PublicationRaceTests.rows
+                && killed.load(ordering: .relaxed) >= PublicationRaceTests.kills
+        }
     }
 
     @Test("Whatever transactions and publishers do, each committed change is published once, in a prefix at any time.")
@@ -55,6 +65,7 @@ struct PublicationRaceTests {
             }
             await connection.close()
             #expect(faults == "0 missing, 0 invented, 0 gaps, true", "seed \(seed)")
+            #expect(progress.killed.load(ordering: .relaxed) >= Self.kills)
         }
     }
 
@@ -66,7 +77,7 @@ struct PublicationRaceTests {
     ) async throws {
         var random = random
         let connection = try await PostgresConnection.connect(database.settings)
-        while progress.inserted.load(ordering: .relaxed) < rows {
+        while !progress.isComplete {
             let transaction = RandomTransaction(using: &random, prepared: name) { _ in insertion }
             try await connection.withSession { session throws(PostgresError) in
                 for statement in transaction.statements { try session.execute(script: statement) }
@@ -98,17 +109,21 @@ struct PublicationRaceTests {
     private static func kill(_ database: TestDatabase, until progress: Progress) async throws {
         let connection = try await PostgresConnection.connect(database.settings)
         while !progress.isDone.load(ordering: .relaxed) {
-            try await connection.withSession { session throws(PostgresError) in
-                try session.execute(
-                    script: """
-                        SELECT pg_sleep(random() * 0.1);
-                        SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                        WHERE datname = current_database() AND query LIKE '%FROM siwa.publish_changes()%'
-                            AND state = 'active' AND pid <> pg_backend_pid()
-                        LIMIT 1
+            let killed = try await connection.withSession { session throws(PostgresError) in
+                try session.execute(script: "SELECT pg_sleep(random() * 0.1)")
+                return try session.execute(
+                    once: """
+                        SELECT count(*) FILTER (WHERE pg_terminate_backend(p.pid))
+                        FROM (
+                            SELECT pid FROM pg_stat_activity
+                            WHERE datname = current_database() AND query LIKE '%FROM siwa.publish_changes()%'
+                                AND state = 'active' AND pid <> pg_backend_pid()
+                            LIMIT 1
+                        ) AS p
                         """
-                )
+                ).int64(0, 0)
             }
+            progress.killed.wrappingAdd(Int(killed), ordering: .relaxed)
         }
         await connection.close()
     }

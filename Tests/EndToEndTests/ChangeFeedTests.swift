@@ -3,6 +3,8 @@ import AppleSimulator
 import Glibc
 import JOSE
 import Postgres
+import StoreTestSupport
+import TestSupport
 import Testing
 
 @Suite("The change feed", .timeLimit(.minutes(10)))
@@ -60,6 +62,34 @@ struct ChangeFeedTests {
             }
             #expect(metrics.contains("siwad_publication_age_seconds 0\n"), "\(metrics)")
             #expect(metrics.contains("siwad_publication_delay_seconds_count"))
+        }
+    }
+
+    @Test("While publication is held up, a metric says for how long a change has waited; then it is 0 again.")
+    func heldUp() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                try await fixture.withDaemon { _, addresses async throws in
+                    func age() async throws -> Double? {
+                        let metrics = try await Web.get(addresses.operations + "/metrics").body
+                        let name = "siwad_publication_age_seconds "
+                        let line = metrics.split(separator: "\n").first { $0.hasPrefix(name) }
+                        return line?.split(separator: " ").last.flatMap { Double($0) }
+                    }
+                    // The daemon measures every 10 s.
+                    try await database.withOpenTransaction { session throws(PostgresError) in
+                        try session.execute(
+                            script: "SET LOCAL lock_timeout = 0; SELECT FROM siwa.publication FOR UPDATE"
+                        )
+                    } _: {
+                        try await post("consent-revoked", "person", fixture, addresses.notifications)
+                        try await eventually("the age") { try await age() ?? 0 > 0 }
+                        #expect(try await published(fixture).isEmpty)
+                    }
+                    try await eventually("the change") { try await published(fixture) == ["person"] }
+                    try await eventually("no age") { try await age() == 0 }
+                }
+            }
         }
     }
 
@@ -186,40 +216,61 @@ struct ChangeFeedTests {
         }
     }
 
-    @Test("In a database restored from a dump in another cluster, the feed continues without a loss or a repetition.")
+    /// Restores a dump of the fixture's database in another cluster.
+    private func copy(_ fixture: DaemonFixture, to conninfo: String) async throws {
+        let script = """
+            pg_dump --no-privileges "$SOURCE" | psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 "$TARGET" >/dev/null
+            """
+        let copy = DaemonProcess(
+            [],
+            environment: ["SOURCE": fixture.conninfo, "TARGET": conninfo],
+            under: ["/bin/bash", "-c", "set -eo pipefail\n\(script)"]
+        )
+        #expect(try await copy.end() == 0, "\(copy.log)")
+    }
+
+    @Test("In a database restored from a dump in another cluster, feed and deliveries lose and repeat nothing.")
     func restored() async throws {
-        try await DaemonFixture.withDaemon { fixture, daemon, addresses in
-            for sub in ["a", "b"] { try await post("consent-revoked", sub, fixture, addresses.notifications) }
-            daemon.send("TERM")
-            #expect(try await daemon.end() == 0)
-            let events = try await events(fixture)
-            try await fixture.run("SELECT siwa.record_sign_in('com.example.one', 'unpublished')")
-            try await PrivateCluster.with { cluster in
-                let script = """
-                    pg_dump --no-privileges "$SOURCE" | psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 "$TARGET" >/dev/null
-                    """
-                let copy = DaemonProcess(
-                    [],
-                    environment: ["SOURCE": fixture.conninfo, "TARGET": cluster.conninfo()],
-                    under: ["/bin/bash", "-c", "set -eo pipefail\n\(script)"]
-                )
-                #expect(try await copy.end() == 0, "\(copy.log)")
-                try await DaemonFixture.with(cluster.conninfo()) { restored in
-                    try await restored.withDaemon { daemon, addresses async throws in
-                        try await eventually("the change that the dump had without a position") {
-                            try await published(restored) == ["a", "b", "unpublished"]
-                        }
-                        try await post("consent-revoked", "after", restored, addresses.notifications)
-                        try await eventually("the next change") {
-                            try await published(restored) == ["a", "b", "unpublished", "after"]
-                        }
-                        #expect(try await faults(restored).isEmpty)
-                        #expect(try await self.events(restored).starts(with: events))
-                        try await eventually("the warning") {
-                            daemon.log.contains { $0.contains("restored from a dump") }
+        let settings = try DaemonFixture.delivering()
+        try await WebhookReceiver.with(
+            try DaemonFixture.secret,
+            answering: { message, _ in .status(message.sub == "b" ? 500 : 200) }
+        ) { receiver in
+            try await DaemonFixture.withDaemon(settings) { fixture, daemon, addresses in
+                try await fixture.addEndpoint("shop", receiver.url) { $0.retries = [.seconds(3_600)] }
+                for sub in ["a", "b"] { try await post("consent-revoked", sub, fixture, addresses.notifications) }
+                try await fixture.untilDelivered("shop delivered 1", "shop retry 1")
+                daemon.send("TERM")
+                #expect(try await daemon.end() == 0)
+                receiver.answer { _, _ in .status(200) }
+                let events = try await events(fixture)
+                try await fixture.run("SELECT siwa.record_sign_in('com.example.one', 'unpublished')")
+                try await PrivateCluster.with { cluster in
+                    try await copy(fixture, to: cluster.conninfo())
+                    try await DaemonFixture.with(cluster.conninfo()) { restored in
+                        // As if the hour had passed.
+                        let due = "UPDATE siwa.deliveries SET next_attempt_at = now() WHERE status = 'retry'"
+                        try await restored.run(due)
+                        try await restored.withDaemon(settings) { daemon, addresses async throws in
+                            try await eventually("the change that the dump had without a position") {
+                                try await published(restored) == ["a", "b", "unpublished"]
+                            }
+                            try await post("consent-revoked", "after", restored, addresses.notifications)
+                            try await eventually("the next change") {
+                                try await published(restored) == ["a", "b", "unpublished", "after"]
+                            }
+                            #expect(try await faults(restored).isEmpty)
+                            #expect(try await self.events(restored).starts(with: events))
+                            try await eventually("the warning") {
+                                daemon.log.contains { $0.contains("restored from a dump") }
+                            }
+                            try await restored.untilDelivered("shop delivered 3")
                         }
                     }
                 }
+                #expect(receiver.messages.map(\.sub).sorted() == ["a", "after", "b", "b"])
+                let retried = Set(receiver.messages.filter { $0.sub == "b" }.map(\.id))
+                #expect(retried.count == 1 && !retried.contains(nil))
             }
         }
     }
@@ -310,13 +361,28 @@ struct ChangeFeedTests {
             try await connection.withSession { session throws(PostgresError) in
                 try session.execute(script: "LISTEN siwa_changes")
             }
+            let count = 200
             let start = ContinuousClock.now
-            for number in 0..<100 { try await post("consent-revoked", "p\(number)", fixture, addresses.notifications) }
-            try await eventually("100 changes") { try await published(fixture).count == 100 }
+            for number in 0..<count {
+                try await post("consent-revoked", "p\(number)", fixture, addresses.notifications)
+            }
+            var (hints, last) = (0, 0)
+            while last < count {
+                let heard = try await connection.waitForNotifications(atMost: .seconds(10))
+                try #require(!heard.isEmpty, "there was no hint after position \(last)")
+                for hint in heard {
+                    hints += 1
+                    let first = last + 1
+                    last = try JSONValue(parsing: Array(hint.payload.utf8))["last"]?.integer.map { Int($0) } ?? 0
+                    #expect(hint.channel == "siwa_changes" && last >= first)
+                    #expect(hint.payload == #"{"v":1,"first":\#(first),"last":\#(last)}"#)
+                }
+            }
             let seconds = (ContinuousClock.now - start) / .seconds(1)
+            // One in the moment of the start, and the others 50 ms apart.
+            #expect(Double(hints) <= 20 * seconds + 1, "in \(seconds) s")
             let rounds = try await fixture.texts("SELECT DISTINCT published_at::text FROM siwa.changes")
-            #expect(Double(rounds.count) <= 20 * seconds + 2, "\(rounds.count) rounds in \(seconds) s")
-            #expect(try await !connection.waitForNotifications(atMost: .seconds(5)).isEmpty)
+            #expect(rounds.count == hints)
             await connection.close()
         }
     }

@@ -16,13 +16,23 @@ struct CompleteDeliveryTests {
     private static let changes = LongVariants.areWanted ? 100_000 : 2_000
     private static let people = changes / 10
     private static let kills = LongVariants.areWanted ? 50 : 4
+    /// The least number of publishers that are killed.
+    private static let publisherKills = LongVariants.areWanted ? 10 : 2
     private static let writers = 6
     private static let concurrency = 8
 
-    /// What the writers did.
+    /// What the writers did, and the faults.
     private final class Ledger: Sendable {
         private let changes = Mutex<[String]>([])
+        /// The number of publishers that were killed.
+        let publishersKilled = Atomic(0)
         let isDone = Atomic(false)
+
+        var hasEnoughKills: Bool {
+            publishersKilled.load(ordering: .relaxed) >= CompleteDeliveryTests.publisherKills
+        }
+        /// Whether the writers may end.
+        var isComplete: Bool { count >= CompleteDeliveryTests.changes && hasEnoughKills }
 
         /// The changes that were committed.
         var kept: [String] { changes.withLock { $0 } }
@@ -75,12 +85,14 @@ struct CompleteDeliveryTests {
                 )
                 let ledger = Ledger()
                 let start = ContinuousClock.now
-                async let publishersKilled = killPublishers(fixture, until: ledger)
+                async let killing: Void = killPublishers(fixture, until: ledger)
                 async let writing: Void = write(fixture, seed, ledger)
-                try await killDaemons(fixture, receivers: [attempt, person])
+                let daemons = try await killDaemons(fixture, ledger, receivers: [attempt, person])
                 try await writing
                 ledger.isDone.store(true, ordering: .relaxed)
-                let publishers = try await publishersKilled
+                try await killing
+                let publishers = ledger.publishersKilled.load(ordering: .relaxed)
+                #expect(publishers >= Self.publisherKills)
                 let count = ledger.count
                 try await fixture.withDaemon(try DaemonFixture.delivering()) { _, _ in
                     try await eventually("all messages", within: .seconds(600)) {
@@ -95,23 +107,23 @@ struct CompleteDeliveryTests {
                 for (receiver, isStrict) in [(attempt, false), (person, true)] {
                     let lines = receiver.lines
                     try #require(lines.allSatisfy { $0.count == 4 }, "each message is accepted")
-                    verify(Received(lines), isStrict: isStrict, ledger.kept, seed)
+                    verify(Received(lines), isStrict: isStrict, ledger.kept, kills: daemons, seed)
                 }
                 let figures = [attempt, person].map { "\($0.count - count) repeated" }.joined(separator: ", ")
                 print(
-                    "\(count) changes, \(publishers) publishers and \(Self.kills + 1) daemons killed, "
+                    "\(count) changes, \(publishers) publishers and \(daemons) daemons killed, "
                         + "\(figures), \(ContinuousClock.now - start), seed \(seed)"
                 )
             }
         }
     }
 
-    private func verify(_ received: Received, isStrict: Bool, _ kept: [String], _ seed: UInt64) {
+    private func verify(_ received: Received, isStrict: Bool, _ kept: [String], kills: Int, _ seed: UInt64) {
         #expect(received.ids.count == kept.count, "seed \(seed)")
         #expect(received.positions.count == kept.count)
         let changes = received.changes.values.joined()
         #expect(Set(changes) == Set(kept.map { $0[...] }), "seed \(seed)")
-        #expect(received.count - kept.count <= (Self.kills + 1) * Self.concurrency)
+        #expect(received.count - kept.count <= kills * Self.concurrency)
         for (sub, own) in received.changes {
             // Each person belongs to one writer, which counts its changes.
             let numbers = own.map { Int($0) ?? 0 }
@@ -132,7 +144,7 @@ struct CompleteDeliveryTests {
                 try await connection.withSession(deadline: .seconds(1_800)) { session throws(PostgresError) in
                     try session.execute(script: "BEGIN")
                     try session.execute(script: Self.change(0, person: 1))
-                    while ledger.count < Self.changes { try session.execute(script: "SELECT pg_sleep(0.1)") }
+                    while !ledger.isComplete { try session.execute(script: "SELECT pg_sleep(0.1)") }
                     try session.execute(script: "COMMIT")
                 }
                 ledger.add(["0"])
@@ -156,7 +168,7 @@ struct CompleteDeliveryTests {
         let connection = try await DaemonFixture.connect(fixture.conninfo)
         let name = try await fixture.texts("SELECT current_database()")[0] + "_\(writer)"
         var first = 1
-        while ledger.count < Self.changes, !Task.isCancelled {
+        while !ledger.isComplete, !Task.isCancelled {
             var choice = SeededGenerator(seed: random.next())
             func number(_ index: Int) -> Int { (first + index) * Self.writers + writer }
             let transaction = RandomTransaction(using: &random, prepared: name) { index in
@@ -184,24 +196,23 @@ struct CompleteDeliveryTests {
 
     // MARK: - Faults
 
-    /// Ends publishers at a random point of their work, and returns how many.
-    private func killPublishers(_ fixture: DaemonFixture, until ledger: Ledger) async throws -> Int {
+    /// Ends publishers at a random point of their work.
+    private func killPublishers(_ fixture: DaemonFixture, until ledger: Ledger) async throws {
         let connection = try await DaemonFixture.connect(fixture.conninfo)
-        var count: Int64 = 0
         while !ledger.isDone.load(ordering: .relaxed), !Task.isCancelled {
-            count += try await connection.withSession { session throws(PostgresError) in
+            let killed = try await connection.withSession { session throws(PostgresError) in
                 try session.execute(script: "SELECT pg_sleep(random() * 0.02)")
                 return try session.execute(
                     once: """
-                        SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                        SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
                         WHERE datname = current_database() AND query LIKE '%FROM siwa.publish_changes()%'
                             AND state = 'active' AND pid <> pg_backend_pid()
                         """
                 ).int64(0, 0)
             }
+            ledger.publishersKilled.wrappingAdd(Int(killed), ordering: .relaxed)
         }
         await connection.close()
-        return Int(count)
     }
 
     /// A daemon whose connection is ended while it starts ends with 69, and is started again, as by a supervisor.
@@ -217,11 +228,17 @@ struct CompleteDeliveryTests {
         }
     }
 
-    /// Has two daemons deliver, of which one after the other is killed and replaced.
-    private func killDaemons(_ fixture: DaemonFixture, receivers: [PythonReceiver]) async throws {
+    /// Has two daemons deliver, of which one after the other is killed and replaced, and returns how many were killed. The
+    /// first round on a connection takes the longest, so the more daemons start, the more publishers are killed.
+    private func killDaemons(
+        _ fixture: DaemonFixture,
+        _ ledger: Ledger,
+        receivers: [PythonReceiver]
+    ) async throws -> Int {
         func received() -> Int { receivers.map(\.count).reduce(0, +) }
         var daemons = [try await startDaemon(fixture), try await startDaemon(fixture)]
-        for _ in 1..<Self.kills {
+        var killed = 0
+        while killed < Self.kills - 1 || !ledger.hasEnoughKills {
             let goal = received() + Self.changes / Self.kills / 2
             do {
                 try await eventually("progress", within: .seconds(120)) { received() >= goal }
@@ -229,11 +246,13 @@ struct CompleteDeliveryTests {
                 throw TooLate("\(error); \(received()) of \(goal) arrived; \(try await state(fixture, daemons))")
             }
             await daemons.removeFirst().kill()
+            killed += 1
             daemons.append(try await startDaemon(fixture))
         }
         for daemon in daemons { await daemon.kill() }
         // What was claimed by a daemon that was killed waits for the end of its claim.
         try await fixture.run("UPDATE siwa.deliveries SET claimed_until = now() WHERE claim IS NOT NULL")
+        return killed + daemons.count
     }
 
     /// What the deliveries wait for.

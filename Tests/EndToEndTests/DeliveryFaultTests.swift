@@ -70,7 +70,38 @@ struct DeliveryFaultTests {
                     }
                     #expect(Set(steady.positions).count == kills * 100)
                     #expect(steady.messages.count <= kills * (100 + 8))
+                    let accepted = flapping.accepted
+                    #expect(Set(accepted) == Set(steady.positions))
+                    let repetitions = accepted.count - Set(accepted).count
+                    #expect(repetitions <= kills * 8)
                 }
+            }
+        }
+    }
+
+    @Test("What a killed daemon had claimed is delivered when its claims end, without help.")
+    func claimsEnd() async throws {
+        try await DaemonFixture.with { fixture in
+            try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in .never }) { receiver in
+                // Long enough for the kill to come before the end of the first request.
+                try await fixture.addEndpoint("shop", receiver.url) { $0.timeout = .seconds(2) }
+                let first = fixture.start(try DaemonFixture.delivering())
+                _ = try await first.ready()
+                try await fixture.revoke(3)
+                try await eventually("the requests") { receiver.messages.count == 3 }
+                await first.kill()
+                receiver.answer { _, _ in .status(200) }
+                #expect(try await fixture.texts("SELECT count(claim)::text FROM siwa.deliveries") == ["3"])
+                try await fixture.withDaemon(try DaemonFixture.delivering()) { _, _ in
+                    try await fixture.untilDelivered("shop delivered 3", within: .seconds(20))
+                }
+                #expect(receiver.messages.count == 6)
+                #expect(Set(receiver.messages.compactMap(\.id)).count == 3)
+                // A claim lasts for the timeout and 10 s.
+                let rows = """
+                    SELECT DISTINCT concat_ws(' ', attempts, resolved_at - created_at >= interval '12 s') FROM siwa.deliveries
+                    """
+                #expect(try await fixture.texts(rows) == ["2 t"])
             }
         }
     }
@@ -102,8 +133,34 @@ struct DeliveryFaultTests {
         }
     }
 
-    @Test("While PostgreSQL is away, outcomes wait; nothing is lost when it is back.")
+    @Test("While PostgreSQL is away, outcomes wait in memory and are stored when it is back, so nothing is sent twice.")
     func databaseAway() async throws {
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, addresses in
+            try await WebhookReceiver.with(
+                try DaemonFixture.secret,
+                // One after the other, so that the daemon can't store the first outcomes before it has the last one.
+                answering: { _, number in .delayed(.milliseconds(3_000 + 200 * number), 200) }
+            ) { receiver in
+                // So each claim lasts for 70 s.
+                try await fixture.addEndpoint("shop", receiver.url) { $0.timeout = .seconds(60) }
+                try await fixture.revoke(8)
+                try await eventually("the requests") { receiver.messages.count == 8 }
+                try await fixture.closeDatabase()
+                #expect(receiver.answers == 0)
+                try await eventually("the outcomes") {
+                    try await Web.get(addresses.operations + "/metrics").body
+                        .contains(#"siwad_delivery_attempts_total{endpoint="shop",outcome="delivered"} 8"#)
+                }
+                #expect(receiver.answers == 8)
+                try await fixture.openDatabase()
+                try await fixture.untilDelivered("shop delivered 8", within: .seconds(30))
+                #expect(receiver.messages.count == 8)
+            }
+        }
+    }
+
+    @Test("When all connections to PostgreSQL end during deliveries, nothing is lost, and little is repeated.")
+    func connectionsEnd() async throws {
         try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in
             try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
                 try await fixture.addEndpoint("shop", receiver.url)

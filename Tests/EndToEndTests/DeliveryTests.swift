@@ -25,6 +25,8 @@ struct DeliveryTests {
                 let metrics = try await Web.get(addresses.operations + "/metrics").body
                 #expect(metrics.contains(#"siwad_delivery_attempts_total{endpoint="shop",outcome="delivered"} 50"#))
                 #expect(metrics.contains(#"siwad_endpoint_state{endpoint="shop",state="enabled"} 1"#))
+                #expect(metrics.contains("siwad_effect_delay_seconds_count 50\n"))
+                #expect(metrics.contains("siwad_delivery_duration_seconds_count 50\n"))
                 #expect(!metrics.contains("s3cret") && !daemon.log.contains { $0.contains("s3cret") })
             }
         }
@@ -67,7 +69,27 @@ struct DeliveryTests {
         }
     }
 
-    @Test("A redirect is not followed: the other listener sees nothing.")
+    @Test("A pause that the receiver asks for is kept, and uses up no attempt.", arguments: [429, 503])
+    func throttled(_ status: Int) async throws {
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in
+            try await WebhookReceiver.with(
+                try DaemonFixture.secret,
+                answering: { _, number in number == 1 ? .status(status, ["Retry-After": "2"]) : .status(200) }
+            ) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url) { $0.retries = [] }
+                try await fixture.revoke(1)
+                // Without a time that can be read, the pause is a minute.
+                try await fixture.untilDelivered("shop delivered 1", within: .seconds(30))
+                #expect(receiver.messages.count == 2)
+                #expect(Set(receiver.messages.compactMap(\.id)).count == 1)
+                let hasWaited = "resolved_at - created_at >= interval '2 s'"
+                let row = "SELECT concat_ws(' ', status, attempts, \(hasWaited)) FROM siwa.deliveries"
+                #expect(try await fixture.texts(row) == ["delivered 1 t"])
+            }
+        }
+    }
+
+    @Test("A redirect is not followed: the other listener sees nothing, and the next attempts wait for their times.")
     func redirected() async throws {
         let secret = try DaemonFixture.secret
         try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in
@@ -75,7 +97,9 @@ struct DeliveryTests {
                 let target = other.url
                 try await WebhookReceiver.with(secret, answering: { _, _ in .status(307, ["Location": target]) }) {
                     receiver in
-                    try await fixture.addEndpoint("shop", receiver.url)
+                    try await fixture.addEndpoint("shop", receiver.url) {
+                        $0.retries = [.milliseconds(200), .milliseconds(400)]
+                    }
                     try await fixture.revoke(1)
                     try await fixture.untilDelivered("shop dead 1")
                     #expect(receiver.messages.count == 3)
@@ -84,6 +108,18 @@ struct DeliveryTests {
                         "SELECT attempt || ' ' || reason || ' ' || http_status || ' ' || detail FROM siwa.delivery_attempts ORDER BY 1"
                     )
                     #expect(failures == (1...3).map { "\($0) redirected 307 answered 307" })
+                    // A delay is up to 20 % shorter than configured.
+                    let early = try await fixture.texts(
+                        """
+                        SELECT a.attempt || ' after ' || a.gap
+                        FROM (
+                            SELECT endpoint_id, attempt, attempted_at - lag(attempted_at) OVER (ORDER BY attempt) AS gap
+                            FROM siwa.delivery_attempts
+                        ) AS a JOIN siwa.endpoints AS e USING (endpoint_id)
+                        WHERE a.gap < e.retries[a.attempt - 1] * 0.8
+                        """
+                    )
+                    #expect(early == [])
                 }
             }
         }
@@ -212,6 +248,25 @@ struct DeliveryTests {
         }
     }
 
+    @Test("An answer that asks for nothing more disables its endpoint, and the change stays undelivered.")
+    func disabled() async throws {
+        let answer = WebhookReceiver.Answer.status(500, ["webhook-delivery": "disable"])
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in
+            try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in answer }) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url)
+                try await fixture.revoke(1)
+                try await eventually("the status") {
+                    try await fixture.texts("SELECT status || ' ' || status_reason FROM siwa.endpoints") == [
+                        "disabled gone"
+                    ]
+                }
+                let row = "SELECT concat_ws(' ', status, attempts, reason, claim) FROM siwa.deliveries"
+                #expect(try await fixture.texts(row) == ["pending 0 gone"])
+                #expect(receiver.messages.count == 1)
+            }
+        }
+    }
+
     @Test("An endpoint that has failed for too long, also before a restart, is disabled.")
     func failing() async throws {
         try await DaemonFixture.with { fixture in
@@ -293,6 +348,17 @@ struct DeliveryTests {
         }
     }
 
+    /// From the publication of 200 changes to their arrival.
+    private func deliveryTime(_ fixture: DaemonFixture, _ receiver: WebhookReceiver) async throws -> Duration {
+        let goal = receiver.messages.count + 200
+        try await fixture.revoke(200)
+        let start = ContinuousClock.now
+        // The daemon would publish them after up to a second.
+        try await fixture.run("SELECT siwa.publish_changes()")
+        try await eventually("the deliveries", within: .seconds(60)) { receiver.messages.count >= goal }
+        return .now - start
+    }
+
     @Test("Neither endpoints that never answer nor failing ones delay another one, or Apple.")
     func fairness() async throws {
         let secret = try DaemonFixture.secret
@@ -301,14 +367,22 @@ struct DeliveryTests {
             try await WebhookReceiver.with(secret, answering: { _, _ in .never }) { silent in
                 try await WebhookReceiver.with(secret, answering: { _, _ in .status(503) }) { failing in
                     try await WebhookReceiver.with(secret) { healthy in
+                        try await fixture.addEndpoint("healthy", healthy.url)
+                        let alone = try await deliveryTime(fixture, healthy)
                         for name in ["silent-a", "silent-b", "silent-c"] {
-                            try await fixture.addEndpoint(name, silent.url)
+                            // No request ends during the test.
+                            try await fixture.addEndpoint(name, silent.url) { $0.timeout = .seconds(60) }
                         }
                         try await fixture.addEndpoint("failing", failing.url)
-                        try await fixture.addEndpoint("healthy", healthy.url)
-                        try await fixture.revoke(300)
-                        try await eventually("the healthy one") {
-                            try await fixture.deliveries().contains("healthy delivered 300")
+                        try await fixture.revoke(20)
+                        // All that the setting allows, and the one that each endpoint always has.
+                        try await eventually("the silent ones to have all requests") { silent.messages.count == 8 + 3 }
+                        try await eventually("the healthy one") { healthy.messages.count == 220 }
+                        let beside = try await deliveryTime(fixture, healthy)
+                        let limit = alone * 3 + .seconds(2)
+                        #expect(beside < limit, "alone: \(alone)")
+                        try await eventually("all outcomes") {
+                            try await fixture.deliveries().contains("healthy delivered 420")
                         }
                         for number in 0..<20 {
                             let start = ContinuousClock.now
@@ -317,6 +391,103 @@ struct DeliveryTests {
                             #expect(.now - start < .seconds(2))
                         }
                     }
+                }
+            }
+        }
+    }
+
+    @Test("While all tables of deliveries and publication are locked, Apple gets its 200.")
+    func locked() async throws {
+        let lock = """
+            SET LOCAL lock_timeout = 0;
+            LOCK TABLE siwa.endpoints, siwa.endpoint_states, siwa.endpoint_secrets, siwa.deliveries, siwa.delivery_attempts,
+                siwa.change_log, siwa.publication IN ACCESS EXCLUSIVE MODE
+            """
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                for number in 0..<4 { try await fixture.addEndpoint("dead-\(number)", "http://127.0.0.1:1/") }
+                try await fixture.withDaemon(try DaemonFixture.delivering()) { _, addresses in
+                    try await fixture.revoke(20)
+                    // Nothing is stored for the next seconds, so no statement can get into a deadlock with the lock.
+                    try await eventually("the open circuits") {
+                        try await fixture.texts(
+                            """
+                            SELECT concat_ws(' ', count(*), (SELECT count(claim) FROM siwa.deliveries))
+                            FROM siwa.endpoint_states
+                            WHERE open_until > now() + interval '2 s'
+                            """
+                        ) == ["4 0"]
+                    }
+                    try await database.withOpenTransaction { session throws(PostgresError) in
+                        try session.execute(script: lock)
+                    } _: {
+                        let waiting = "\(DaemonFixture.ownLocks) AND locktype = 'relation' AND NOT granted"
+                        try await eventually("the daemon to wait with all connections but the writer's") {
+                            try await fixture.texts("SELECT DISTINCT pid::text \(waiting)").count >= 2
+                        }
+                        for number in 0..<20 {
+                            let start = ContinuousClock.now
+                            let body = try fixture.body(fixture.event("consent-revoked", sub: "locked \(number)"))
+                            #expect(try await Web.post(body, to: addresses.notifications).status == 200)
+                            #expect(.now - start < .seconds(2))
+                        }
+                    }
+                    try await eventually("their publication") {
+                        try await fixture.texts("SELECT sub FROM siwa.changes WHERE sub LIKE 'locked %'").count == 20
+                    }
+                }
+            }
+        }
+    }
+
+    @Test("An endpoint that asked for a pause leaves the common requests to the others meanwhile.")
+    func paused() async throws {
+        let settings = try DaemonFixture.delivering(["SIWAD_DELIVERY_CONCURRENCY": "8"])
+        try await DaemonFixture.withDaemon(settings) { fixture, _, _ in
+            let secret = try DaemonFixture.secret
+            try await WebhookReceiver.with(secret, answering: { _, _ in .status(429, ["Retry-After": "600"]) }) {
+                full in
+                try await WebhookReceiver.with(secret, answering: { _, _ in .never }) { silent in
+                    try await fixture.addEndpoint("full", full.url) { $0.concurrency = 8 }
+                    try await fixture.revoke(8)
+                    try await eventually("the pause") {
+                        try await fixture.texts(
+                            "SELECT 1::text FROM siwa.endpoint_states WHERE open_until > now() + interval '500 s'"
+                        ).count == 1
+                    }
+                    try await fixture.addEndpoint("silent", silent.url) {
+                        $0.concurrency = 8
+                        $0.timeout = .seconds(60)
+                    }
+                    try await fixture.revoke(8)
+                    try await eventually("eight requests at the same time") { silent.messages.count == 8 }
+                }
+            }
+        }
+    }
+
+    @Test("An open circuit with nothing to probe asks the database about once a second.")
+    func nothingToProbe() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                try await fixture.addEndpoint("dead", "http://127.0.0.1:1/")
+                try await fixture.run(
+                    """
+                    DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET track_functions = pl', current_database()); END $$;
+                    UPDATE siwa.endpoint_states
+                    SET failing_since = now() - interval '1 min', open_until = now() - interval '30 s', probe_delay = '5 s'
+                    """
+                )
+                try await fixture.withDaemon(try DaemonFixture.delivering()) { _, _ in
+                    func claims() async throws -> Int {
+                        let sql = "SELECT calls::text FROM pg_stat_user_functions WHERE funcname = 'claim_deliveries'"
+                        return try await fixture.texts(sql).first.flatMap { Int($0) } ?? 0
+                    }
+                    let start = ContinuousClock.now
+                    // Two for each look: the newest change and the oldest.
+                    try await eventually("looks for a probe") { try await claims() >= 8 }
+                    let rate = Double(try await claims()) / ((.now - start) / .seconds(1))
+                    #expect(rate < 10, "\(rate) claims a second")
                 }
             }
         }

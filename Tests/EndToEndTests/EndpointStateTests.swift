@@ -4,6 +4,12 @@ import Testing
 
 @Suite("The states of endpoints", .timeLimit(.minutes(2)))
 struct EndpointStateTests {
+    /// The value of a series with its labels; nil if the metrics don't contain it.
+    private func value(_ series: String, _ metrics: String) -> Double? {
+        let line = metrics.split(separator: "\n").first { $0.hasPrefix(series + " ") }
+        return line?.split(separator: " ").last.flatMap { Double($0) }
+    }
+
     @Test("Metrics and doctor tell enabled, open, paused and disabled endpoints apart, and count what waits.")
     func states() async throws {
         let settings = try DaemonFixture.delivering()
@@ -37,8 +43,9 @@ struct EndpointStateTests {
             try await fixture.withDaemon(settings) { _, addresses in
                 let states = ["down": "open", "fine": "enabled", "gone": "disabled", "held": "paused"]
                 let waiting = ["down pending 3", "fine pending 0", "gone dead 1", "gone pending 2", "held pending 3"]
+                var metrics = ""
                 try await eventually("the metrics") {
-                    let metrics = try await Web.get(addresses.operations + "/metrics").body
+                    metrics = try await Web.get(addresses.operations + "/metrics").body
                     return states.allSatisfy { name, current in
                         ["disabled", "enabled", "open", "paused"].allSatisfy { state in
                             let value = state == current ? 1 : 0
@@ -51,6 +58,11 @@ struct EndpointStateTests {
                             metrics.contains("siwad_deliveries{endpoint=\"\($0[0])\",status=\"\($0[1])\"} \($0[2])\n")
                         }
                 }
+                #expect(value(#"siwad_endpoint_lag{endpoint="held"}"#, metrics) == 3)
+                #expect(value(#"siwad_endpoint_lag{endpoint="fine"}"#, metrics) == 0)
+                let age = try #require(value(#"siwad_endpoint_age_seconds{endpoint="held"}"#, metrics))
+                #expect(age >= 7_200 && age < 7_320)
+                #expect(value(#"siwad_endpoint_age_seconds{endpoint="fine"}"#, metrics) == 0)
             }
             let doctor = try await siwad(["doctor", "--json"], environment: fixture.environment(settings))
             let findings = try doctor.lines.map { try JSONValue(parsing: Array($0.utf8)) }

@@ -1,6 +1,8 @@
+import AppleSimulator
 import JOSE
 import TestSupport
 import Testing
+import Webhooks
 
 @Suite(
     "Webhooks, verified with the reference library",
@@ -42,9 +44,10 @@ struct WebhookDeliveryTests {
             return receiver
         }
 
-        /// Gives the receiver the present secrets, and the former ones as further lines.
-        func learn(_ name: String, before: [String] = []) async throws {
-            _ = try directory.write(name, (try await endpoints("secret", name) + before).map { $0 + "\n" }.joined())
+        /// Gives the receiver the next, the present and the former secrets, in lines of this order.
+        func learn(_ name: String, next: [String] = [], before: [String] = []) async throws {
+            let secrets = next + (try await endpoints("secret", name)) + before
+            _ = try directory.write(name, secrets.map { $0 + "\n" }.joined())
         }
 
         func start() async throws -> (daemon: DaemonProcess, url: String) {
@@ -58,6 +61,16 @@ struct WebhookDeliveryTests {
         }
     }
 
+    /// The types of changes.
+    private static let types = [
+        "siwa.consent.authorized", "siwa.consent.revoked", "siwa.sessions.ended", "siwa.email.forwarding_disabled",
+        "siwa.email.forwarding_enabled", "siwa.account.deleted",
+    ]
+
+    private func event(_ message: PythonReceiver.Message) throws -> JSONValue {
+        try JSONValue(parsing: Array(message.body.utf8))
+    }
+
     @Test("A delivery is accepted by HMAC and by Ed25519, and has the id and the body of the change's event.")
     func signatures() async throws {
         try await Bench.with { bench in
@@ -68,6 +81,7 @@ struct WebhookDeliveryTests {
             for (receiver, versions) in [(plain, ["v1"]), (both, ["v1", "v1a"])] {
                 try await eventually("two deliveries") { try receiver.messages.count == 2 }
                 for message in try receiver.messages {
+                    #expect(message.status == 200, "\(message.body)")
                     #expect(message.signatures == versions)
                     #expect(message.accepted == Array(versions.indices))
                 }
@@ -111,6 +125,116 @@ struct WebhookDeliveryTests {
             try await bench.learn("shop", before: secrets)
             try await delivered([0])
             #expect(try receiver.messages.allSatisfy { $0.status == 200 })
+        }
+    }
+
+    @Test("When the overlap of two secrets ends, a running daemon no longer signs with the old one.")
+    func endOfOverlap() async throws {
+        try await Bench.with { bench in
+            let receiver = try await bench.add("shop")
+            let (_, url) = try await bench.start()
+            var number = 0
+            func deliver() async throws -> PythonReceiver.Message {
+                number += 1
+                try await bench.revoke("\(number)", url)
+                try await eventually("the delivery") { receiver.count == number }
+                return try receiver.messages[number - 1]
+            }
+            // Imported, so that the receiver has it before the daemon signs with it.
+            let secret = try WebhookSecret.newHMAC().text
+            let file = try bench.directory.write("new", secret + "\n")
+            try await bench.learn("shop", next: [secret])
+            let first = try await deliver()
+            #expect(first.accepted == [1])
+            let note = "a test"
+            try await bench.endpoints("rotate", "shop", "--overlap", "10s", "--secret-file", file, "--note", note)
+            try await eventually("a delivery with both secrets") {
+                let message = try await deliver()
+                return message.accepted == [0, 1] && message.signatures == ["v1", "v1"]
+            }
+            try await bench.fixture.run(
+                "SELECT pg_sleep(extract(epoch FROM max(expires_at) - clock_timestamp())) FROM siwa.endpoint_secrets"
+            )
+            let last = try await deliver()
+            #expect(last.accepted == [0] && last.signatures == ["v1"])
+            #expect(try receiver.messages.allSatisfy { $0.status == 200 })
+        }
+    }
+
+    @Test("Each type of event has the body that the JSON Schema describes, with the address only where it is wanted.")
+    func catalogue() async throws {
+        try await Bench.with { bench in
+            let types = Self.types.flatMap { ["--type", $0] }
+            let receiver = try await bench.add("shop", types + ["--include", "email"])
+            let (_, url) = try await bench.start()
+            let address = "p@privaterelay.appleid.com"
+            func signIn(minutesAgo minutes: Int) async throws {
+                let time = "now() - interval '\(minutes) minutes'"
+                try await bench.fixture.run(
+                    "SELECT siwa.record_sign_in('com.example.one', 'p', '\(address)', true, \(time))"
+                )
+            }
+            func post(_ type: String, minutesAgo minutes: Int64) async throws {
+                var event = bench.fixture.event(type, sub: "p", secondsAgo: minutes * 60)
+                if type.hasPrefix("email") {
+                    event.email = address
+                    event.isPrivateEmail = true
+                }
+                #expect(try await Web.post(bench.fixture.body(event), to: url).status == 200)
+            }
+            try await signIn(minutesAgo: 60)
+            try await bench.fixture.run(
+                "SELECT siwa.open_session('com.example.one', 'p', 'old', now() - interval '50 minutes')"
+            )
+            try await signIn(minutesAgo: 40)
+            // The first one is older than the last sign-in, and ends only the session that rests on the one before.
+            for minutes: Int64 in [45, 30] { try await post("consent-revoked", minutesAgo: minutes) }
+            try await signIn(minutesAgo: 20)
+            try await bench.fixture.run("SELECT siwa.open_session('com.example.one', 'p', 'new')")
+            try await bench.fixture.run("SELECT siwa.end_session('new', 'operator')")
+            try await post("email-disabled", minutesAgo: 15)
+            try await post("email-enabled", minutesAgo: 10)
+            try await eventually("the events before the deletion") { receiver.count == 7 }
+            try await post("account-deleted", minutesAgo: 5)
+            try await eventually("the deletion") { receiver.count == 8 }
+            let messages = try receiver.messages
+            #expect(messages.allSatisfy { $0.status == 200 && $0.accepted == [0] })
+            #expect(try await PythonProgram.problems(messages.map(\.body)) == "")
+            let expected = [
+                "siwa.consent.authorized", "siwa.sessions.ended", "siwa.consent.revoked", "siwa.consent.authorized",
+                "siwa.sessions.ended", "siwa.email.forwarding_disabled", "siwa.email.forwarding_enabled",
+                "siwa.account.deleted",
+            ]
+            #expect(try messages.compactMap { try event($0)["type"]?.string } == expected)
+            let addressed = try messages.filter { try event($0)["data"]?["email"]?.string == address }
+            #expect(addressed.map(\.id) == messages[5...6].map(\.id))
+            #expect(messages.count { $0.body.contains("@") } == 2)
+        }
+    }
+
+    @Test("siwad endpoints test signs with the latest secret, and what it posts is an event and no change.")
+    func testEvents() async throws {
+        try await Bench.with { bench in
+            try await Changes.publish(1, in: bench.fixture)
+            let receiver = try await bench.add("shop")
+            let old = try await bench.endpoints("secret", "shop")
+            try await bench.endpoints("rotate", "shop", "--now", "--note", "a test")
+            try await bench.learn("shop", before: old)
+            let log = "SELECT position || ' ' || change_id FROM siwa.change_log"
+            let published = try await bench.fixture.texts(log)
+            #expect(published.count == 1)
+            try await bench.endpoints("test", "shop")
+            for type in Self.types { try await bench.endpoints("test", "shop", "--type", type) }
+            // What the receiver prints arrives after its responses.
+            try await eventually("the messages") { receiver.count == 1 + Self.types.count }
+            let messages = try receiver.messages
+            #expect(messages.allSatisfy { $0.status == 200 && $0.accepted == [0] && $0.signatures == ["v1"] })
+            #expect(try await PythonProgram.problems(messages.map(\.body)) == "")
+            #expect(try messages.compactMap { try event($0)["type"]?.string } == ["siwa.endpoint.test"] + Self.types)
+            let data = try event(messages[0])["data"]
+            #expect(data?["endpoint"]?.string == "shop" && data?["position"] == nil)
+            #expect(try await bench.fixture.texts(log) == published)
+            #expect(try await bench.fixture.deliveries().isEmpty)
         }
     }
 

@@ -138,8 +138,10 @@ struct EndpointClientTests {
         await client.close()
     }
 
-    @Test("A certificate must be of a known authority, and for the host's name.")
-    func certificates() async throws {
+    /// Runs a test with a server whose certificate is for `localhost`, and with a file of the authority of that certificate.
+    private func withEncryptedServer(
+        _ body: (StubWebServer, _ authorities: String) async throws -> Void
+    ) async throws {
         let directory = try TemporaryDirectory()
         let file = directory.file("authorities.pem")
         try LocalhostCertificate.pem.write(toFile: file, atomically: true, encoding: .utf8)
@@ -152,6 +154,14 @@ struct EndpointClientTests {
             )
         )
         try await StubWebServer.with(answering: Self.empty, closes: false, tls: context, on: group) { server in
+            try await body(server, file)
+        }
+        withExtendedLifetime(directory) {}
+    }
+
+    @Test("A certificate must be of a known authority, and for the host's name.")
+    func certificates() async throws {
+        try await withEncryptedServer { server, file in
             func client(_ host: String, _ authorities: String?) throws -> EndpointClient {
                 let url = "https://\(host):\(server.port)/"
                 return try self.client(url, NameServer(["127.0.0.1"]).resolver, authorities: authorities)
@@ -165,9 +175,7 @@ struct EndpointClientTests {
                 await refused.close()
             }
             #expect(server.received.count == 1)
-        }
-        #expect(throws: WebClientError.self) {
-            try self.client("https://localhost/", Resolver(), authorities: directory.file("none.pem"))
+            #expect(throws: WebClientError.self) { try client("localhost", file + ".none") }
         }
     }
 
@@ -297,6 +305,30 @@ struct EndpointClientTests {
         }
         #expect(throws: WebClientError.self) {
             try self.client("https://a.example/", Resolver(), proxy: "http://proxy.example/x")
+        }
+    }
+
+    @Test("Through a proxy, TLS reaches to the endpoint, whose certificate must be for its name; connections are kept.")
+    func tunnel() async throws {
+        try await withEncryptedServer { server, file in
+            try await TunnelProxy.with(to: server.port, on: group) { proxy in
+                let names = NameServer(["127.0.0.1"])
+                func client(_ url: String) throws -> EndpointClient {
+                    try self.client(url, names.resolver, authorities: file, proxy: proxy.url)
+                }
+                let trusted = try client("https://localhost/hooks")
+                // The proxy chooses the address.
+                for _ in 0..<2 { #expect(await post(trusted) == "204 - TLS 1.3") }
+                await trusted.close()
+                #expect(proxy.requests == ["CONNECT localhost:443 HTTP/1.1"])
+                let refused = try client("https://shop.example.com:8443/hooks")
+                #expect(await post(refused) == "tls: the certificate of shop.example.com is for another name")
+                await refused.close()
+                #expect(proxy.requests.dropFirst() == ["CONNECT shop.example.com:8443 HTTP/1.1"])
+                let lines = server.received.map { $0.prefix { $0 != "\r\n" } }
+                #expect(lines == ["POST /hooks HTTP/1.1", "POST /hooks HTTP/1.1"])
+                #expect(names.count == 0)
+            }
         }
     }
 

@@ -18,6 +18,8 @@ final class WebhookReceiver: Sendable {
 
     enum Answer: Sendable {
         case status(Int, [String: String] = [:])
+        /// This status after a time.
+        case delayed(Duration, Int)
         /// These bytes, and the connection stays open.
         case bytes(String)
         /// These bytes again and again.
@@ -28,10 +30,17 @@ final class WebhookReceiver: Sendable {
         case never
     }
 
+    private struct State {
+        var messages: [Message] = []
+        var accepted: [Int64] = []
+        var answers = 0
+        var connections = 0
+    }
+
     let port: Int
     /// The secret of every endpoint of the tests.
     let secret: WebhookSecret
-    private let state = Mutex<(messages: [Message], connections: Int)>(([], 0))
+    private let state = Mutex(State())
     private let answer = Mutex<@Sendable (Message, _ number: Int) -> Answer>({ _, _ in .status(200) })
     private let verifier: WebhookVerifier
     private let channel = Mutex<(any Channel)?>(nil)
@@ -84,9 +93,13 @@ final class WebhookReceiver: Sendable {
     var url: String { "http://127.0.0.1:\(port)/hooks" }
     var messages: [Message] { state.withLock { $0.messages } }
     var positions: [Int64] { messages.map(\.position) }
+    /// The positions that were answered with a 2xx, in the order of the answers.
+    var accepted: [Int64] { state.withLock { $0.accepted } }
+    /// The number of answers with a status.
+    var answers: Int { state.withLock { $0.answers } }
     var connections: Int { state.withLock { $0.connections } }
 
-    private func received(head: String, body: [UInt8]) -> Answer {
+    private func received(head: String, body: [UInt8]) -> (message: Message, answer: Answer) {
         var fields: [String: String] = [:]
         for line in head.split(separator: "\r\n").dropFirst() {
             let parts = line.split(separator: ":", maxSplits: 1)
@@ -105,7 +118,15 @@ final class WebhookReceiver: Sendable {
             state.messages.append(message)
             return state.messages.count
         }
-        return answer.withLock { $0 }(message, number)
+        return (message, answer.withLock { $0 }(message, number))
+    }
+
+    /// Called before the answer is sent, so that an effect of it is never seen before it is counted.
+    private func willAnswer(_ message: Message, with status: Int) {
+        state.withLock { state in
+            state.answers += 1
+            if 200..<300 ~= status { state.accepted.append(message.position) }
+        }
     }
 
     private final class Owner: Sendable {
@@ -136,17 +157,29 @@ final class WebhookReceiver: Sendable {
                 let body = Array(pending[end.upperBound..<end.upperBound + length])
                 pending.removeFirst(end.upperBound + length)
                 guard let receiver = owner.receiver.withLock({ $0 }) else { return }
-                perform(receiver.received(head: head, body: body), context)
+                let (message, answer) = receiver.received(head: head, body: body)
+                perform(answer, to: message, of: receiver, context)
             }
         }
 
         func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
 
-        private func perform(_ answer: Answer, _ context: ChannelHandlerContext) {
+        private func perform(
+            _ answer: Answer,
+            to message: Message,
+            of receiver: WebhookReceiver,
+            _ context: ChannelHandlerContext
+        ) {
             switch answer {
             case .status(let status, let fields):
-                let lines = fields.map { "\($0): \($1)\r\n" }.joined()
-                write("HTTP/1.1 \(status) X\r\nContent-Length: 0\r\n\(lines)\r\n", context)
+                receiver.willAnswer(message, with: status)
+                write(Self.head(status, fields), context)
+            case .delayed(let pause, let status):
+                let (channel, text) = (context.channel, Self.head(status))
+                channel.eventLoop.scheduleTask(in: TimeAmount(pause)) {
+                    receiver.willAnswer(message, with: status)
+                    channel.writeAndFlush(ByteBuffer(string: text), promise: nil)
+                }
             case .bytes(let text): write(text, context)
             case .endless(let text): repeatedly(text, after: .zero, context)
             case .dripping:
@@ -161,6 +194,11 @@ final class WebhookReceiver: Sendable {
                 }
             case .never: break
             }
+        }
+
+        private static func head(_ status: Int, _ fields: [String: String] = [:]) -> String {
+            let lines = fields.map { "\($0): \($1)\r\n" }.joined()
+            return "HTTP/1.1 \(status) X\r\nContent-Length: 0\r\n\(lines)\r\n"
         }
 
         private func repeatedly(_ text: String, after pause: TimeAmount, _ context: ChannelHandlerContext) {

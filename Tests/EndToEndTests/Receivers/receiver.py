@@ -3,14 +3,18 @@
 Usage: receiver.py SECRETS [REFUSALS] [--brief]
 
 SECRETS is a file with a secret in each line (whsec_…, or whpk_… for Ed25519), which is read for each request. The first
-REFUSALS requests get 500. The first line of the output has the port. With --brief, each accepted change is a line of its id,
-position, sub and notification, separated by tabs.
+REFUSALS requests get 500. A body that the published JSON Schema does not describe gets 400, as a wrong signature does, and
+standard error says what is wrong with it. The first line of the output has the port. With --brief, each accepted change is a
+line of its id, position, sub and notification, separated by tabs.
 """
-import base64, http.server, json, sys, threading
+import base64, http.server, json, pathlib, sys, threading
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from jsonschema import Draft202012Validator
 from standardwebhooks import Webhook, WebhookVerificationError
 
+schema = pathlib.Path(__file__).resolve().parents[3] / "Schema/Events/v1.json"
+validator = Draft202012Validator(json.loads(schema.read_text()))
 lock = threading.Lock()
 refusals = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 is_brief = "--brief" in sys.argv
@@ -36,6 +40,13 @@ def accepts(secret, body, headers):
     return False
 
 
+def is_described(body):
+    problems = [error.message for error in validator.iter_errors(json.loads(body))]
+    for problem in problems:
+        print(problem, file=sys.stderr, flush=True)
+    return not problems
+
+
 class Receiver(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -44,8 +55,9 @@ class Receiver(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         secrets = [line.strip() for line in open(sys.argv[1]) if line.strip()]
         accepted = [number for number, secret in enumerate(secrets) if accepts(secret, body, dict(self.headers))]
+        is_good = bool(accepted) and is_described(body)
         with lock:
-            refusals, status = max(0, refusals - 1), 500 if refusals else 200 if accepted else 400
+            refusals, status = max(0, refusals - 1), 500 if refusals else 200 if is_good else 400
             # In the lock, so that lines don't mix.
             print(self.line(status, accepted, body.decode()), flush=True)
         self.send_response(status)
