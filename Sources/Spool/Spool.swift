@@ -160,7 +160,12 @@ package final class Spool: Sendable {
                     if SpoolIndex.isName(name) {
                         files.append(SpoolIndex.File(name: name, size: size))
                     } else if !SetAside.Reason.allCases.contains(where: { name.hasSuffix($0.suffix) }) {
-                        setAside.append(try self.setAside(name, .foreign))
+                        do throws(SpoolError) {
+                            setAside.append(try self.setAside(name, .foreign))
+                        } catch {
+                            // The other files must be found all the same.
+                            untrusted.append(error.message)
+                        }
                     }
                 }
             }
@@ -219,7 +224,13 @@ package final class Spool: Sendable {
                 switch try self.directory.read(file.name) {
                 case .content(let content):
                     guard let records = SpoolFile.decoded(content) else {
-                        setAside.append(try self.setAside(file.name, .torn))
+                        do throws(SpoolError) {
+                            setAside.append(try self.setAside(file.name, .torn))
+                        } catch {
+                            // On a full disk, perhaps: storing the other files makes room.
+                            batch.unread = batch.unread ?? error
+                            self.index.withLock { $0.postponed([file.name]) }
+                        }
                         continue
                     }
                     guard batch.files.isEmpty || batch.records.count + records.count <= count else {

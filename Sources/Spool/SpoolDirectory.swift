@@ -65,8 +65,8 @@ final class SpoolDirectory: Sendable {
         try reopenIfReplaced()
         let temporary = ".\(name)\(Self.unfinished)"
         do throws(SpoolError) {
-            try writeDurably(bytes, to: temporary)
-            guard renameToFreeName(temporary, name) else {
+            try writeDurably(bytes, to: temporary, in: descriptor)
+            guard renameToFreeName(temporary, name, in: descriptor) else {
                 guard errno == EEXIST else { throw failure("cannot write to", path) }
                 unlinkat(descriptor, temporary, 0)
                 return false
@@ -88,13 +88,15 @@ final class SpoolDirectory: Sendable {
         try reopenIfReplaced()
         let temporary = ".room\(Self.unfinished)"
         defer { unlinkat(descriptor, temporary, 0) }
-        try writeDurably([UInt8](repeating: 0, count: count), to: temporary)
+        try writeDurably([UInt8](repeating: 0, count: count), to: temporary, in: descriptor)
     }
 
     /// - Throws: `failed` if the cause is not the file: too few file descriptors or too little memory.
-    func read(_ name: String) throws(SpoolError) -> Reading {
+    func read(_ name: String) throws(SpoolError) -> Reading { try read(name, in: descriptor) }
+
+    private func read(_ name: String, in directory: Int32) throws(SpoolError) -> Reading {
         func failure() -> SpoolError { self.failure("cannot read", filePath(name)) }
-        let file = openat(descriptor, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+        let file = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
         guard file >= 0 else {
             switch errno {
             case ENOENT: return .gone
@@ -128,7 +130,7 @@ final class SpoolDirectory: Sendable {
     func rename(_ name: String, appending suffix: String) throws(SpoolError) -> String {
         var candidate = name + suffix
         var number = 1
-        while !renameToFreeName(name, candidate) {
+        while !renameToFreeName(name, candidate, in: descriptor) {
             guard errno == EEXIST else { throw failure("cannot rename", filePath(name)) }
             number += 1
             candidate = "\(name).\(number)\(suffix)"
@@ -149,13 +151,20 @@ final class SpoolDirectory: Sendable {
         return .file(size: Int64(status.st_size))
     }
 
-    /// Opens the directory again if the path leads to another one.
+    /// Opens the directory again if the path leads to another one, such as a file system that was mounted late, and moves what
+    /// waits in the former one there: it may be nowhere else.
     func reopenIfReplaced() throws(SpoolError) {
         try held.withLock { held throws(SpoolError) in
             var (ours, there) = (stat(), stat())
             let isThere = stat(path, &there) == 0
             if isThere, fstat(held, &ours) == 0, ours.st_ino == there.st_ino, ours.st_dev == there.st_dev { return }
             let replacement = try Self.open(path)
+            do throws(SpoolError) {
+                try moveFiles(from: held, to: replacement)
+            } catch {
+                close(replacement)
+                throw error
+            }
             close(held)
             held = replacement
             losses.add(1, ordering: .relaxed)
@@ -164,14 +173,38 @@ final class SpoolDirectory: Sendable {
 
     // MARK: - Private parts
 
+    /// A crash may leave some files in both directories.
+    private func moveFiles(from old: Int32, to new: Int32) throws(SpoolError) {
+        func failure() -> SpoolError {
+            let cause = "files of the former spool directory can't be moved to \(path) (\(systemError()))"
+            return SpoolError(code: .failed, message: "\(cause); restart siwad to leave them there")
+        }
+        guard let names = Self.names(old) else {
+            var status = stat()
+            // A directory that was removed, or whose server has forgotten it, has no files to move.
+            guard fstat(old, &status) == 0, status.st_nlink > 0 else { return }
+            throw failure()
+        }
+        let files = names.filter(SpoolIndex.isName)
+        for name in files {
+            guard case .content(let bytes) = try read(name, in: old) else { throw failure() }
+            let temporary = ".\(name)\(Self.unfinished)"
+            try writeDurably(bytes, to: temporary, in: new)
+            guard renameToFreeName(temporary, name, in: new) || errno == EEXIST else { throw failure() }
+            unlinkat(new, temporary, 0)
+            guard case .content(bytes) = try read(name, in: new) else { throw failure() }
+        }
+        guard fsync(new) == 0 else { throw failure() }
+        for name in files { unlinkat(old, name, 0) }
+    }
+
     private static let unfinished = ".unfinished"
 
     /// Only one thread uses the directory, so that no other can close it during use.
     private var descriptor: Int32 { held.withLock { $0 } }
 
     /// Returns false with `errno` set; EEXIST if a file of that name exists.
-    private func renameToFreeName(_ old: String, _ new: String) -> Bool {
-        let directory = descriptor
+    private func renameToFreeName(_ old: String, _ new: String, in directory: Int32) -> Bool {
         if renameat2(directory, old, directory, new, CRENAME_NOREPLACE) == 0 { return true }
         // File systems without this flag, such as NFS, can do the same in two steps.
         guard errno == EINVAL, linkat(directory, old, directory, new, 0) == 0 else { return false }
@@ -180,8 +213,8 @@ final class SpoolDirectory: Sendable {
     }
 
     /// Names the directory in its errors, not the file, so that a lasting fault always has the same text.
-    private func writeDurably(_ bytes: [UInt8], to name: String) throws(SpoolError) {
-        let file = openat(descriptor, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    private func writeDurably(_ bytes: [UInt8], to name: String, in directory: Int32) throws(SpoolError) {
+        let file = openat(directory, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
         guard file >= 0 else { throw failure("cannot write to", path) }
         var rest = bytes[...]
         while !rest.isEmpty {

@@ -304,6 +304,45 @@ struct SpoolTests {
         #expect(spool.losses == 2)
     }
 
+    @Test("What waits moves along when the path leads to another directory, such as one that is mounted late.")
+    func moved() async throws {
+        let parent = try TemporaryDirectory()
+        let spool = try Spool(directory: parent.file("spool"), limit: 1 << 20)
+        for number in 0..<3 { try await spool.append([record(number)]) }
+        try #require(rename(parent.file("spool"), parent.file("former")) == 0)
+        try #require(mkdir(parent.file("spool"), 0o700) == 0)
+        // As after a crash in the middle: one file is in both.
+        let names = try TemporaryDirectory.names(at: parent.file("former"))
+        let first = try #require(names.first { $0.hasSuffix(".spool") })
+        try parent.write(try parent.content("former/\(first)"), to: "spool/\(first)")
+        chmod(parent.file("spool/\(first)"), 0o600)
+        try parent.write([], to: "spool/.siwad-spool")
+        chmod(parent.file("spool/.siwad-spool"), 0o600)
+        try await spool.followDirectory()
+        _ = try await spool.scan()
+        let records = try await spool.oldest(atMost: 9).batch.records
+        #expect(records == (0..<3).map { record($0) })
+        #expect(try TemporaryDirectory.names(at: parent.file("former")).filter { $0.hasSuffix(".spool") }.isEmpty)
+        #expect(spool.losses == 1)
+    }
+
+    @Test("A foreign file that can't be set aside does not hide the others.")
+    func longName() async throws {
+        let directory = try TemporaryDirectory()
+        let name = String(repeating: "x", count: 250)
+        do {
+            let spool = try Spool(directory: directory.path, limit: 1 << 20)
+            try await spool.append([record(1)])
+            try directory.write([1], to: name)
+            chmod(directory.file(name), 0o600)
+            spool.unlock()
+        }
+        let spool = try Spool(directory: directory.path, limit: 1 << 20)
+        let found = try await spool.scan()
+        #expect(found.untrusted.count == 1 && found.untrusted[0].contains(name))
+        #expect(try await spool.oldest(atMost: 9).batch.records == [record(1)])
+    }
+
     @Test("A file never replaces another one of the same name.")
     func noReplacement() throws {
         let parent = try TemporaryDirectory()

@@ -158,7 +158,7 @@ extension NotificationWriter {
                 if progress.files == 0 { break }
                 requests += progress.requests
             }
-            while !service.isClosed {
+            while service.queue.writer({ $0.nextStep }) == .maintain {
                 let progress = try await drainOnce(.refused, on: connection)
                 if progress.requests == 0 { break }
                 requests += progress.requests
