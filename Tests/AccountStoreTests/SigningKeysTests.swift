@@ -9,10 +9,10 @@ struct SigningKeysTests {
     private static let apple = SigningKeys.Trust(url: "https://apple.example/keys", maximumAge: .seconds(86_400))
     private static let simulator = SigningKeys.Trust(url: "http://127.0.0.1/keys", maximumAge: .seconds(86_400))
 
-    private func keep(_ store: Store, _ names: String..., from url: String) async throws {
+    private func keep(_ store: Store, _ names: String..., from url: String, age: Duration = .zero) async throws {
         let keys = names.map { SigningKeys.Kept(keyID: $0, jwk: #"{"kid":"\#($0)","from":"\#(url)"}"#) }
         try await store.connection.withSession { session throws(PostgresError) in
-            try SigningKeys.keep(keys, from: url, in: session)
+            try SigningKeys.keep(keys, from: url, age: age, in: session)
         }
     }
 
@@ -43,6 +43,18 @@ struct SigningKeysTests {
                 try DatabaseHealth.keysKeptAt(from: "https://elsewhere.example", in: session)
             }
             #expect(keptAt == nil)
+        }
+    }
+
+    @Test("Keys that could be stored only later have the time of their fetch, and replace none of a later fetch.")
+    func storedLate() async throws {
+        try await Store.with { store in
+            try await keep(store, "a", from: Self.apple.url, age: .seconds(86_401))
+            #expect(try await all(store, Self.apple).isEmpty)
+            try await keep(store, "b", from: Self.apple.url)
+            try await keep(store, "a", "b", from: Self.apple.url, age: .seconds(3_600))
+            #expect(try await all(store, Self.apple).map(\.key.keyID) == ["a", "b"])
+            #expect(try await latest(store, Self.apple) == ["b"])
         }
     }
 

@@ -89,6 +89,12 @@ import Testing
         #expect(early.keys.contains(kid: "k"))
         _ = early.refreshDue(at: at(10))
         #expect(early.keys.isEmpty)
+        // Stored an hour ahead of a clock that is behind.
+        var ahead = cache()
+        _ = ahead.persistedKeysLoaded(kept, age: .seconds(-3_600), at: at(0))
+        #expect(ahead.keys.contains(kid: "k"))
+        _ = ahead.refreshDue(at: at(100))
+        #expect(ahead.keys.isEmpty)
     }
 
     /// A flood of invented names, a rotation at some time in it, and a notification by the new key that is sent again

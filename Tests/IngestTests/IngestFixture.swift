@@ -159,7 +159,7 @@ struct IngestFixture {
             source: KeyRing.Source(
                 fetch: { try await endpoint.fetch() },
                 persisted: { .none },
-                persist: { _ in }
+                persist: { _, _ in }
             ),
             metrics: metrics,
             log: log

@@ -17,7 +17,7 @@ struct KeyRingTests {
     @Test("Thousands of fetches do not leak memory.")
     func memory() async throws {
         let keySet = Array(try SimulatedApple.generate().keySetJSON.utf8)
-        let source = KeyRing.Source(fetch: { keySet }, persisted: { .none }, persist: { _ in })
+        let source = KeyRing.Source(fetch: { keySet }, persisted: { .none }, persist: { _, _ in })
         try await Self.withRing(source) { ring, _ in
             // Memory of other tests is in the same number, so one quiet round of several is enough. The first
             // one fills the allocator. Fetches that left a task behind would leave a megabyte in each.
@@ -43,7 +43,7 @@ struct KeyRingTests {
                 guard attempts.add(1, ordering: .relaxed).newValue > 3 else { throw Away() }
                 return KeySet(apple.keys, fetchedAt: nil, confirmedAt: .now())
             },
-            persist: { _ in }
+            persist: { _, _ in }
         )
         try await Self.withRing(source) { ring, log in
             await Self.until { !ring.keys.isEmpty }
@@ -60,7 +60,7 @@ struct KeyRingTests {
         let source = KeyRing.Source(
             fetch: { Array(apple.keySetJSON.utf8) },
             persisted: { .none },
-            persist: { keys in
+            persist: { keys, _ in
                 let count = attempts.withLock { attempts in
                     attempts.append(keys.map(\.keyID))
                     return attempts.count
@@ -83,7 +83,7 @@ struct KeyRingTests {
         let source = KeyRing.Source(
             fetch: { try await endpoint.fetch() },
             persisted: { .none },
-            persist: { keys in
+            persist: { keys, _ in
                 let count = attempts.withLock { attempts in
                     attempts += keys.map(\.keyID)
                     return attempts.count { $0 == newer.keyID }
@@ -115,9 +115,9 @@ struct KeyRingTests {
                 try await held()
                 return .none
             },
-            persist: { _ in }
+            persist: { _, _ in }
         )
-        let keeping = KeyRing.Source(fetch: { keySet }, persisted: { .none }, persist: { _ in try await held() })
+        let keeping = KeyRing.Source(fetch: { keySet }, persisted: { .none }, persist: { _, _ in try await held() })
         for (number, source) in [reading, keeping].enumerated() {
             let log = try await Self.withRing(source) { _, _ in
                 await Self.until { began.load(ordering: .relaxed) > number }

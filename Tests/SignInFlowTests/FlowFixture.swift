@@ -213,7 +213,7 @@ struct FlowFixture: Sendable {
                 source: .init(
                     fetch: { Array(apple.keySet().utf8) },
                     persisted: { KeySet([], fetchedAt: nil, confirmedAt: nil) },
-                    persist: { _ in }
+                    persist: { _, _ in }
                 ),
                 metrics: metrics,
                 log: log

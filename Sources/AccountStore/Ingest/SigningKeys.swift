@@ -29,16 +29,24 @@ package enum SigningKeys {
         }
     }
 
-    /// Stores the keys of a set that was just fetched from `url`, and updates when known keys were last seen.
+    /// Stores the keys of a set that was fetched from `url`, and updates when known keys were last seen.
     ///
-    /// - Parameter keys: must not contain a `kid` twice.
-    package static func keep(_ keys: [Kept], from url: String, in session: borrowing Session) throws(PostgresError) {
+    /// - Parameters:
+    ///   - keys: must not contain a `kid` twice.
+    ///   - age: how long ago they were fetched. What another daemon stored of a later fetch stays.
+    package static func keep(
+        _ keys: [Kept],
+        from url: String,
+        age: Duration = .zero,
+        in session: borrowing Session
+    ) throws(PostgresError) {
         _ = try session.execute(
             keep,
             Binds { binds in
                 binds.append(url)
                 binds.appendTexts(keys.count) { keys[$0].keyID }
                 binds.appendTexts(keys.count) { keys[$0].jwk }
+                binds.append(age.components.seconds)
             }
         )
     }
@@ -82,9 +90,11 @@ package enum SigningKeys {
 
     private static let keep = Statement(
         once: """
-            INSERT INTO siwa.signing_keys AS k (url, kid, jwk)
-            SELECT $1, n.kid, n.jwk::jsonb FROM unnest($2::text[], $3::text[]) AS n (kid, jwk) ORDER BY n.kid
+            INSERT INTO siwa.signing_keys AS k (url, kid, jwk, first_seen, last_seen)
+            SELECT $1, n.kid, n.jwk::jsonb, now() - $4 * interval '1 second', now() - $4 * interval '1 second'
+            FROM unnest($2::text[], $3::text[]) AS n (kid, jwk) ORDER BY n.kid
             ON CONFLICT (url, kid) DO UPDATE SET jwk = excluded.jwk, last_seen = excluded.last_seen
+            WHERE k.last_seen <= excluded.last_seen
             """
     )
 }

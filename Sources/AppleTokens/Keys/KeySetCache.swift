@@ -125,7 +125,8 @@ extension KeySetCache {
     ) -> [ResolvedWaiter] {
         if keys.fetchedAt == nil, age < maximumAge {
             keys = persisted
-            trustedUntil = now + (maximumAge - age)
+            // Negative with a clock that is behind the database's.
+            trustedUntil = now + (maximumAge - max(age, .zero))
         }
         guard case .fetching(var fetching) = state else { return [] }
         let found = fetching.removeWaiters(foundIn: keys)

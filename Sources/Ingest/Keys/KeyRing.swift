@@ -11,13 +11,14 @@ package final class KeyRing: Sendable {
         package var fetch: @Sendable () async throws -> [UInt8]
         /// Reads the keys that an earlier run stored, with the time of their confirmation; called again after an error.
         package var persisted: @Sendable () async throws -> KeySet
-        /// Stores the keys of a set that was fetched; called again after an error, with these or newer ones.
-        package var persist: @Sendable ([JSONWebKey]) async throws -> Void
+        /// Stores the keys of a set that was fetched, and how long ago that was; called again after an error, with these or newer
+        /// ones.
+        package var persist: @Sendable (_ keys: [JSONWebKey], _ age: Duration) async throws -> Void
 
         package init(
             fetch: @escaping @Sendable () async throws -> [UInt8],
             persisted: @escaping @Sendable () async throws -> KeySet,
-            persist: @escaping @Sendable ([JSONWebKey]) async throws -> Void
+            persist: @escaping @Sendable (_ keys: [JSONWebKey], _ age: Duration) async throws -> Void
         ) {
             self.fetch = fetch
             self.persisted = persisted
@@ -30,7 +31,7 @@ package final class KeyRing: Sendable {
         var waiters: [Int: @Sendable (KeySetCache.Resolution) -> Void] = [:]
         var lastWaiter = 0
         /// The newest fetched keys, until they are stored.
-        var unkept: [JSONWebKey]?
+        var unkept: (keys: [JSONWebKey], fetchedAt: ContinuousClock.Instant)?
         /// The unusable keys that were logged.
         var ignored: [JSONWebKeySet.IgnoredKey] = []
     }
@@ -102,7 +103,7 @@ package final class KeyRing: Sendable {
             group.addTask { await self.refreshOnSchedule() }
             for await _ in demands {
                 guard let fetched = await fetch() else { continue }
-                state.withLock { $0.unkept = fetched }
+                state.withLock { $0.unkept = (fetched, .now) }
                 arrival.signal()
             }
             group.cancelAll()
@@ -138,10 +139,11 @@ package final class KeyRing: Sendable {
             await arrival.wait(atMost: .seconds(3_600))
             if Task.isCancelled { return }
             let hasFailed = await retry(.keysStored, warning, while: { state.withLock { $0.unkept != nil } }) {
-                guard let fetched = state.withLock({ $0.unkept }) else { return }
-                try await source.persist(fetched)
+                guard let (keys, fetchedAt) = state.withLock({ $0.unkept }) else { return }
+                // PostgreSQL may have been away for days.
+                try await source.persist(keys, .now - fetchedAt)
                 // A newer set, which arrived in the meantime, is stored next.
-                state.withLock { if $0.unkept == fetched { $0.unkept = nil } }
+                state.withLock { if $0.unkept?.fetchedAt == fetchedAt { $0.unkept = nil } }
             }
             if hasFailed { log.notice("the fetched keys are kept after all") }
         }

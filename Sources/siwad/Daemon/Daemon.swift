@@ -376,10 +376,10 @@ extension KeyRing.Source {
                 let keys = try kept.map { try JSONWebKey(JSONValue(parsing: Array($0.key.jwk.utf8))) }
                 return KeySet(keys, fetchedAt: nil, confirmedAt: kept.first?.lastSeenAt)
             },
-            persist: { keys in
+            persist: { keys, age in
                 let kept = keys.map { SigningKeys.Kept(keyID: $0.keyID, jwk: $0.json) }
                 try await pool.withSession { session throws(PostgresError) in
-                    try SigningKeys.keep(kept, from: trust.url, in: session)
+                    try SigningKeys.keep(kept, from: trust.url, age: age, in: session)
                 }
             }
         )

@@ -30,7 +30,7 @@ struct EndpointInProcess {
     ) async throws {
         let log = Log(label: "test", level: .critical, format: .text) { _ in }
         let metrics = SiwadMetrics(version: "test", appIDs: [app])
-        let source = KeyRing.Source(fetch: { Array(keySet.utf8) }, persisted: { .none }, persist: { _ in })
+        let source = KeyRing.Source(fetch: { Array(keySet.utf8) }, persisted: { .none }, persist: { _, _ in })
         let keys = KeyRing(refresh: .seconds(3600), floor: .seconds(60), source: source, metrics: metrics, log: log)
         let intake = IngestService(
             policy: NotificationPolicy(audiences: try AudienceMap(parsing: "AAAAAAAAAA/\(app)")),
