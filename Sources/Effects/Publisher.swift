@@ -52,20 +52,35 @@ package final class Publisher: Sendable {
             let isLast = isFinished.load(ordering: .acquiring) || Task.isCancelled
             // An unreachable database must not delay the shutdown.
             if isLast, hasFailed { return }
+            var failure: PostgresError?
             do throws(PostgresError) {
                 try await publish()
-                if isReported { log.notice("changes are published again") }
-                (hasFailed, isReported, pauses) = (false, false, Backoff())
-                if measuredAt.map({ .now - $0 >= Self.measurement }) ?? true {
+            } catch {
+                failure = error
+            }
+            // Also if publication fails: then changes wait. An unreachable database is not asked a second time.
+            if failure?.isConnectionError == true {
+                metrics.age.set(.nan)
+                measuredAt = nil
+            } else if measuredAt.map({ .now - $0 >= Self.measurement }) ?? true {
+                do throws(PostgresError) {
                     try await measure()
                     measuredAt = .now
+                } catch {
+                    metrics.age.set(.nan)
+                    measuredAt = nil
+                    failure = failure ?? error
                 }
-            } catch {
-                if !isReported, !error.isConnectionError, error.code != .cancelled {
-                    log.warning("changes can't be published; trying again", ["error": "\(error)"])
+            }
+            if let failure {
+                if !isReported, !failure.isConnectionError, failure.code != .cancelled {
+                    log.warning("changes can't be published; trying again", ["error": "\(failure)"])
                     isReported = true
                 }
                 hasFailed = true
+            } else {
+                if isReported { log.notice("changes are published again") }
+                (hasFailed, isReported, pauses) = (false, false, Backoff())
             }
             if isLast { return }
             if hasFailed {

@@ -195,7 +195,7 @@ package struct PublicationMetrics: Sendable {
     package let published: Counter
     /// From the start of the transaction of a change to its publication; of the first change of each round.
     package let delay: Histogram
-    /// In seconds.
+    /// In seconds; NaN if it could not be measured.
     package let age: Gauge
 
     package init(registry: MetricsRegistry) {
@@ -208,7 +208,8 @@ package struct PublicationMetrics: Sendable {
         )
         age = registry.gauge(
             "siwad_publication_age_seconds",
-            "How long the oldest committed change has waited for its publication."
+            "How long the oldest committed change has waited for its publication.",
+            initially: .nan
         )
     }
 }

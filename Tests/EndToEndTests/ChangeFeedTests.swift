@@ -65,17 +65,50 @@ struct ChangeFeedTests {
         }
     }
 
+    /// The metric of the oldest change that waits; nil if it is not exported.
+    private func age(_ addresses: DaemonProcess.Addresses) async throws -> Double? {
+        let metrics = try await Web.get(addresses.operations + "/metrics").body
+        let line = metrics.split(separator: "\n").first { $0.hasPrefix("siwad_publication_age_seconds ") }
+        return line?.split(separator: " ").last.flatMap { Double($0) }
+    }
+
+    @Test("While publication fails, a metric says for how long a change has waited; then it is 0 again.")
+    func failing() async throws {
+        try await DaemonFixture.withDaemon { fixture, daemon, addresses in
+            try await fixture.run(
+                """
+                CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$;
+                CREATE TRIGGER refuse BEFORE INSERT ON siwa.change_log
+                FOR EACH ROW EXECUTE FUNCTION public.refuse()
+                """
+            )
+            try await post("consent-revoked", "person", fixture, addresses.notifications)
+            // The daemon measures every 10 s.
+            try await eventually("the age") { try await age(addresses) ?? 0 > 0 }
+            #expect(try await published(fixture).isEmpty)
+            try await eventually("the warning") { daemon.log.contains { $0.contains("changes can't be published") } }
+            try await fixture.run("DROP TRIGGER refuse ON siwa.change_log")
+            try await eventually("the change") { try await published(fixture) == ["person"] }
+            try await eventually("no age") { try await age(addresses) == 0 }
+        }
+    }
+
+    @Test("An age that can't be measured is left out.")
+    func unmeasured() async throws {
+        try await DaemonFixture.withDaemon { fixture, _, addresses in
+            try await eventually("the first measurement") { try await age(addresses) == 0 }
+            try await fixture.run("ALTER FUNCTION siwa.publication_age() RENAME TO other_age")
+            try await eventually("no age") { try await age(addresses) == nil }
+            try await fixture.run("ALTER FUNCTION siwa.other_age() RENAME TO publication_age")
+            try await eventually("the age") { try await age(addresses) == 0 }
+        }
+    }
+
     @Test("While publication is held up, a metric says for how long a change has waited; then it is 0 again.")
     func heldUp() async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonFixture.with(database.conninfo) { fixture in
                 try await fixture.withDaemon { _, addresses async throws in
-                    func age() async throws -> Double? {
-                        let metrics = try await Web.get(addresses.operations + "/metrics").body
-                        let name = "siwad_publication_age_seconds "
-                        let line = metrics.split(separator: "\n").first { $0.hasPrefix(name) }
-                        return line?.split(separator: " ").last.flatMap { Double($0) }
-                    }
                     // The daemon measures every 10 s.
                     try await database.withOpenTransaction { session throws(PostgresError) in
                         try session.execute(
@@ -83,11 +116,11 @@ struct ChangeFeedTests {
                         )
                     } _: {
                         try await post("consent-revoked", "person", fixture, addresses.notifications)
-                        try await eventually("the age") { try await age() ?? 0 > 0 }
+                        try await eventually("the age") { try await age(addresses) ?? 0 > 0 }
                         #expect(try await published(fixture).isEmpty)
                     }
                     try await eventually("the change") { try await published(fixture) == ["person"] }
-                    try await eventually("no age") { try await age() == 0 }
+                    try await eventually("no age") { try await age(addresses) == 0 }
                 }
             }
         }

@@ -70,6 +70,15 @@ struct MetricsTests {
         #expect(registry.prometheusText().contains("\nage_seconds 1.25\n"))
     }
 
+    @Test("The age of the oldest change that waits for its publication is left out until it is measured.")
+    func unmeasuredAge() {
+        let registry = MetricsRegistry()
+        let metrics = PublicationMetrics(registry: registry)
+        #expect(!registry.prometheusText().contains("\nsiwad_publication_age_seconds "))
+        metrics.age.set(0)
+        #expect(registry.prometheusText().contains("\nsiwad_publication_age_seconds 0\n"))
+    }
+
     @Test("Label values and help texts are escaped.")
     func escaping() {
         let registry = MetricsRegistry()
