@@ -22,6 +22,25 @@ package enum SealedColumn: String, Sendable, CaseIterable {
         }
     }
 
+    /// The rows whose texts are in use, or may be used again.
+    private var condition: String {
+        switch self {
+        // As in EndpointSecrets.live. An expired generation is never opened again, so its key may be lost.
+        case .endpointSecrets: "key_id IS NOT NULL AND (expires_at IS NULL OR expires_at > now())"
+        case .appleTokens: "key_name IS NOT NULL"
+        }
+    }
+
+    /// The texts that another key seals, and the texts that were set aside: their key may be back, even as the first.
+    ///
+    /// - Parameter key: the SQL of its name.
+    private func needsSealing(with key: String) -> String {
+        switch self {
+        case .endpointSecrets: "key_id <> \(key)"
+        case .appleTokens: "(key_name <> \(key) OR state = 'unreadable')"
+        }
+    }
+
     /// What else changes in the row of a text that was opened and sealed again.
     private var recovery: String {
         switch self {
@@ -51,29 +70,35 @@ extension SealedColumn {
         try session.execute(once: "SELECT has_table_privilege('siwa.\(rawValue)', 'SELECT')").bool(0, 0)
     }
 
-    /// The number of sealed texts by the name of their key.
+    /// The number of sealed texts by the name of their key, without the expired secrets of endpoints.
     package func counts(in session: borrowing Session) throws(PostgresError) -> [String: Int] {
-        let sql = "SELECT \(keyName), count(*) FROM siwa.\(rawValue) WHERE \(keyName) IS NOT NULL GROUP BY 1"
+        let sql = "SELECT \(keyName), count(*) FROM siwa.\(rawValue) WHERE \(condition) GROUP BY 1"
         let counts = try session.execute(once: sql).decode { (name: String, count: Int) in (name, count) }
         return Dictionary(uniqueKeysWithValues: counts)
     }
 
-    /// The next sealed texts in the order of the primary key.
+    /// The number of texts to seal again if this key is the first.
+    package func count(toSealWith key: String, in session: borrowing Session) throws(PostgresError) -> Int {
+        let sql = "SELECT count(*) FROM siwa.\(rawValue) WHERE \(condition) AND \(needsSealing(with: "$1"))"
+        return try session.execute(once: sql, key).value(0, 0)
+    }
+
+    /// The next sealed texts in the order of the primary key, without the expired secrets of endpoints.
     ///
     /// - Parameters:
     ///   - after: the identity of the last row that was read; nil for the first rows.
-    ///   - excluded: the name of a key whose texts are left out.
+    ///   - key: only the texts to seal again if this key is the first; nil for all.
     ///   - locking: true to lock the rows, and to leave out rows that another session has locked.
     package func rows(
         after: [String]?,
-        except excluded: String? = nil,
+        toSealWith key: String? = nil,
         limit: Int,
         locking: Bool = false,
         in session: borrowing Session
     ) throws(PostgresError) -> [SealedRow] {
         var conditions = Conditions()
-        conditions.add("\(keyName) IS NOT NULL")
-        conditions.add("\(keyName) <> ?", excluded)
+        conditions.add(condition)
+        conditions.add(needsSealing(with: "?"), key)
         // Without the table, ORDER BY would mean the columns of the output, and sort texts.
         let columns = identity.map { "t.\($0.name)" }.joined(separator: ", ")
         if let after {
@@ -121,9 +146,11 @@ extension SealedColumn {
     }
 
     /// Marks texts that no key opens, if the column has a state for that. The transaction has locked their rows.
-    package func setAside(_ rows: [SealedRow], in transaction: borrowing Session) throws(PostgresError) {
+    ///
+    /// - Returns: the number of texts that were not marked before.
+    package func setAside(_ rows: [SealedRow], in transaction: borrowing Session) throws(PostgresError) -> Int {
         switch self {
-        case .endpointSecrets: break
+        case .endpointSecrets: 0
         case .appleTokens: try RefreshTokens.setAside(rows.map(\.identity), in: transaction)
         }
     }

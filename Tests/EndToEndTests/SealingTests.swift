@@ -325,7 +325,7 @@ struct SealingTests {
             let run = try await siwad(["sealing", "rotate", "--note", "yearly"], environment: both)
             #expect(run.status == 2)
             #expect(run.output == "1 secret sealed with new\n")
-            #expect(run.errors.contains("7 can't be opened and stay as they are: 1/com.example.one of apple_tokens"))
+            #expect(run.errors.contains("7 can't be opened and are set aside: 1/com.example.one of apple_tokens"))
             #expect(
                 try await fixture.texts(states) == [
                     "1 unreadable old", "2 unreadable old", "3 unreadable old", "4 unreadable lost", "5 unreadable old",
@@ -343,6 +343,75 @@ struct SealingTests {
             let healthy = try await fixture.texts(states).filter { $0.contains("valid") }
             #expect(healthy == ["4 valid new", "6 valid new"])
             #expect(try await fixture.texts(live) == ["8"])
+        }
+    }
+
+    private func audit(_ fixture: DaemonFixture) async throws -> [String] {
+        try await fixture.texts(
+            "SELECT concat_ws(' ', action, target, note, affected) FROM siwa.operator_actions ORDER BY action_id"
+        )
+    }
+
+    @Test("A refresh token that was set aside is valid again when its key is back, even as the first of the ring.")
+    func keyIsBack() async throws {
+        try await DaemonFixture.with { fixture in
+            try await sealTokens(3, with: old, in: fixture)
+            let rotate = ["sealing", "rotate", "--note", "yearly"]
+            let lost = try await siwad(rotate, environment: environment(fixture, new))
+            #expect(lost.status == 1 && lost.output == "0 secrets sealed with new\n", "\(lost.errors)")
+            let states = "SELECT account_id || ' ' || state || ' ' || key_name FROM siwa.refresh_tokens ORDER BY 1"
+            #expect(try await fixture.texts(states) == ["1 unreadable old", "2 unreadable old", "3 unreadable old"])
+            let back = try await siwad(rotate, environment: environment(fixture, old))
+            #expect(back.status == 0 && back.output == "3 secrets sealed with old\n", "\(back.errors)")
+            #expect(try await fixture.texts(states) == ["1 valid old", "2 valid old", "3 valid old"])
+            #expect(try await tokenKeys(environment(fixture, old)).contains("3 refresh tokens, all sealed with old"))
+            let again = try await siwad(rotate, environment: environment(fixture, old))
+            #expect(again.status == 0 && again.output == "0 secrets sealed with old\n", "\(again.errors)")
+        }
+    }
+
+    @Test("A rotation that only sets refresh tokens aside is recorded once, and says what becomes of secrets.")
+    func auditOfUnreadableTokens() async throws {
+        try await DaemonFixture.with { fixture in
+            try await sealTokens(2, with: old, in: fixture)
+            let only = environment(fixture, new)
+            let rehearsal = try await siwad(["sealing", "rotate", "--dry-run"], environment: only)
+            #expect(rehearsal.status == 1, "\(rehearsal.errors)")
+            #expect(rehearsal.errors.contains("2 can't be opened and would be set aside: 1/com.example.one"))
+            #expect(try await audit(fixture).isEmpty)
+            let rotate = ["sealing", "rotate", "--note", "lost"]
+            for _ in 1...2 {
+                let run = try await siwad(rotate, environment: only)
+                #expect(run.status == 1 && run.errors.contains("2 can't be opened and are set aside"), "\(run.errors)")
+                #expect(try await audit(fixture) == ["sealing rotate apple_tokens set aside lost 2"])
+            }
+            try await seal(1, with: old, in: fixture)
+            let both = try await siwad(rotate, environment: only)
+            let sentence = "3 can't be opened; the refresh tokens among them (2) are set aside: 1/hmac/1"
+            #expect(both.status == 1 && both.errors.contains(sentence), "\(both.errors)")
+        }
+    }
+
+    @Test("An expired secret needs no key: after the loss of a key, a rotation of the endpoint is enough.")
+    func expiredSecrets() async throws {
+        try await DaemonFixture.with { fixture in
+            func endpoints(_ words: String..., environment: [String: String]) async throws {
+                let run = try await siwad(["endpoints"] + words + ["--note", "x"], environment: environment)
+                #expect(run.status == 0, "\(words): \(run.errors)")
+            }
+            let only = environment(fixture, new)
+            try await endpoints("add", "shop", "--url", "https://1.0.0.1/", environment: environment(fixture, old))
+            #expect(try await doctor(only).hasPrefix("✗ sealing-keys"))
+            // The old one is used for another day.
+            try await endpoints("rotate", "shop", environment: only)
+            #expect(try await doctor(only).hasPrefix("✗ sealing-keys"))
+            try await endpoints("rotate", "shop", "--now", environment: only)
+            #expect(try await doctor(only).contains("✓ sealing-keys"))
+            #expect(try await doctor(only).contains("1 secret, all sealed with new"))
+            let run = try await siwad(["sealing", "rotate", "--note", "x"], environment: only)
+            #expect(run.status == 0 && run.output == "0 secrets sealed with new\n", "\(run.errors)")
+            let status = try await siwad(["sealing", "status", "--json"], environment: only)
+            #expect(status.lines == [#"{"table":"endpoint_secrets","key":"new","secrets":1,"use":"seals"}"#])
         }
     }
 

@@ -52,12 +52,13 @@ package enum RefreshTokens {
     /// Marks tokens that no key opens. They are never sent to Apple, and end nothing.
     ///
     /// - Parameter identities: `account_id` and `client_id` as texts.
-    static func setAside(_ identities: [[String]], in transaction: borrowing Session) throws(PostgresError) {
+    /// - Returns: the number of tokens that were not marked before.
+    static func setAside(_ identities: [[String]], in transaction: borrowing Session) throws(PostgresError) -> Int {
         let binds = Binds { binds in
             binds.appendTexts(identities.count) { identities[$0][0] }
             binds.appendTexts(identities.count) { identities[$0][1] }
         }
-        _ = try transaction.execute(setAside, binds)
+        return try transaction.execute(setAside, binds).affectedRows
     }
 
     private static let setAside = Statement(

@@ -15,8 +15,9 @@ struct SealingCommand: ParsableCommand {
             Secrets of endpoints and Apple's refresh tokens are stored encrypted. The keys are in SIWAD_SEALING_KEYS, one line NAME:BASE64 each: the \
             first seals, all of them open. To replace a key:
 
-            1. Append the line of siwad sealing new-key to the keys of every daemon, and reload them.
-            2. Move it to the first place on every daemon, and reload them.
+            1. Append the line of siwad sealing new-key to the keys of every daemon, and reload them, or restart \
+            them if systemd passes the keys as a credential.
+            2. Move it to the first place on every daemon, and reload or restart them.
             3. Run siwad sealing rotate with the same keys.
             4. Remove the old key when siwad doctor says that nothing needs it any more.
 
@@ -210,6 +211,8 @@ private struct SealingRotation: Sendable {
     private(set) var resealed = 0
     private(set) var unopened = 0
     private(set) var firstProblem: String?
+    /// Those of `unopened` that are refresh tokens.
+    private var unopenedTokens = 0
     private var skipped = 0
     private var columns = SealedColumn.allCases
     /// The last row of the first of `columns` that was read.
@@ -221,13 +224,13 @@ private struct SealingRotation: Sendable {
         self.note = note
     }
 
-    /// The number of secrets that are sealed with other keys than the first.
+    /// The number of secrets to seal with the first key.
     func begin(on pool: ConnectionPool) async throws -> Int {
         let first = keys.first
         return try await pool.transaction(.repeatableRead) { session throws(PostgresError) in
             var total = 0
             for column in SealedColumn.allCases {
-                for (name, count) in try column.counts(in: session) where name != first { total += count }
+                total += try column.count(toSealWith: first, in: session)
             }
             return total
         }
@@ -244,7 +247,7 @@ private struct SealingRotation: Sendable {
         let (read, sealed, problems) = try await pool.transaction { session throws(PostgresError) in
             let rows = try column.rows(
                 after: last,
-                except: keys.first,
+                toSealWith: keys.first,
                 limit: Self.batch,
                 locking: note != nil,
                 in: session
@@ -261,22 +264,28 @@ private struct SealingRotation: Sendable {
                     problems.append("\(row.identity.joined(separator: "/")) of \(column.rawValue): \(error)")
                 }
             }
-            if note != nil, !unopened.isEmpty { try column.setAside(unopened, in: session) }
-            if let note, !sealed.isEmpty {
-                try column.replace(sealed, in: session)
-                let action = OperatorAction(
-                    operatorName: operatorName,
-                    action: "sealing rotate",
-                    target: "\(column.rawValue) to \(keys.first)",
-                    note: note,
-                    affected: sealed.count
-                )
-                try OperatorActions.record(action, in: session)
+            if let note {
+                func action(_ change: String, _ affected: Int) -> OperatorAction {
+                    OperatorAction(
+                        operatorName: operatorName,
+                        action: "sealing rotate",
+                        target: "\(column.rawValue) \(change)",
+                        note: note,
+                        affected: affected
+                    )
+                }
+                let aside = try unopened.isEmpty ? 0 : column.setAside(unopened, in: session)
+                if aside > 0 { try OperatorActions.record(action("set aside", aside), in: session) }
+                if !sealed.isEmpty {
+                    try column.replace(sealed, in: session)
+                    try OperatorActions.record(action("to \(keys.first)", sealed.count), in: session)
+                }
             }
             return (rows.last?.identity, sealed.count, problems)
         }
         resealed += sealed
         unopened += problems.count
+        if column == .appleTokens { unopenedTokens += problems.count }
         firstProblem = firstProblem ?? problems.first
         self.last = read
         if read == nil { columns.removeFirst() }
@@ -298,10 +307,18 @@ private struct SealingRotation: Sendable {
         if isDryRun { console.note("dry run: nothing was changed") }
         if let firstProblem {
             let status: CommandStatus = resealed == 0 ? .failed : .partlyFailed
-            throw CommandFailure(status, "\(unopened) can't be opened and stay as they are: \(firstProblem)")
+            throw CommandFailure(status, "\(unopened) can't be opened\(fate): \(firstProblem)")
         }
         guard skipped == 0 else {
             throw CommandFailure(.partlyFailed, "another session changes \(skipped) of them: run the command again")
         }
+    }
+
+    /// What happens to the secrets that no key opens.
+    private var fate: String {
+        guard unopenedTokens > 0 else { return " and stay as they are" }
+        let aside = note == nil ? "would be set aside" : "are set aside"
+        guard unopenedTokens < unopened else { return " and \(aside)" }
+        return "; the refresh tokens among them (\(unopenedTokens)) \(aside)"
     }
 }

@@ -3,7 +3,7 @@ import JOSE
 import Postgres
 import Webhooks
 
-/// Every sealed secret of the endpoints, opened with the keys of the configuration. Refresh tokens are only counted,
+/// Every sealed secret that endpoints use, opened with the keys of the configuration. Refresh tokens are only counted,
 /// because there is one for each person.
 struct SealedSecrets: Sendable, Equatable {
     let keys: SealingKeys?
