@@ -343,6 +343,154 @@ struct EndpointCommandTests {
         }
     }
 
+    /// The siwad commands that wait for a lock.
+    private static let waiting = """
+        SELECT pid::text FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'siwad' AND wait_event_type = 'Lock'
+        """
+
+    @Test("An edit keeps what an edit or an apply at the same time has changed.", arguments: [false, true])
+    func simultaneousChanges(isApplied: Bool) async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                try await TemporaryDirectory.with { directory in
+                    try await done("add shop --url \(Self.url)", fixture)
+                    let text = #"{"endpoints": {"shop": {"url": "\#(Self.url)", "timeout": "5s"}}}"#
+                    let file = try directory.write("endpoints.json", text)
+                    let first = isApplied ? ["apply", file] : ["edit", "shop", "--timeout", "5s"]
+                    let commands = try await database.withOpenTransaction { session throws(PostgresError) in
+                        try session.execute(script: "SELECT FROM siwa.endpoints FOR UPDATE")
+                    } _: {
+                        var commands: [DaemonProcess] = []
+                        for words in [first, ["edit", "shop", "--rate", "0.5"]] {
+                            let arguments = ["endpoints"] + words + ["--note", "why"]
+                            commands.append(fixture.start(Sealing.settings, arguments: arguments))
+                            let count = commands.count
+                            try await eventually("\(count) to wait") {
+                                try await fixture.texts(Self.waiting).count == count
+                            }
+                        }
+                        return commands
+                    }
+                    for command in commands { #expect(try await command.end() == 0, "\(command.log)") }
+                    let row = "SELECT concat_ws(' ', timeout, rate, revision) FROM siwa.endpoints"
+                    #expect(try await fixture.texts(row) == ["00:00:05 0.5 3"])
+                }
+            }
+        }
+    }
+
+    @Test("apply locks the publication before the endpoints, as remove does, so neither waits for the other forever.")
+    func lockOrder() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                try await TemporaryDirectory.with { directory in
+                    try await done("add shop --url \(Self.url)", fixture)
+                    let added = #""crm": {"url": "https://crm.example.com/"}"#
+                    let changed = #""shop": {"url": "https://shop.example.com/", "timeout": "5s"}"#
+                    let file = try directory.write("endpoints.json", #"{"endpoints": {\#(changed), \#(added)}}"#)
+                    let apply = try await database.withOpenTransaction { session throws(PostgresError) in
+                        try session.execute(script: "SELECT FROM siwa.publication FOR UPDATE")
+                    } _: {
+                        let arguments = ["endpoints", "apply", file, "--note", "why"]
+                        let apply = fixture.start(Sealing.settings, arguments: arguments)
+                        try await eventually("apply to wait") { try await fixture.texts(Self.waiting).count == 1 }
+                        let unlocked = "SELECT name FROM siwa.endpoints FOR UPDATE SKIP LOCKED"
+                        #expect(try await fixture.texts(unlocked) == ["shop"])
+                        return apply
+                    }
+                    #expect(try await apply.end() == 0, "\(apply.log)")
+                    let rows = "SELECT name || ' ' || timeout FROM siwa.endpoints ORDER BY name"
+                    #expect(try await fixture.texts(rows) == ["crm 00:00:15", "shop 00:00:05"])
+                }
+            }
+        }
+    }
+
+    @Test("What a daemon has locked is discarded later, and a command that can't discard it in time ends with 2.")
+    func lockedDeliveries() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                try await done("add shop --url \(Self.url) --type consent.authorized", fixture)
+                try await Changes.publish(4, in: fixture)
+                let seek = try await database.withOpenTransaction { session throws(PostgresError) in
+                    try session.execute(script: "SELECT FROM siwa.deliveries WHERE position = 2 FOR UPDATE")
+                } _: {
+                    let arguments = ["endpoints", "seek", "shop", "--end", "--note", "why"]
+                    let seek = fixture.start(Sealing.settings, arguments: arguments)
+                    try await eventually("the other changes to be discarded") {
+                        try await deliveries(fixture) == ["1 discarded", "2 pending", "3 discarded", "4 discarded"]
+                    }
+                    try await Changes.publish(1, in: fixture)
+                    return seek
+                }
+                #expect(try await seek.end() == 0, "\(seek.log)")
+                #expect(seek.log.contains { $0.contains("4 changes discarded") }, "\(seek.log)")
+                let kept = ["1 discarded", "2 discarded", "3 discarded", "4 discarded", "5 pending"]
+                #expect(try await deliveries(fixture) == kept)
+
+                try await done("pause shop", fixture)
+                let resume = try await database.withOpenTransaction { session throws(PostgresError) in
+                    // The transaction stays open for longer than a connection usually waits for a lock.
+                    try session.execute(
+                        script: """
+                            SET LOCAL lock_timeout = '60 s';
+                            SELECT FROM siwa.deliveries WHERE position = 5 FOR UPDATE
+                            """
+                    )
+                } _: {
+                    try await run(["resume", "shop", "--from-end", "--note", "x"], fixture)
+                }
+                let left = "0 changes discarded; another session has locked 1 more"
+                #expect(resume.status == 2 && resume.errors.contains(left), "\(resume.errors)")
+                #expect(try await fixture.texts("SELECT status FROM siwa.endpoints") == ["paused"])
+                try await done("seek shop --end", fixture)
+                let nothing = try await run(["seek", "shop", "--end", "--note", "x"], fixture)
+                #expect(nothing.status == 4 && nothing.errors.contains("no change waits for shop"), "\(nothing.errors)")
+                try await done("resume shop --from-end", fixture)
+            }
+        }
+    }
+
+    @Test("The reason for a pause is that of the latest command that paused the endpoint, even if that command failed.")
+    func pauseReasons() async throws {
+        try await DaemonFixture.with { fixture in
+            func reason(_ name: String, after arguments: [String], _ note: String) async throws -> String? {
+                let failed = try await run(arguments + ["--note", note], fixture)
+                #expect(failed.status == 1, "\(arguments): \(failed.errors)")
+                return try await done("list", fixture).lines.first { $0.hasPrefix("\(name) ") }.map(String.init)
+            }
+            try await done("add shop --url \(Self.url) --type consent.authorized", fixture)
+            try await Changes.publish(2, in: fixture)
+            try await done("pause shop", fixture)
+            try await done("resume shop", fixture)
+            try await fixture.run(
+                """
+                CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    RAISE EXCEPTION 'refused';
+                END
+                $$;
+                CREATE TRIGGER refuse BEFORE INSERT OR DELETE ON siwa.deliveries
+                    FOR EACH ROW EXECUTE FUNCTION public.refuse();
+                """
+            )
+            let removed = try await reason("shop", after: ["remove", "shop"], "not needed")
+            #expect(removed?.hasSuffix("operator: not needed") == true, "\(removed ?? "")")
+            let add = ["add", "crm", "--url", Self.url, "--type", "consent.authorized", "--from-start"]
+            let added = try await reason("crm", after: add, "all changes")
+            #expect(added?.hasSuffix("operator: all changes") == true, "\(added ?? "")")
+            try await TemporaryDirectory.with { directory in
+                let file = try directory.write("endpoints.yaml", "endpoints:\n")
+                let pruned = try await reason("shop", after: ["apply", file, "--prune"], "clean up")
+                #expect(pruned?.hasSuffix("operator: clean up") == true, "\(pruned ?? "")")
+            }
+            try await done("pause shop", fixture)
+            let doctor = try await siwad(["endpoints", "show", "shop"], environment: fixture.environment())
+            #expect(doctor.output.contains("operator: why"), "\(doctor.output)")
+        }
+    }
+
     @Test("remove deletes the endpoint with its secrets and deliveries, and keeps the published changes.")
     func remove() async throws {
         try await DaemonFixture.with { fixture in

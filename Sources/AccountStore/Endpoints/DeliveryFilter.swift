@@ -47,6 +47,8 @@ package struct DeliveryFilter: Sendable {
     package var since: WallTime?
     /// Made before.
     package var until: WallTime?
+    /// Of changes up to this position. No option sets it.
+    package var lastPosition: Int64?
     /// Conditions on the change: types, app, team and subject.
     package var change = ChangeFilter()
 
@@ -86,6 +88,7 @@ extension Conditions {
         add("d.reason = ?", filter.reason)
         add("d.created_at >= ?", filter.since)
         add("d.created_at < ?", filter.until)
+        add("d.position <= ?", filter.lastPosition)
         if filter.needsChange { add(filter.change) }
     }
 }

@@ -15,7 +15,7 @@ package struct EndpointOverview: Sendable, Equatable {
     package let retry: Int
     /// The deliveries that were given up.
     package let dead: Int
-    /// The operator's reason for a pause.
+    /// The operator's reason for a pause: of the latest command that paused the endpoint.
     package let pauseNote: String?
     /// Of the latest secret; nil if there is none, or if the role may not read secrets.
     package let fingerprint: String?
@@ -41,7 +41,8 @@ extension Endpoints {
         }
     }
 
-    /// Each part reads one of the partial indexes.
+    /// Each part about deliveries reads one of the partial indexes. An interrupted add or remove leaves an endpoint paused, and
+    /// so does an interrupted apply that removes it.
     private static let countDeliveries = Statement(
         """
         SELECT
@@ -49,7 +50,9 @@ extension Endpoints {
             (SELECT count(*) FROM siwa.deliveries WHERE endpoint_id = $1 AND status = 'retry'),
             (SELECT count(*) FROM siwa.deliveries WHERE endpoint_id = $1 AND status = 'dead'),
             (
-                SELECT note FROM siwa.operator_actions WHERE action = 'endpoints pause' AND target = $2
+                SELECT note FROM siwa.operator_actions
+                WHERE target = $2 AND action IN ('endpoints pause', 'endpoints add', 'endpoints remove')
+                    OR target = 'remove ' || $2 AND action = 'endpoints apply'
                 ORDER BY action_id DESC LIMIT 1
             )
         FROM (

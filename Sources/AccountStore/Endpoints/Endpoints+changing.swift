@@ -31,6 +31,18 @@ extension Endpoints {
         return (try transaction.execute(statement, binds).value(0, 0), position)
     }
 
+    /// Locks endpoints until the transaction ends, so that no other transaction changes what is read of them from now on.
+    /// Rounds of publication don't wait for the lock. A transaction that also needs the lock of ``lockPublication(in:)``
+    /// takes that first, as ``delete(_:in:)`` does.
+    package static func lock(_ names: [String], in transaction: borrowing Session) throws(PostgresError) {
+        let statement = Statement(
+            once: """
+                SELECT endpoint_id FROM siwa.endpoints WHERE name = ANY ($1) ORDER BY endpoint_id FOR NO KEY UPDATE
+                """
+        )
+        _ = try transaction.execute(statement, Binds { $0.append(array: names) })
+    }
+
     /// Changes everything but name and status. Deliveries that wait already are delivered as they are.
     package static func update(
         _ endpoint: Int32,
@@ -104,7 +116,7 @@ extension Endpoints {
     /// Deletes an endpoint with its secrets and its remaining deliveries.
     package static func delete(_ endpoint: Int32, in transaction: borrowing Session) throws(PostgresError) {
         // A round that inserts a delivery for it would fail.
-        _ = try lockPublication(in: transaction)
+        try lockPublication(in: transaction)
         _ = try transaction.execute(once: "DELETE FROM siwa.endpoints WHERE endpoint_id = $1", endpoint)
         try notify(in: transaction)
     }
@@ -127,7 +139,8 @@ extension Endpoints {
     }
 
     /// The last position of the log. No round adds another one until the transaction ends.
-    private static func lockPublication(in transaction: borrowing Session) throws(PostgresError) -> Int64 {
+    @discardableResult
+    package static func lockPublication(in transaction: borrowing Session) throws(PostgresError) -> Int64 {
         try transaction.execute(once: "SELECT position FROM siwa.publication FOR UPDATE").int64(0, 0)
     }
 

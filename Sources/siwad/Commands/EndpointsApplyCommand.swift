@@ -71,6 +71,9 @@ struct EndpointsApplyCommand: DatabaseCommand, Sendable {
         _ secrets: Result<EndpointSecretMaker, any Error>,
         in session: borrowing Session
     ) throws -> [AppliedEndpoint] {
+        // Before the endpoints, as another command's removal does, because adding one locks the publication.
+        try Endpoints.lockPublication(in: session)
+        try Endpoints.lock(wanted.map(\.name), in: session)
         let present = try Endpoints.all(in: session).map(\.endpoint)
         var rows: [AppliedEndpoint] = []
         for configuration in wanted {

@@ -229,6 +229,8 @@ struct EndpointsEditCommand: EndpointChangeCommand {
         let isChanged = try await invocation.withDatabase { [self] pool in
             let action = try action(invocation)
             return try await pool.change { session in
+                // The update writes all columns: another one between the reading and the update would be lost.
+                try Endpoints.lock([name], in: session)
                 let endpoint = try self.endpoint.find(in: session)
                 var wanted = endpoint.configuration
                 try options.apply(to: &wanted)

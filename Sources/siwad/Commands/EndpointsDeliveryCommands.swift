@@ -57,7 +57,10 @@ struct EndpointsResumeCommand: EndpointChangeCommand {
     func run(_ invocation: Invocation) async throws {
         let (command, name) = (self, endpoint.name)
         try await Services.runInterruptibly {
-            if command.fromEnd { try await command.discardWaiting(invocation, " --from-end") }
+            if command.fromEnd {
+                let discarded = try await command.discardWaiting(invocation, " --from-end")
+                invocation.console.note("\(counted(discarded, "change")) discarded")
+            }
             try await command.change(invocation) { endpoint, session in
                 try Endpoints.resume(endpoint.id, in: session)
             }
@@ -67,22 +70,40 @@ struct EndpointsResumeCommand: EndpointChangeCommand {
 }
 
 extension EndpointChangeCommand {
-    /// Discards the deliveries that wait, in batches.
-    func discardWaiting(_ invocation: Invocation, _ option: String) async throws {
-        let (console, action) = (invocation.console, try action(invocation, option))
-        var filter = DeliveryFilter()
-        filter.endpoint = endpoint.name
-        filter.statuses = [.pending, .retry]
-        let run = DeliveryRun(.discard, filter, as: action)
-        let options = endpoint
-        try await invocation.withDatabase { pool in
-            _ = try await pool.change { session in try options.find(in: session).id }
+    /// Discards the deliveries that wait, in batches. A run leaves alone what a daemon has locked at that time, so it is
+    /// repeated for up to 10 seconds. Changes that are published in that time are kept.
+    ///
+    /// - Returns: the number of deliveries that were discarded.
+    /// - Throws: `CommandFailure` if some are left.
+    func discardWaiting(_ invocation: Invocation, _ option: String) async throws -> Int {
+        let (console, action, options) = (invocation.console, try action(invocation, option), endpoint)
+        return try await invocation.withDatabase { pool in
+            var filter = DeliveryFilter()
+            filter.endpoint = options.name
+            filter.statuses = [.pending, .retry]
+            filter.lastPosition = try await pool.change { session in
+                _ = try options.find(in: session)
+                return try ChangeLog.end(in: session)
+            }
+            let run = DeliveryRun(.discard, filter, as: action)
             var progress = ProgressLine(title: "discarding", on: console)
             defer { progress.end() }
-            let report = try await run.carryOut(on: pool) { report in
-                progress.advance(to: report.changed, of: report.selection.total)
+            let deadline = ContinuousClock.now + .seconds(10)
+            var discarded = 0
+            while true {
+                let report = try await run.carryOut(on: pool) { report in
+                    progress.advance(to: discarded + report.changed, of: discarded + report.selection.total)
+                }
+                guard let report else { return discarded }
+                discarded += report.changed
+                guard report.leftAlone > 0 else { return discarded }
+                guard .now < deadline else {
+                    let done = "\(counted(discarded, "change")) discarded"
+                    let left = "another session has locked \(report.leftAlone) more: run the command again"
+                    throw CommandFailure(.partlyFailed, "\(done); \(left)")
+                }
+                try await Task.sleep(for: .milliseconds(50))
             }
-            console.note("\(counted(report?.changed ?? 0, "change")) discarded")
         }
     }
 }
@@ -127,7 +148,11 @@ struct EndpointsSeekCommand: EndpointChangeCommand {
     func run(_ invocation: Invocation) async throws {
         let (command, console, name) = (self, invocation.console, endpoint.name)
         try await Services.runInterruptibly {
-            guard !command.end else { return try await command.discardWaiting(invocation, " --end") }
+            guard !command.end else {
+                let discarded = try await command.discardWaiting(invocation, " --end")
+                guard discarded > 0 else { throw CommandFailure(.nothingMatched, "no change waits for \(name)") }
+                return console.note("\(counted(discarded, "change")) discarded")
+            }
             let action = try command.action(invocation, command.targetOption)
             let number = try await invocation.withDatabase { pool in
                 let (id, first, end) = try await pool.change { session in
