@@ -43,7 +43,7 @@ package struct DeliveryRun: Sendable {
     package func carryOut(on pool: ConnectionPool, onProgress: (Report) -> Void = { _ in }) async throws -> Report? {
         guard let selection = try await selection(on: pool) else { return nil }
         let start = ContinuousClock.now
-        let limit = rate.map { max(1, min(Self.batch, Int($0))) } ?? Self.batch
+        let limit = rate.map { Int(min(Double(Self.batch), max(1, $0))) } ?? Self.batch
         var report = Report(selection: selection)
         var last = DeliveryKey(endpoint: 0, position: 0)
         while true {

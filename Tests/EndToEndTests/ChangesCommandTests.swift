@@ -149,6 +149,31 @@ struct ChangesCommandTests {
         }
     }
 
+    @Test("--app takes an app as tables abbreviate it, and one that is not registered is an error, also of follow.")
+    func apps() async throws {
+        try await DaemonFixture.with { fixture in
+            try await signIn("a", in: fixture)
+            try await signIn("b", in: fixture, client: "com.example.two")
+            for command in [["list"], ["follow", "--from-start", "--until-current"]] {
+                let one = try await run(command + ["--json", "--app", "…ple.two"], fixture)
+                #expect(one.status == 0 && one.lines.count == 1 && one.output.contains("example.two"), "\(one.errors)")
+                let idle = try await run(command + ["--app", "…ple.other"], fixture)
+                #expect(idle.status == 4 && !idle.errors.contains("registered"), "\(idle.errors)")
+            }
+            for command in [["list"], ["follow"]] {
+                let mistyped = try await run(command + ["--app", "com.example.tow"], fixture)
+                #expect(mistyped.status == 4, "\(command)")
+                #expect(mistyped.errors.contains("no app com.example.tow is registered"), "\(mistyped.errors)")
+            }
+            try await fixture.run("DELETE FROM siwa.clients WHERE app_id = 'com.example.two'")
+            let removed = try await run(
+                ["follow", "--json", "--from-start", "--until-current", "--app", "com.example.two"],
+                fixture
+            )
+            #expect(removed.status == 0 && removed.lines.count == 1, "\(removed.errors)")
+        }
+    }
+
     @Test("In 80 columns, the list tells the types apart.")
     func narrow() async throws {
         try await DaemonFixture.with { fixture in

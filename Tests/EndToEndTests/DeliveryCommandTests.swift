@@ -69,7 +69,20 @@ struct DeliveryCommandTests {
             #expect(try await run("list --endpoint crm", fixture).status == 4)
             #expect(try await run("list --endpoint crm --status pending --json", fixture).lines.count == 4)
             #expect(try await run("list --type account.deleted", fixture).status == 4)
-            #expect(try await run("list --app com.example.one --json", fixture).lines.count == 4)
+            for app in ["com.example.one", "…ple.one", "com.example.on…"] {
+                #expect(try await run("list --app \(app) --json", fixture).lines.count == 4, "\(app)")
+                #expect(try await run("retry --app \(app) --dry-run --json", fixture).lines.count == 2, "\(app)")
+            }
+            for line in ["list", "stats", "retry --dry-run"] {
+                let mistyped = try await run("\(line) --app com.example.on", fixture)
+                #expect(mistyped.status == 4, "\(line)")
+                #expect(
+                    mistyped.errors.contains("no app com.example.on is registered: pass one of"),
+                    "\(mistyped.errors)"
+                )
+            }
+            let idle = try await run("list --app …ple.two", fixture)
+            #expect(idle.errors == "siwad: no dead deliveries match\n", "\(idle.errors)")
             #expect(try await run("list --until 1h", fixture).status == 4)
             let sub = try await fixture.texts("SELECT sub FROM siwa.changes WHERE position = 2")[0]
             #expect(try await run("list --sub \(sub) --json", fixture).lines.count == 1)
@@ -138,6 +151,8 @@ struct DeliveryCommandTests {
             #expect(discard.errors.contains("1 of 2 named can't be discarded"))
             let undo = try await run("retry shop/1100 --status discarded --json", fixture, note: "after all")
             #expect(undo.output == "{\"retried\":1,\"left_alone\":0}\n")
+            let fast = try await run("retry shop/1099 --rate 1e19", fixture, note: "x")
+            #expect(fast.status == 0 && fast.output == "1 retried\n", "\(fast.errors)")
             let nothing = try await run("retry --endpoint crm", fixture, note: "x")
             #expect(nothing.status == 4 && nothing.errors.contains("nothing was retried"), "\(nothing.errors)")
             let all = try await run("discard --all --status any", fixture, note: "x")
@@ -278,8 +293,37 @@ struct DeliveryCommandTests {
             #expect(try await fates().last == "shop: delivered (HTTP 204) with 1 attempt, 2026-01-02 03:04:05 UTC")
             _ = try await run("discard crm/1 --status pending --operator kim", fixture, note: "not needed")
             #expect(try await fates().first == "crm: discarded by kim: not needed")
-            try await fixture.run("DELETE FROM siwa.deliveries")
+            try await fixture.run(
+                """
+                DELETE FROM siwa.deliveries;
+                UPDATE siwa.endpoints SET created_at = created_at - interval '31 days';
+                UPDATE siwa.change_log SET published_at = published_at - interval '31 days'
+                """
+            )
             #expect(try await fates().last == "shop: settled, and deleted after SIWAD_DELIVERY_RETENTION")
+        }
+    }
+
+    @Test("siwad changes show says of a change that an endpoint's filter did not match then that it was never sent.")
+    func wantedLater() async throws {
+        try await withDead(1) { fixture in
+            for line in [
+                "add idp --url https://a.example --type account.deleted --note x",
+                "edit idp --type consent.authorized --note x",
+            ] {
+                if line.hasPrefix("edit") { try await Changes.publish(1, in: fixture) }
+                let words = ["endpoints"] + line.split(separator: " ").map(String.init)
+                let run = try await siwad(words, environment: fixture.environment(Sealing.settings))
+                #expect(run.status == 0, "\(run.errors)")
+            }
+            let show = try await siwad(["changes", "show", "2"], environment: fixture.environment())
+            let sentence = "idp: none, as its filter did not match when the change was published"
+            #expect(show.lines.contains { $0.hasSuffix(sentence) }, "\(show.output)")
+            let json = try await siwad(["changes", "show", "2", "--json"], environment: fixture.environment())
+            let deliveries = try #require(try JSONValue(parsing: Array(json.output.utf8))["deliveries"]?.array)
+            #expect(deliveries.map { $0["status"]?.string } == ["pending", "not-wanted-then", "pending"])
+            var schemas = try JSONSchemas()
+            #expect(schemas.problems(json.lines[0], "changes-show") == [])
         }
     }
 }

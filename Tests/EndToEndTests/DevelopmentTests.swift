@@ -100,6 +100,22 @@ struct DevelopmentTests {
         }
     }
 
+    @Test("The secrets of another siwad in the environment do not disturb it.", arguments: [true, false])
+    func otherSecrets(inFiles: Bool) async throws {
+        try await withDirectory { directory in
+            let secrets = [
+                "SIWAD_SEALING_KEYS": "test:" + String(repeating: "A", count: 43) + "=",
+                "SIWAD_APPLICATION_TOKENS": "shop " + String(repeating: "ab", count: 32),
+            ]
+            var environment = Self.settings
+            for (name, secret) in secrets {
+                environment[inFiles ? "\(name)_FILE" : name] = inFiles ? try directory.write(name, secret) : secret
+            }
+            let run = try await siwad(["dev", "--once"], environment: environment, in: directory.path)
+            #expect(run.status == 0, "\(run.output)\(run.errors)")
+        }
+    }
+
     @Test("--reset deletes the database, also right after a crash, and refuses while siwad dev runs.")
     func reset() async throws {
         try await withDirectory { directory in

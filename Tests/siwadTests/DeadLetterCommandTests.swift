@@ -300,6 +300,35 @@ struct DeadLetterCommandTests {
         }
     }
 
+    @Test("Letters that another session has locked are left alone, and the command fails.")
+    func locked() async throws {
+        try await with { environment, database in
+            func run(_ words: String...) async -> CommandResult {
+                await siwadCommand(["dead-letters"] + words + ["--note", "why"], environment: environment)
+            }
+            #expect(await run("discard", "3").status == .done)
+            try await database.withOpenTransaction { session throws(PostgresError) in
+                try session.execute(script: "SELECT FROM siwa.dead_letters WHERE id IN (1, 3) FOR UPDATE")
+            } _: {
+                let left =
+                    "siwad: 1 were left alone, as another session changed or locked them: run the command again\n"
+                let discard = await run("discard", "1")
+                #expect(discard == CommandResult(status: .failed, output: "0 discarded\n", errors: left))
+                let reopen = await run("reopen", "3")
+                #expect(reopen == CommandResult(status: .failed, output: "0 reopened\n", errors: left))
+                let replay = await run("replay", "1", "--json")
+                #expect(replay.status == .failed)
+                #expect(replay.output.hasPrefix(#"{"matched":1,"replayed":0,"dead":0,"passed_over":1,"#))
+                let skipped = "1 were skipped, as another operator changed them or is changing them"
+                #expect(replay.errors == "siwad: \(skipped): run the command again\n")
+                let some = await run("discard", "1", "2", "--json")
+                #expect(some.status == .partlyFailed)
+                #expect(some.output == #"{"discarded":1,"refused":0,"left_alone":1}"# + "\n")
+            }
+            #expect(await run("discard", "1").status == .done)
+        }
+    }
+
     @Test("--limit bounds a replay and a dry run, the oldest letters first.")
     func limitedReplay() async throws {
         try await with { environment, database in

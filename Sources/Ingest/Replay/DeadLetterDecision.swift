@@ -22,6 +22,8 @@ package struct DeadLetterDecision: Sendable {
         package fileprivate(set) var changed = 0
         /// Discarded letters that stay so, because another letter with the same token is open.
         package fileprivate(set) var refused = 0
+        /// The letters that other sessions changed since the selection, or had locked.
+        package var leftAlone: Int { max(0, selection.total - changed - refused) }
     }
 
     /// Letters in one transaction, which records the operator's action too. The daemon waits for it if it receives one of

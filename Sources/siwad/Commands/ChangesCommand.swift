@@ -5,6 +5,7 @@ import Basics
 import Effects
 import Postgres
 import Schema
+import Settings
 import Terminal
 
 struct ChangesCommand: ParsableCommand {
@@ -40,9 +41,18 @@ struct ChangeFilterOptions: ParsableArguments {
         filter.types = type.map(\.rawValue)
         filter.subject = try account.sub.map { try LookupKey.subject.find($0, in: session) ?? $0 }
         filter.team = account.team
-        filter.app = account.app
+        filter.app = try account.appID(in: session)
         filter.limit = limit
         return filter
+    }
+
+    /// The options of the account, with the app in full.
+    ///
+    /// - Parameter filter: a result of ``filter(limit:in:)``.
+    func account(with filter: ChangeFilter) -> AccountFilterOptions {
+        var account = account
+        account.app = filter.app
+        return account
     }
 }
 
@@ -70,7 +80,7 @@ struct ChangesListCommand: ListingCommand {
         wanted.since = filter.since
         wanted.until = until
         let rows = try ChangeLog.list(wanted, in: session)
-        return try ChangeListing.list(rows).explained(by: filter.account, in: session)
+        return try ChangeListing.list(rows).explained(by: filter.account(with: wanted), in: session)
     }
 }
 
@@ -99,7 +109,8 @@ struct ChangesShowCommand: DatabaseCommand {
             let last = end == 0 ? "nothing is published" : "the last one is \(end)"
             throw CommandFailure(.nothingMatched, "no change has this position, \(last)")
         }
-        invocation.console.print(ChangePage(change: change, fates: fates), asJSON: json)
+        let keptSince = WallTime.now() - invocation.configuration.deliveryRetention
+        invocation.console.print(ChangePage(change: change, fates: fates, keptSince: keptSince), asJSON: json)
     }
 }
 

@@ -62,7 +62,9 @@ struct ChangesFollowCommand: DatabaseCommand, Sendable {
                 let end = try ChangeLog.end(in: session)
                 let start = try command.start(end: end, in: session)
                 try ChangeFeed.check(start, end: end)
-                return (start, end, try command.filter.filter(limit: 1_000, in: session))
+                let wanted = try command.filter.filter(limit: 1_000, in: session)
+                try command.checkApp(wanted, in: session)
+                return (start, end, wanted)
             }
             let settings = try invocation.configuration.connectionSettings()
             try await command.forwarding.withForwarder { forwarder in
@@ -85,6 +87,19 @@ struct ChangesFollowCommand: DatabaseCommand, Sendable {
         if let after { return after }
         if let since = filter.since { return try ChangeLog.position(at: since, in: session) }
         return fromStart ? 0 : end
+    }
+
+    /// - Throws: `CommandFailure` if the app is not registered, and no change has it.
+    private func checkApp(_ wanted: ChangeFilter, in session: borrowing Session) throws {
+        do {
+            try filter.account(with: wanted).checkApp(in: session)
+        } catch let failure as CommandFailure {
+            // Changes of an app stay when its client ids are removed.
+            var changes = ChangeFilter()
+            changes.app = wanted.app
+            changes.limit = 1
+            guard try !ChangeLog.list(changes, in: session).isEmpty else { throw failure }
+        }
     }
 }
 

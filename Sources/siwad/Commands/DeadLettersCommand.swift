@@ -294,15 +294,24 @@ extension DecisionCommand {
         }
     }
 
-    /// - Returns: the failure to report about letters that had to stay discarded; nil if there are none.
+    /// - Returns: the failure to report about letters that were not changed; nil if there are none.
     private func summarize(_ report: DeadLetterDecision.Report, _ console: Console) -> CommandFailure? {
-        let counts = [JSONText.Member(participle, report.changed.json), .init("refused", report.refused.json)]
+        let counts = [
+            JSONText.Member(participle, report.changed.json), .init("refused", report.refused.json),
+            .init("left_alone", report.leftAlone.json),
+        ]
         console.print(options.json ? JSONText.object(counts).line : "\(report.changed) \(participle)")
-        guard report.refused > 0 else { return nil }
-        return CommandFailure(
-            report.changed == 0 ? .failed : .partlyFailed,
+        let status: CommandStatus = report.changed == 0 ? .failed : .partlyFailed
+        let refused = CommandFailure(
+            status,
             "\(report.refused) stay discarded, as the same token is open in another letter: nothing is lost"
         )
+        let leftAlone = CommandFailure(
+            status,
+            "\(report.leftAlone) were left alone, as another session changed or locked them: run the command again"
+        )
+        guard report.refused > 0 else { return report.leftAlone > 0 ? leftAlone : nil }
+        return refused.joined(to: report.leftAlone > 0 ? leftAlone : nil)
     }
 
     private func preview(_ selection: DeadLetterSelection, _ console: Console) {

@@ -168,7 +168,7 @@ struct DeliveryFilterOptions: ParsableArguments {
     /// - Parameters:
     ///   - usual: the statuses if none is given.
     ///   - minimum: as for ``LookupKey/find(_:atLeast:in:)``.
-    /// - Throws: `CommandFailure` for an unknown endpoint or person, or `PostgresError`.
+    /// - Throws: `CommandFailure` for an unknown endpoint, person or app, or `PostgresError`.
     func filter(
         otherwise usual: [DeliveryStatus],
         atLeast minimum: Int = 1,
@@ -185,8 +185,15 @@ struct DeliveryFilterOptions: ParsableArguments {
         filter.since = since
         filter.until = until
         filter.change.types = type.map(\.rawValue)
-        filter.change.app = app
+        var account = AccountFilterOptions()
+        account.app = app
+        account.app = try account.appID(in: session)
+        filter.change.app = account.app
         filter.change.subject = try sub.map { try LookupKey.subject.resolve($0, atLeast: minimum, in: session) }
+        // Deliveries of an app stay when its client ids are removed.
+        if app != nil, try DeliveryRecords.list(filter, limit: 1, in: session).isEmpty {
+            try account.checkApp(in: session)
+        }
         return filter
     }
 }

@@ -113,7 +113,8 @@ struct DevCommand: DaemonCommand {
         }
     }
 
-    /// The settings in force; the place's database and keys override all others.
+    /// The settings in force; the place's database and keys override all others. Secrets in the environment are those of another
+    /// siwad: its files would conflict with the place's keys, and its application tokens would lock out the demonstration.
     private func configuration(
         with decided: [SettingKey: String],
         _ decidedEnvironment: [String: String],
@@ -123,7 +124,10 @@ struct DevCommand: DaemonCommand {
         let apps = flags[.apps] ?? invocation.configuration.entries.first { $0.key == .apps }?.text
         flags.merge(decided) { _, decided in decided }
         flags[.apps] = apps ?? DevelopmentPlace.apps
-        let environment = invocation.environment.merging(decidedEnvironment) { _, ours in ours }
+        let secrets = SettingKey.allCases.filter(\.isSecret)
+            .flatMap { [$0.environmentName, $0.environmentFileName].compactMap(\.self) }
+        let environment = invocation.environment.filter { !secrets.contains($0.key) }
+            .merging(decidedEnvironment) { _, ours in ours }
         return try Configuration(from: common.sources(flags: flags, environment: environment))
     }
 

@@ -125,7 +125,7 @@ extension AccountFilterOptions {
 
     /// - Throws: `CommandFailure` if the app is not registered, which explains why nothing matched.
     func checkApp(in session: borrowing Session) throws {
-        guard let app else { return }
+        guard let app = try appID(in: session) else { return }
         let apps = Set(try Clients.list(limit: .max, in: session).map(\.app.rawValue))
         guard !apps.contains(app) else { return }
         let registered = apps.sorted().prefix(3).joined(separator: ", ") + (apps.count > 3 ? ", …" : "")

@@ -8,6 +8,8 @@ import Terminal
 struct ChangePage: CommandOutput {
     let change: PublishedChange
     let fates: [DeliveryFate]
+    /// Only deliveries of changes that were published before this time can have been deleted after SIWAD_DELIVERY_RETENTION.
+    let keptSince: WallTime
 
     func lines(style: OutputStyle) -> [String] {
         let cause = change.notificationID.map { "notification \($0)" }
@@ -21,7 +23,7 @@ struct ChangePage: CommandOutput {
             ("happened", "\(change.eventTime.secondText) UTC"), ("recorded", "\(change.recordedAt.secondText) UTC"),
             ("published", "\(change.publishedAt.secondText) UTC"), ("event", ChangeEvent(change).envelope.line),
         ]
-        let deliveries = fates.map { ("endpoint", "\($0.endpoint.name): \($0.sentence(change))") }
+        let deliveries = fates.map { ("endpoint", "\($0.endpoint.name): \($0.sentence(change, keptSince))") }
         return (facts + deliveries).map { name, text in name.padding(to: 12) + VisibleText.visible(text) }
     }
 
@@ -34,7 +36,7 @@ struct ChangePage: CommandOutput {
     private var columns: [Column<DeliveryFate>] {
         [
             .init("endpoint", \.endpoint.name),
-            .init("status") { [change] in $0.status(change) },
+            .init("status") { [change, keptSince] in $0.status(change, keptSince) },
             .init("attempts", \.delivery?.attempts),
             .init("next_attempt_at", \.delivery?.nextAttemptAt),
             .init("reason", \.delivery?.reason),
@@ -48,17 +50,19 @@ struct ChangePage: CommandOutput {
 
 extension DeliveryFate {
     /// Of the delivery, or why there is none.
-    fileprivate func status(_ change: PublishedChange) -> String {
+    fileprivate func status(_ change: PublishedChange, _ keptSince: WallTime) -> String {
         if let delivery { return delivery.status.rawValue }
         if !isWanted { return "filtered-out" }
-        return endpoint.createdAt > change.publishedAt ? "added-later" : "deleted"
+        if endpoint.createdAt > change.publishedAt { return "added-later" }
+        return change.publishedAt < keptSince ? "deleted" : "not-wanted-then"
     }
 
-    fileprivate func sentence(_ change: PublishedChange) -> String {
+    fileprivate func sentence(_ change: PublishedChange, _ keptSince: WallTime) -> String {
         guard let delivery else {
-            return switch status(change) {
+            return switch status(change, keptSince) {
             case "filtered-out": "filtered out"
             case "added-later": "none, as the endpoint was added later"
+            case "not-wanted-then": "none, as its filter did not match when the change was published"
             default: "settled, and deleted after SIWAD_DELIVERY_RETENTION"
             }
         }

@@ -47,7 +47,7 @@ struct ReplayOutput {
     }
 
     /// - Parameter missing: the failure to report about named letters that did not match; nil if all did.
-    /// - Throws: `CommandFailure` if letters stayed open or did not match.
+    /// - Throws: `CommandFailure` if letters stayed open or did not match, or if others hold all of them.
     mutating func finish(_ report: ReplayReport, missing: CommandFailure?) throws {
         progress.end()
         if let problem = report.keyProblem {
@@ -64,9 +64,11 @@ struct ReplayOutput {
             console.print(lines: table(report))
             console.print(Self.sentence(report))
         }
-        if report.passedOver > 0 {
-            console.note("\(report.passedOver) were skipped: another operator changed them or is changing them")
+        let skipped = "\(report.passedOver) were skipped, as another operator changed them or is changing them"
+        if report.passedOver > 0, report.replayed + report.dead == 0 {
+            throw CommandFailure(.failed, "\(skipped): run the command again").joined(to: missing)
         }
+        if report.passedOver > 0 { console.note(skipped) }
         guard report.dead > 0 else {
             if let missing { throw missing }
             return
