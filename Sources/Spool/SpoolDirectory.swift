@@ -185,17 +185,26 @@ final class SpoolDirectory: Sendable {
             guard fstat(old, &status) == 0, status.st_nlink > 0 else { return }
             throw failure()
         }
-        let files = names.filter(SpoolIndex.isName)
-        for name in files {
-            guard case .content(let bytes) = try read(name, in: old) else { throw failure() }
+        var moved: [String] = []
+        for name in names where SpoolIndex.isName(name) {
             let temporary = ".\(name)\(Self.unfinished)"
-            try writeDurably(bytes, to: temporary, in: new)
-            guard renameToFreeName(temporary, name, in: new) || errno == EEXIST else { throw failure() }
-            unlinkat(new, temporary, 0)
-            guard case .content(bytes) = try read(name, in: new) else { throw failure() }
+            defer { unlinkat(new, temporary, 0) }
+            switch try read(name, in: old) {
+            case .content(let bytes):
+                try writeDurably(bytes, to: temporary, in: new)
+                guard renameToFreeName(temporary, name, in: new) || errno == EEXIST,
+                    case .content(bytes) = try read(name, in: new)
+                else { throw failure() }
+                moved.append(name)
+            case .gone:
+                // Others could have written it, so it is not read here either.
+                continue
+            case .unreadable:
+                throw failure()
+            }
         }
         guard fsync(new) == 0 else { throw failure() }
-        for name in files { unlinkat(old, name, 0) }
+        for name in moved { unlinkat(old, name, 0) }
     }
 
     private static let unfinished = ".unfinished"
