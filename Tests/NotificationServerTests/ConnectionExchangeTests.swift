@@ -166,6 +166,28 @@ struct ConnectionExchangeTests {
         #expect(exchange.isFinished)
     }
 
+    @Test(
+        "What waits before a refused request is answered, although the rest of its body is late or too long.",
+        arguments: [true, false]
+    )
+    func skippingWithPending(isLate: Bool) throws {
+        var exchange = exchange()
+        let first = try receive(&exchange)
+        exchange.submitted(first, ticket: 1, now: start)
+        #expect(exchange.headArrived(.refused(.notFound, isLast: false), isHEAD: false, now: start) == .respond)
+        if isLate {
+            let late = start + limits.bodyDeadline
+            #expect(exchange.timePassed(now: late, limits: limits) == ConnectionExchange.Overdue())
+        } else {
+            #expect(exchange.bodyArrived(limits.bodyBytes + 1, limit: limits.bodyBytes) == .ignore)
+        }
+        #expect(exchange.ignoresInput && !exchange.isFinished)
+        exchange.decided(first, .acknowledged)
+        #expect(exchange.nextWritable(now: start) == response(.acknowledged))
+        #expect(exchange.nextWritable(now: start) == response(.protocolError(.notFound), isLast: true))
+        #expect(exchange.isFinished)
+    }
+
     @Test("Deadlines for the peer do not run while reading is paused because many requests are pending.")
     func pausedReading() throws {
         var exchange = exchange()
@@ -217,6 +239,7 @@ struct ConnectionExchangeTests {
 
         var skipping = exchange()
         _ = skipping.headArrived(.refused(.notFound, isLast: false), isHEAD: false, now: start)
+        _ = skipping.nextWritable(now: start)
         #expect(passes(skipping, limits.bodyDeadline).finishes)
 
         var waiting = exchange()

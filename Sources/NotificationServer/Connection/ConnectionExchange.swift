@@ -144,7 +144,8 @@ extension ConnectionExchange {
         case .skipping(let since, let count):
             guard count + bytes <= limit else {
                 reading = .ended
-                return .close
+                // Requests before the refused one may wait for their responses, which end the connection.
+                return pending.isEmpty ? .close : .ignore
             }
             reading = .skipping(since: since, count: count + bytes)
             return .ignore
@@ -346,9 +347,10 @@ extension ConnectionExchange {
             overdue.responds = parsingFailed(.requestTimeout, now: now)
         case .body(let since, _, _) where now - since >= limits.bodyDeadline:
             overdue.responds = parsingFailed(.requestTimeout, now: now)
-        case .skipping(let since, _):
-            overdue.finishes = now - since >= limits.bodyDeadline
-        case .head, .body, .ended:
+        case .skipping(let since, _) where now - since >= limits.bodyDeadline:
+            overdue.finishes = pending.isEmpty
+            reading = .ended
+        case .head, .body, .skipping, .ended:
             break
         }
         if overdue.finishes {
@@ -364,7 +366,8 @@ extension ConnectionExchange {
         switch reading {
         case .head: reading = .head(since: now)
         case .body(_, let count, let isLast): reading = .body(since: now, count: count, isLast: isLast)
-        case .handshaking, .idle, .skipping, .ended: break
+        case .skipping(_, let count): reading = .skipping(since: now, count: count)
+        case .handshaking, .idle, .ended: break
         }
     }
 
