@@ -26,8 +26,8 @@ package struct SpoolError: Error, Sendable, Equatable, CustomStringConvertible {
     package var description: String { message }
 }
 
-/// Requests that wait on disk for the database: one file a batch, durable before the requests are answered, read back
-/// oldest first, and removed when the database has them.
+/// Requests that wait on disk for the database: one file a batch, durable before the requests are answered, merged if they
+/// are small, read back oldest first, and removed when the database has them.
 ///
 /// All work is done on a thread of its own, so that a slow disk delays only the callers that wait for it.
 package final class Spool: Sendable {
@@ -190,6 +190,7 @@ package final class Spool: Sendable {
             self.wanted.store(max(size, Self.leastRoom), ordering: .relaxed)
             try self.checkRoom(for: size)
             try self.write(bytes, share: share)
+            if self.index.withLock({ $0.mustMerge() }) { self.mergeSmallFiles() }
         }
     }
 
@@ -316,6 +317,38 @@ package final class Spool: Sendable {
             // Another process may have created a file of that name since the last scan.
             guard try directory.write(bytes, as: name) else { continue }
             return index.withLock { $0.added(SpoolIndex.File(name: name, size: Int64(bytes.count))) }
+        }
+    }
+
+    /// Writes the small files of a share into one file.
+    ///
+    /// A notification that arrives alone gets a file of its own. In a long outage, a million of them would use up the inodes of
+    /// the file system and siwad's memory, long before their bytes reach the limit. A crash, or a batch that was read before, may
+    /// store some records twice, but loses none.
+    private func mergeSmallFiles() {
+        for share in Share.allCases {
+            var merged: [String] = []
+            var removed: [String] = []
+            var records: [SpoolRecord] = []
+            defer { index.withLock { $0.removed(removed) } }
+            do throws(SpoolError) {
+                for file in index.withLock({ $0.smallFiles(of: share, bytes: Self.batchBytes) }) {
+                    // What can't be read stays for ``oldest(_:atMost:)``, which knows what to do with it.
+                    guard case .content(let content) = try directory.read(file.name),
+                        let decoded = SpoolFile.decoded(content)
+                    else { continue }
+                    merged.append(file.name)
+                    records += decoded
+                }
+                guard merged.count > 1 else { continue }
+                try write(SpoolFile.encoded(records), share: share)
+                for name in merged {
+                    try directory.remove(name)
+                    removed.append(name)
+                }
+            } catch {
+                // On a full disk, perhaps. The records are durable in the files that are there, which are merged another time.
+            }
         }
     }
 

@@ -13,11 +13,16 @@ struct SpoolIndex {
 
         /// Whether it holds one record that the database refused while it accepted others.
         var isRefused: Bool { name.hasSuffix(refusedSuffix) }
+
+        /// Whether it holds so little that it is merged with others. File systems usually have an inode for so many bytes.
+        var isSmall: Bool { size < 16_384 && !isRefused }
     }
 
     private(set) var files: [File] = []
     private(set) var bytes: Int64 = 0
     private var lastStamp: Int64 = 0
+    /// The small files that were added since the last merge.
+    private var smallFilesAdded = 0
 
     /// A name that sorts after all others, even if the clock goes back. `now` is in microseconds since 1970.
     mutating func nextName(now: Int64, share: Spool.Share = .notifications, isRefused: Bool = false) -> String {
@@ -34,6 +39,29 @@ struct SpoolIndex {
     mutating func added(_ file: File) {
         files.append(file)
         bytes += file.size
+        if file.isSmall { smallFilesAdded += 1 }
+    }
+
+    /// Small files are merged in groups of at least this number.
+    static let mergedFiles = 50
+
+    /// Whether there are enough new small files for a merge, which is to follow.
+    mutating func mustMerge() -> Bool {
+        guard smallFilesAdded >= Self.mergedFiles else { return false }
+        smallFilesAdded = 0
+        return true
+    }
+
+    /// The oldest small files of a share, with at most so many bytes together: none if they are too few for a merge.
+    func smallFiles(of share: Spool.Share, bytes limit: Int64) -> [File] {
+        let small = Array(files.lazy.filter { $0.isSmall && $0.share == share }.prefix(2 * Self.mergedFiles))
+        guard small.count >= Self.mergedFiles else { return [] }
+        var bytes: Int64 = 0
+        let fitting = small.prefix { file in
+            bytes += file.size
+            return bytes <= limit
+        }
+        return Array(fitting)
     }
 
     /// Files were removed, or renamed to a name that is not the spool's.

@@ -39,6 +39,49 @@ struct SpoolTests {
         #expect(try directory.spoolFiles == [])
     }
 
+    @Test("Small files are merged: each record is kept once, in its order, and with its kind.")
+    func merging() async throws {
+        let directory = try TemporaryDirectory()
+        let spool = try Spool(directory: directory.path, limit: 10 << 20)
+        for number in 0..<230 {
+            for (index, share) in Spool.Share.allCases.enumerated() {
+                try await spool.append([record(1_000 * index + number, bytes: 400)], share: share)
+            }
+        }
+        let names = try directory.spoolFiles
+        #expect(names.count < 330)
+        for (index, share) in Spool.Share.allCases.enumerated() {
+            let records = try names.filter { SpoolIndex.File(name: $0, size: 0).share == share }
+                .flatMap { try #require(SpoolFile.decoded(directory.content($0))) }
+            #expect(records.map(\.receivedAt) == (0..<230).map { Int64(1_000 * index + $0) })
+        }
+        // What is in memory is what is on disk.
+        let bytes = spool.bytes
+        let scan = try await spool.scan()
+        #expect(scan.setAside.isEmpty && spool.bytes == bytes && spool.losses == 0)
+        try await spool.remove(try await spool.oldest(atMost: 1_000).batch)
+        #expect(spool.isEmpty)
+        #expect(try directory.spoolFiles == [])
+    }
+
+    @Test("A file that was cut, and one that was refused, are not merged.")
+    func notMerged() async throws {
+        let directory = try TemporaryDirectory()
+        let spool = try Spool(directory: directory.path, limit: 10 << 20)
+        try await spool.append([record(0)])
+        let refused = try await spool.oldest(atMost: 1).batch
+        try await spool.remove(refused, keeping: [0])
+        try await spool.append([record(1)])
+        let cut = try #require(try directory.spoolFiles.last)
+        try directory.write(Array(try directory.content(cut).dropLast(5)), to: cut)
+        for number in 2..<130 { try await spool.append([record(number)]) }
+        #expect(try directory.spoolFiles.count < 40)
+        #expect(try await spool.oldest(.refused, atMost: 1).batch.records == [record(0)])
+        let (rest, setAside) = try await spool.oldest(atMost: 200)
+        #expect(rest.records == (2..<130).map { record($0) })
+        #expect(setAside.map(\.path) == [directory.file(cut + ".corrupt")])
+    }
+
     @Test("Files of an ended process are kept, except for a file that it was writing.")
     func restart() async throws {
         let directory = try TemporaryDirectory()
