@@ -1,5 +1,8 @@
 import AppleSimulator
 import FoundationEssentials
+import Postgres
+import StoreTestSupport
+import TestSupport
 import Testing
 
 @Suite("Start of the daemon", .timeLimit(.minutes(10)))
@@ -66,6 +69,32 @@ struct StartTests {
                     "SELECT client_id FROM siwa.clients WHERE team_id = 'CCCCCCCCCC' ORDER BY client_id"
                 )
                 #expect(clients == ["com.example.three", "com.example.three.web"])
+            }
+        }
+    }
+
+    @Test("With a spool, notifications don't wait for the apps to be written to a database that hangs.")
+    func hangingDatabase() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                let directory = try TemporaryDirectory()
+                let apps = "CCCCCCCCCC/com.example.late"
+                let settings = ["SIWAD_SPOOL_DIRECTORY": directory.file("spool"), "SIWAD_APPS": apps]
+                let body = try fixture.body(fixture.event(app: "com.example.late"))
+                try await database.withOpenTransaction { session throws(PostgresError) in
+                    try session.execute(script: "LOCK TABLE siwa.clients IN ACCESS EXCLUSIVE MODE")
+                } _: {
+                    let start = ContinuousClock.now
+                    let addresses = try await fixture.start(settings).ready()
+                    #expect(try await Web.post(body, to: addresses.notifications).status == 200)
+                    // A lock is waited for during ten seconds, a connection that hangs for longer.
+                    #expect(ContinuousClock.now - start < .seconds(8))
+                }
+                try await eventually("the app and the notification to be stored") {
+                    let late = "SELECT client_id FROM siwa.clients WHERE team_id = 'CCCCCCCCCC'"
+                    let stored = try await fixture.texts("\(late) UNION ALL SELECT source FROM siwa.notifications")
+                    return stored == ["com.example.late", "spool"]
+                }
             }
         }
     }
