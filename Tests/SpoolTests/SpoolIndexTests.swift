@@ -55,4 +55,29 @@ struct SpoolIndexTests {
         index.removed(["unknown"])
         #expect(index.bytes == 10)
     }
+
+    @Test("Enough small files of one kind are merged, and refused ones never.")
+    func smallFiles() {
+        var index = SpoolIndex()
+        func add(_ count: Int, _ share: Spool.Share = .notifications, size: Int64 = 1_000, isRefused: Bool = false) {
+            for _ in 0..<count {
+                let name = index.nextName(now: 1, share: share, isRefused: isRefused)
+                index.added(SpoolIndex.File(name: name, size: size))
+            }
+        }
+        add(SpoolIndex.mergedFiles - 1)
+        add(9, isRefused: true)
+        add(9, size: 16_384)
+        let early = index.mustMerge()
+        #expect(!early && index.smallFiles(of: .notifications, bytes: .max) == [])
+        add(1, .letters)
+        let answers = [index.mustMerge(), index.mustMerge()]
+        #expect(answers == [true, false])
+        #expect(index.smallFiles(of: .notifications, bytes: .max) == [])
+        add(1)
+        let small = index.smallFiles(of: .notifications, bytes: .max)
+        #expect(small.count == SpoolIndex.mergedFiles)
+        #expect(small.allSatisfy { $0.share == .notifications && !$0.isRefused && $0.size == 1_000 })
+        #expect(index.smallFiles(of: .notifications, bytes: 9_999).count == 9)
+    }
 }
