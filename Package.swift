@@ -246,7 +246,13 @@ package.targets += [
     tests(of: "AppleTokens", with: ["AppleSimulator", "Basics", "JOSE"]),
     tests(of: "AppleSimulator", with: ["JOSE"]),
     tests(of: "Basics"),
-    tests(of: "Effects", with: ["AccountStore", "AppleTokens", "Basics", "Terminal"]),
+    tests(
+        of: "Effects",
+        with: [
+            "AccountStore", "AppleTokens", "Basics", "Postgres", "StoreTestSupport", "Telemetry", "Terminal",
+            "TestSupport",
+        ]
+    ),
     tests(
         of: "Ingest",
         with: [

@@ -13,8 +13,9 @@ package final class Publisher: Sendable {
     private static let pause = Duration.milliseconds(50)
     /// Until changes that other processes stored are looked for.
     private static let interval = Duration.seconds(1)
-    /// A round publishes everything that was committed, and the deliveries of each change: 500,000 changes for four endpoints took
-    /// 28 s. One that was cancelled would begin again with more.
+    /// For a round. It publishes everything that was committed, and the deliveries of each change: 500,000 changes for four endpoints
+    /// took 28 s. A round that takes longer is cancelled, and the next one gets twice the time, because it begins again with more.
+    private let usualRound: Duration
     private static let longestRound = Duration.seconds(3_600)
     /// Between two measurements of what waits.
     private static let measurement = Duration.seconds(10)
@@ -29,17 +30,21 @@ package final class Publisher: Sendable {
     private let metrics: PublicationMetrics
     private let log: Log
     private let isFinished = Atomic(false)
+    private let limit: Mutex<Duration>
 
     package init(
         pool: ConnectionPool,
         changes: WakeupEvent,
         metrics: PublicationMetrics,
-        log: Log
+        log: Log,
+        usualRound: Duration = .seconds(30)
     ) {
         self.pool = pool
         self.changes = changes
         self.metrics = metrics
         self.log = log
+        self.usualRound = usualRound
+        limit = Mutex(usualRound)
     }
 
     /// Publishes until ``finish()``, and then once more.
@@ -105,7 +110,7 @@ package final class Publisher: Sendable {
 
     private func publish() async throws(PostgresError) {
         do throws(PostgresError) {
-            guard let round = try await withoutTimeout(Publication.publish) else { return }
+            guard let round = try await withinLimit(Publication.publish) else { return }
             lastPosition.store(round.positions.upperBound, ordering: .releasing)
             published.signal()
             metrics.published.increment(by: round.positions.count)
@@ -116,12 +121,37 @@ package final class Publisher: Sendable {
         }
     }
 
-    private func withoutTimeout<Result: Sendable>(
+    /// Each statement is its own transaction: a daemon that is stopped between two of them must not hold the lock of the round.
+    private func withinLimit<Result: Sendable>(
         _ work: @escaping @Sendable (borrowing Session) throws(PostgresError) -> Result
     ) async throws(PostgresError) -> Result {
-        try await pool.transaction(deadline: Self.longestRound) { transaction throws(PostgresError) in
-            try transaction.execute(script: "SET LOCAL statement_timeout = 0")
-            return try work(transaction)
+        let limit = limit.withLock { $0 }
+        do throws(PostgresError) {
+            let result = try await within(limit, work)
+            self.limit.withLock { $0 = usualRound }
+            return result
+        } catch {
+            if error.code == .timedOut { self.limit.withLock { $0 = min(limit * 2, Self.longestRound) } }
+            throw error
+        }
+    }
+
+    private func within<Result: Sendable>(
+        _ limit: Duration,
+        _ work: @escaping @Sendable (borrowing Session) throws(PostgresError) -> Result
+    ) async throws(PostgresError) -> Result {
+        guard limit > usualRound else { return try await pool.withSession(deadline: limit, work) }
+        do {
+            return try await pool.withConnection { connection in
+                try await connection.withSession(deadline: limit) { session throws(PostgresError) in
+                    try session.execute(script: "SET statement_timeout = 0")
+                    return try work(session)
+                }
+            }
+        } catch let error as PostgresError {
+            throw error
+        } catch {
+            preconditionFailure("only PostgreSQL is asked: \(error)")
         }
     }
 
@@ -134,7 +164,7 @@ package final class Publisher: Sendable {
 
     private func rebase() async throws(PostgresError) {
         do throws(PostgresError) {
-            try await withoutTimeout(Publication.rebase)
+            try await withinLimit(Publication.rebase)
             log.notice("the database was restored from a dump: the log of changes continues after its last position")
         } catch {
             // Another daemon did it first.
