@@ -266,6 +266,28 @@ struct CircuitTests {
         #expect(late.failingSince == end)
     }
 
+    @Test("Another daemon's success does not end a pause that the receiver asked for.")
+    func pauseAndSuccessElsewhere() {
+        var circuit = Self.failing(1, changes: 1)
+        _ = circuit.throttled(until: Self.later)
+        _ = circuit.learned(.init(), lastSuccessAt: Self.now + .seconds(10), at: Self.now + .seconds(11))
+        #expect(circuit.failingSince == nil && circuit.standing == .wait(until: Self.later))
+        _ = circuit.learned(.init(), lastSuccessAt: Self.later, at: Self.later)
+        #expect(circuit.state == .recovering(window: 1))
+    }
+
+    @Test("A circuit that another daemon opened is closed by that daemon's success after it.")
+    func pauseOfAnother() {
+        var circuit = Circuit(concurrency: 8)
+        _ = circuit.learned(.init(openUntil: Self.later, probeDelay: .seconds(5)), at: Self.now)
+        #expect(circuit.isOpen && circuit.failingSince == nil)
+        let end = Self.later + .seconds(10)
+        _ = circuit.learned(.init(), lastSuccessAt: Self.later - .seconds(1), at: end)
+        #expect(circuit.isOpen)
+        _ = circuit.learned(.init(), lastSuccessAt: Self.later + .seconds(1), at: end)
+        #expect(circuit.state == .recovering(window: 1))
+    }
+
     @Test("The failures of another daemon are learned with its open circuit, unless a success has ended them.")
     func failuresElsewhere() {
         let others = Circuit.Persisted(failingSince: Self.now, openUntil: Self.later, probeDelay: .seconds(5))

@@ -60,6 +60,8 @@ package struct Circuit: Sendable, Equatable {
     package private(set) var failingSince: WallTime?
     /// Of the latest failure since the last success here.
     package private(set) var lastFailedAt: WallTime?
+    /// The receiver asked for this pause.
+    private var pausedUntil: WallTime?
     private var lastProbe: Probe = .newest
 
     package init(concurrency: Int, _ persisted: Persisted = Persisted()) {
@@ -111,7 +113,7 @@ package struct Circuit: Sendable, Equatable {
 
     package mutating func attemptSucceeded() -> [Action] {
         let before = persisted
-        (failingSince, lastFailedAt) = (nil, nil)
+        (failingSince, lastFailedAt, pausedUntil) = (nil, nil, nil)
         switch state {
         case .closed:
             state = .closed(failures: 0, changes: [])
@@ -168,6 +170,7 @@ package struct Circuit: Sendable, Equatable {
     /// The receiver asked for a pause, which is no failure.
     package mutating func throttled(until: WallTime) -> [Action] {
         let before = persisted
+        pausedUntil = max(pausedUntil ?? until, until)
         switch state {
         case .closed:
             state = .open(until: until, delay: Self.firstDelay, window: max(1, concurrency / 2))
@@ -211,11 +214,15 @@ package struct Circuit: Sendable, Equatable {
         func lasting(_ failures: WallTime?...) -> WallTime? {
             failures.compactMap(\.self).filter { $0 > lastSuccessAt ?? WallTime(microseconds: .min) }.min()
         }
+        func hasSucceeded(since time: WallTime) -> Bool { lastSuccessAt.map { $0 >= time } ?? false }
         let hasFailed = failingSince != nil
         failingSince = lasting(failingSince, lastFailedAt)
+        let isPaused = pausedUntil.map { $0 > now } ?? false
         switch state {
-        case .open where hasFailed && failingSince == nil && others.openUntil == nil:
-            // The endpoint works again; the change that would be the probe here may be delivered.
+        // The endpoint works again; the change that would be the probe here may be delivered.
+        case .open where hasFailed && failingSince == nil && others.openUntil == nil && !isPaused:
+            state = .recovering(window: 1)
+        case .open(let until, _, _) where others.openUntil == nil && until <= now && hasSucceeded(since: until):
             state = .recovering(window: 1)
         case .closed, .recovering:
             guard let until = others.openUntil, let delay = others.probeDelay, until > now else { break }
@@ -229,7 +236,7 @@ package struct Circuit: Sendable, Equatable {
 
     package mutating func operatorResumed() -> [Action] {
         let before = persisted
-        (failingSince, lastFailedAt) = (nil, nil)
+        (failingSince, lastFailedAt, pausedUntil) = (nil, nil, nil)
         state = .closed(failures: 0, changes: [])
         return actions(since: before)
     }
