@@ -163,6 +163,24 @@ struct LaneStateTests {
         #expect(lane.takeUnstored(at: start, time).health?.failingSince == nil)
     }
 
+    @Test("The cause of a failure is stored once, so that it does not replace the later one of another daemon.")
+    func cause() throws {
+        var stored = EndpointState()
+        (stored.lastReason, stored.lastDetail) = ("tls", "an older one")
+        var lane = lane(stored)
+        let sent = send(1...2, from: &lane)
+        answered(sent[0], .failed(.timedOut), in: &lane)
+        let first = lane.takeUnstored(at: start, time)
+        #expect(first.health?.lastReason == "timed-out")
+        lane.storingFailed(first)
+        let second = lane.takeUnstored(at: start, time)
+        #expect(second.health?.lastReason == "timed-out" && second.health?.lastDetail == "no answer")
+        lane.stored(second)
+        answered(sent[1], .delivered, in: &lane)
+        let third = try #require(lane.takeUnstored(at: start + .seconds(1), time).health)
+        #expect(third.lastReason == nil && third.lastDetail == nil && third.lastSuccessAt == time)
+    }
+
     @Test("One request needs no budget; the others return theirs as they end.")
     func requestBudget() throws {
         let all = budget.take(upTo: 100)
@@ -196,6 +214,13 @@ struct LaneStateTests {
         var stored = EndpointState()
         (stored.failingSince, stored.openUntil, stored.probeDelay) = (time, time + .milliseconds(400), .seconds(5))
         #expect(lane(stored).pause(at: start, time) == .milliseconds(400))
+
+        // What an open circuit leaves of the rate does not change.
+        (stored.openUntil, stored.failingSince) = (time, time)
+        var open = lane(rate: 2, stored)
+        let probe = open.wantedClaim(at: start, time)
+        open.claimed(ClaimedDelivery.samples(1...1), for: probe, since: start)
+        #expect(open.pause(at: start, time) == .seconds(1))
 
         var limited = lane(rate: 2)
         #expect(limited.wantedClaim(at: start, time).capacity == 1)

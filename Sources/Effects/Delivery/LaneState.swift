@@ -84,6 +84,8 @@ struct LaneState {
         circuit = Circuit(concurrency: configuration.concurrency, stored.persisted)
         rate = RequestRate(configuration.rate, at: now)
         health = stored
+        // Another daemon may store a later failure. Nothing is stored for what is nil.
+        (health.lastReason, health.lastHTTPStatus, health.lastDetail) = (nil, nil, nil)
         held = HeldDeliveries(at: now)
         // What was before an operator resumed it does not count.
         let isResumed = stored.failingSince.map { endpoint.statusAt > $0 } ?? false
@@ -111,8 +113,11 @@ struct LaneState {
         if case .wait(let until) = circuit.standing, until > time {
             pause = min(pause, max(.milliseconds(1), until.duration(since: time)))
         }
+        guard finishedAt == nil else { return pause }
         if let due = retryDue { pause = min(pause, max(.milliseconds(1), due - now)) }
-        return rate.pause > .zero ? min(pause, rate.pause) : pause
+        // While the circuit is open, nothing is counted against the rate.
+        guard case .send(let limit) = circuit.standing, limit > 0, rate.pause > .zero else { return pause }
+        return min(pause, max(.milliseconds(1), rate.pause))
     }
 
     // MARK: - Inputs
@@ -141,6 +146,7 @@ struct LaneState {
             health.persisted = circuit.persisted
             health.lastFailedAt = circuit.lastFailedAt
             unstored.health = health
+            (health.lastReason, health.lastHTTPStatus, health.lastDetail) = (nil, nil, nil)
         }
         if isGone {
             unstored.disabling = .gone
@@ -158,7 +164,11 @@ struct LaneState {
 
     mutating func storingFailed(_ unstored: Unstored) {
         ended += unstored.ended
-        guard unstored.health != nil else { return }
+        guard let earlier = unstored.health else { return }
+        if health.lastReason == nil {
+            (health.lastReason, health.lastHTTPStatus) = (earlier.lastReason, earlier.lastHTTPStatus)
+            health.lastDetail = earlier.lastDetail
+        }
         isHealthUnstored = true
         mustStoreHealth = true
     }
