@@ -26,8 +26,8 @@ package struct SpoolError: Error, Sendable, Equatable, CustomStringConvertible {
     package var description: String { message }
 }
 
-/// Requests that wait on disk for the database: one file a batch, durable before the requests are answered, merged if they
-/// are small, read back oldest first, and removed when the database has them.
+/// Requests that wait on disk for the database: one file a batch, durable before the requests are answered, read back oldest
+/// first, and removed when the database has them. Small files are merged, and then count from that time.
 ///
 /// All work is done on a thread of its own, so that a slow disk delays only the callers that wait for it.
 package final class Spool: Sendable {
@@ -174,9 +174,14 @@ package final class Spool: Sendable {
         }
     }
 
+    /// - Parameter count: the most records of a file that small files are merged into.
     /// - Throws: `full`, `shareFull`, `failed`; as ``init(directory:limit:)`` if the directory was replaced. No record is kept
     ///   then.
-    package func append(_ records: [SpoolRecord], share: Share = .notifications) async throws(SpoolError) {
+    package func append(
+        _ records: [SpoolRecord],
+        share: Share = .notifications,
+        mergingUpTo count: Int = 256
+    ) async throws(SpoolError) {
         try await onThread { () throws(SpoolError) in
             let bytes = SpoolFile.encoded(records)
             let size = Int64(bytes.count)
@@ -190,7 +195,7 @@ package final class Spool: Sendable {
             self.wanted.store(max(size, Self.leastRoom), ordering: .relaxed)
             try self.checkRoom(for: size)
             try self.write(bytes, share: share)
-            if self.index.withLock({ $0.mustMerge() }) { self.mergeSmallFiles() }
+            if self.index.withLock({ $0.mustMerge() }) { self.mergeSmallFiles(upTo: count) }
         }
     }
 
@@ -222,7 +227,16 @@ package final class Spool: Sendable {
             }
             for file in files {
                 guard batch.files.isEmpty || bytes + file.size <= Self.batchBytes else { break }
-                switch try self.directory.read(file.name) {
+                let reading: SpoolDirectory.Reading
+                do throws(SpoolError) {
+                    reading = try self.directory.read(file.name)
+                } catch {
+                    // What was found so far must be stored or reported.
+                    guard !batch.files.isEmpty || !setAside.isEmpty else { throw error }
+                    batch.unread = batch.unread ?? error
+                    return (batch, setAside)
+                }
+                switch reading {
                 case .content(let content):
                     guard let records = SpoolFile.decoded(content) else {
                         do throws(SpoolError) {
@@ -295,9 +309,8 @@ package final class Spool: Sendable {
                 for position in positions.filter(forged.contains) {
                     // The same name if the file is read again after a failure, so that there is one copy.
                     let apart = "\(name).\(position - positions.lowerBound)\(SetAside.Reason.forged.suffix)"
-                    guard try self.directory.write(SpoolFile.encoded([batch.records[position]]), as: apart) else {
-                        continue
-                    }
+                    // If it is there already, an earlier attempt failed before it was reported.
+                    _ = try self.directory.write(SpoolFile.encoded([batch.records[position]]), as: apart)
                     setAside.append(SetAside(reason: .forged, path: self.directory.filePath(apart)))
                 }
             }
@@ -325,31 +338,48 @@ package final class Spool: Sendable {
     /// A notification that arrives alone gets a file of its own. In a long outage, a million of them would use up the inodes of
     /// the file system and siwad's memory, long before their bytes reach the limit. A crash, or a batch that was read before, may
     /// store some records twice, but loses none.
-    private func mergeSmallFiles() {
-        for share in Share.allCases {
-            var merged: [String] = []
-            var removed: [String] = []
-            var records: [SpoolRecord] = []
-            defer { index.withLock { $0.removed(removed) } }
+    ///
+    /// - Parameter count: the most records in a file, which the database stores in one transaction.
+    private func mergeSmallFiles(upTo count: Int) {
+        do throws(SpoolError) {
+            for share in Share.allCases { try mergeSmallFiles(of: share, upTo: count) }
+        } catch {
+            // On a full disk, perhaps. All records are in the files that are there, which are merged another time.
+        }
+    }
+
+    private func mergeSmallFiles(of share: Share, upTo count: Int) throws(SpoolError) {
+        var names: [String] = []
+        var records: [SpoolRecord] = []
+        for file in index.withLock({ $0.smallFiles(of: share) }) {
+            // What can't be read stays for ``oldest(_:atMost:)``, which knows what to do with it.
+            guard case .content(let content) = try directory.read(file.name),
+                let decoded = SpoolFile.decoded(content)
+            else { continue }
+            if records.count + decoded.count > count {
+                try replace(names, by: records, share)
+                (names, records) = ([], [])
+            }
+            names.append(file.name)
+            records += decoded
+        }
+        try replace(names, by: records, share)
+    }
+
+    private func replace(_ names: [String], by records: [SpoolRecord], _ share: Share) throws(SpoolError) {
+        guard names.count > 1 else { return }
+        try write(SpoolFile.encoded(records), share: share)
+        var removed: [String] = []
+        for name in names {
             do throws(SpoolError) {
-                for file in index.withLock({ $0.smallFiles(of: share, bytes: Self.batchBytes) }) {
-                    // What can't be read stays for ``oldest(_:atMost:)``, which knows what to do with it.
-                    guard case .content(let content) = try directory.read(file.name),
-                        let decoded = SpoolFile.decoded(content)
-                    else { continue }
-                    merged.append(file.name)
-                    records += decoded
-                }
-                guard merged.count > 1 else { continue }
-                try write(SpoolFile.encoded(records), share: share)
-                for name in merged {
-                    try directory.remove(name)
-                    removed.append(name)
-                }
+                try directory.remove(name)
+                removed.append(name)
             } catch {
-                // On a full disk, perhaps. The records are durable in the files that are there, which are merged another time.
+                // Its records are there twice, which changes nothing.
+                continue
             }
         }
+        index.withLock { $0.removed(removed) }
     }
 
     private static let leastRoom: Int64 = 4_096

@@ -140,9 +140,11 @@ final class SpoolDirectory: Sendable {
 
     func filePath(_ name: String) -> String { "\(path)/\(name)" }
 
-    func entry(_ name: String) -> Entry {
+    func entry(_ name: String) -> Entry { entry(name, in: descriptor) }
+
+    private func entry(_ name: String, in directory: Int32) -> Entry {
         var status = stat()
-        guard fstatat(descriptor, name, &status, AT_SYMLINK_NOFOLLOW) == 0, status.st_mode & S_IFMT == S_IFREG else {
+        guard fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0, status.st_mode & S_IFMT == S_IFREG else {
             return .other
         }
         if let problem = FileTrust(status).problem(for: geteuid()) {
@@ -173,7 +175,7 @@ final class SpoolDirectory: Sendable {
 
     // MARK: - Private parts
 
-    /// A crash may leave some files in both directories.
+    /// A crash may leave some files in both directories, and those that were not copied yet in the former one.
     private func moveFiles(from old: Int32, to new: Int32) throws(SpoolError) {
         func failure() -> SpoolError {
             let cause = "files of the former spool directory can't be moved to \(path) (\(systemError()))"
@@ -187,17 +189,20 @@ final class SpoolDirectory: Sendable {
         }
         var moved: [String] = []
         for name in names where SpoolIndex.isName(name) {
+            // Others could have written it, or it is no file: then it is not read here either.
+            guard case .file = entry(name, in: old) else { continue }
             let temporary = ".\(name)\(Self.unfinished)"
             defer { unlinkat(new, temporary, 0) }
             switch try read(name, in: old) {
             case .content(let bytes):
+                moved.append(name)
+                // An earlier attempt may have got this far.
+                if case .content(bytes) = try read(name, in: new) { continue }
                 try writeDurably(bytes, to: temporary, in: new)
                 guard renameToFreeName(temporary, name, in: new) || errno == EEXIST,
                     case .content(bytes) = try read(name, in: new)
                 else { throw failure() }
-                moved.append(name)
             case .gone:
-                // Others could have written it, so it is not read here either.
                 continue
             case .unreadable:
                 throw failure()

@@ -52,16 +52,10 @@ struct SpoolIndex {
         return true
     }
 
-    /// The oldest small files of a share, with at most so many bytes together: none if they are too few for a merge.
-    func smallFiles(of share: Spool.Share, bytes limit: Int64) -> [File] {
+    /// The oldest small files of a share; none if they are too few for a merge.
+    func smallFiles(of share: Spool.Share) -> [File] {
         let small = Array(files.lazy.filter { $0.isSmall && $0.share == share }.prefix(2 * Self.mergedFiles))
-        guard small.count >= Self.mergedFiles else { return [] }
-        var bytes: Int64 = 0
-        let fitting = small.prefix { file in
-            bytes += file.size
-            return bytes <= limit
-        }
-        return Array(fitting)
+        return small.count < Self.mergedFiles ? [] : small
     }
 
     /// Files were removed, or renamed to a name that is not the spool's.

@@ -69,15 +69,14 @@ struct SpoolIndexTests {
         add(9, isRefused: true)
         add(9, size: 16_384)
         let early = index.mustMerge()
-        #expect(!early && index.smallFiles(of: .notifications, bytes: .max) == [])
+        #expect(!early && index.smallFiles(of: .notifications) == [])
         add(1, .letters)
         let answers = [index.mustMerge(), index.mustMerge()]
         #expect(answers == [true, false])
-        #expect(index.smallFiles(of: .notifications, bytes: .max) == [])
+        #expect(index.smallFiles(of: .notifications) == [])
         add(1)
-        let small = index.smallFiles(of: .notifications, bytes: .max)
+        let small = index.smallFiles(of: .notifications)
         #expect(small.count == SpoolIndex.mergedFiles)
         #expect(small.allSatisfy { $0.share == .notifications && !$0.isRefused && $0.size == 1_000 })
-        #expect(index.smallFiles(of: .notifications, bytes: 9_999).count == 9)
     }
 }

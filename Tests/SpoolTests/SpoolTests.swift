@@ -64,6 +64,17 @@ struct SpoolTests {
         #expect(try directory.spoolFiles == [])
     }
 
+    @Test("A merged file has no more records than one transaction may store.", arguments: [1, 7])
+    func mergingUpTo(count: Int) async throws {
+        let directory = try TemporaryDirectory()
+        let spool = try Spool(directory: directory.path, limit: 1 << 20)
+        for number in 0..<100 { try await spool.append([record(number)], mergingUpTo: count) }
+        let files = try directory.spoolFiles.map { try #require(SpoolFile.decoded(directory.content($0))) }
+        #expect(files.map(\.count).max() == count)
+        #expect(Set(files.joined().map(\.receivedAt)) == Set(0..<100))
+        #expect(files.joined().count == 100)
+    }
+
     @Test("A file that was cut, and one that was refused, are not merged.")
     func notMerged() async throws {
         let directory = try TemporaryDirectory()
@@ -365,12 +376,14 @@ struct SpoolTests {
         let foreign = "00000000000000000001.spool"
         try parent.write([1], to: "former/\(foreign)")
         chmod(parent.file("former/\(foreign)"), 0o666)
+        let folder = "00000000000000000002.spool"
+        try #require(mkdir(parent.file("former/\(folder)"), 0o700) == 0)
         try await spool.followDirectory()
         _ = try await spool.scan()
         let records = try await spool.oldest(atMost: 9).batch.records
         #expect(records == (0..<3).map { record($0) })
         let left = try TemporaryDirectory.names(at: parent.file("former")).filter { $0.hasSuffix(".spool") }
-        #expect(left == [foreign])
+        #expect(left == [foreign, folder])
         #expect(spool.losses == 1)
     }
 

@@ -33,7 +33,7 @@ extension NotificationWriter {
         let unwritten = tokens.filter { !service.durable.contains($0.key, as: share) }
         let records = unwritten.values.compactMap { $0.first.map { SpoolRecord($0) } }
         do {
-            if !records.isEmpty { try await spool.append(records, share: share) }
+            if !records.isEmpty { try await spool.append(records, share: share, mergingUpTo: service.limits.batch) }
         } catch {
             answer(tokens.filter { unwritten[$0.key] == nil }.values.flatMap(\.self), isEarly: isEarly)
             var response: IngestResponse?
