@@ -177,12 +177,12 @@ struct Daemon: Sendable {
     }
 
     /// Writes the apps in force to the database. Called only once the endpoints are open: a daemon that ends because another
-    /// one has its port must not change the other one's apps. With a spool, a database that takes longer than two seconds counts
-    /// as away, because the writer starts afterwards.
+    /// one has its port must not change the other one's apps. The writer starts afterwards, so with a spool, a database that
+    /// does not do it within seconds counts as away.
     func announceApps() async throws {
         guard !state.waitsForDatabase.load(ordering: .relaxed) else { return }
-        let deadline: Duration? = configuration.spoolDirectory == nil ? nil : .seconds(2)
-        try await unlessAway { try await pool.addClients(of: intake.policy.audiences, deadline: deadline) }
+        let pool = configuration.spoolDirectory == nil ? pool : probes ?? pool
+        try await unlessAway { try await pool.addClients(of: intake.policy.audiences) }
     }
 
     /// Runs `work` now. With a spool and an unreachable database, the writer prepares the database on its first connection.
@@ -350,10 +350,8 @@ struct Daemon: Sendable {
 }
 
 extension ConnectionPool {
-    func addClients(of audiences: AudienceMap, deadline: Duration? = nil) async throws(PostgresError) {
-        try await transaction(deadline: deadline) { session throws(PostgresError) in
-            try Clients.add(audiences, in: session)
-        }
+    func addClients(of audiences: AudienceMap) async throws(PostgresError) {
+        try await transaction { session throws(PostgresError) in try Clients.add(audiences, in: session) }
     }
 }
 
