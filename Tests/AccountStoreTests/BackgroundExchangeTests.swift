@@ -31,6 +31,20 @@ struct BackgroundExchangeTests {
         }
     }
 
+    @Test("Codes are counted as waiting for as long as Apple accepts them.")
+    func waiting() async throws {
+        try await Store.with { store in
+            let now = WallTime.now()
+            _ = try await store.pendingExchange("old", at: now - .seconds(330), due: now)
+            _ = try await store.pendingExchange("waiting", of: "q", at: now - .seconds(240), due: now)
+            try await store.signInWhole("traded", of: "r", at: now, refresh: .stored)
+            let count = try await store.connection.withSession { session throws(PostgresError) in
+                try SignIns.waitingCodes(in: session)
+            }
+            #expect(count == 1)
+        }
+    }
+
     @Test("Two claims at the same time get different codes.")
     func skipsLocked() async throws {
         try await Store.with { store in

@@ -33,6 +33,19 @@ struct SignInReservationTests {
         }
     }
 
+    @Test("A code alone whose time is more than five minutes ahead of the database's clock is refused, and not reserved.")
+    func codeAhead() async throws {
+        try await Store.with { store in
+            var new = NewSignIn.sample("a", of: nil)
+            new.issuedAt = WallTime.now() + .seconds(330)
+            #expect(try await store.reserveTogether([new]) == [nil])
+            #expect(try await store.reserve(new) == .refused(.notYetValid))
+            #expect(try await store.count("sign_ins") == 0)
+            new.issuedAt = WallTime.now() + .seconds(240)
+            #expect(try await store.reserve(new).signInID != nil)
+        }
+    }
+
     @Test("A settled sign-in is repeated for the same session only, with the same answer.")
     func repeatedForSession() async throws {
         try await Store.with { store in

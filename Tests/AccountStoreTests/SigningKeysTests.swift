@@ -58,6 +58,16 @@ struct SigningKeysTests {
         }
     }
 
+    @Test("A time in the future, of a clock that was wrong, does not outlive the next fetch.")
+    func wrongClock() async throws {
+        try await Store.with { store in
+            try await keep(store, "a", from: Self.apple.url)
+            try await store.run("UPDATE siwa.signing_keys SET last_seen = now() + interval '1 year'")
+            try await keep(store, "a", "b", from: Self.apple.url)
+            #expect(try await latest(store, Self.apple) == ["a", "b"])
+        }
+    }
+
     @Test("A key that no fetch has confirmed within the maximum age is not trusted until a fetch confirms it.")
     func maximumAge() async throws {
         try await Store.with { store in

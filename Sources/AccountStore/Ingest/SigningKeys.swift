@@ -94,7 +94,8 @@ package enum SigningKeys {
             SELECT $1, n.kid, n.jwk::jsonb, now() - $4 * interval '1 second', now() - $4 * interval '1 second'
             FROM unnest($2::text[], $3::text[]) AS n (kid, jwk) ORDER BY n.kid
             ON CONFLICT (url, kid) DO UPDATE SET jwk = excluded.jwk, last_seen = excluded.last_seen
-            WHERE k.last_seen <= excluded.last_seen
+            -- A time in the future is of a clock that was wrong.
+            WHERE k.last_seen <= excluded.last_seen OR k.last_seen > now()
             """
     )
 }
