@@ -151,7 +151,7 @@ struct SettingType: Sendable {
 struct MalformedValue: Error, Equatable {
     /// The next step: `write a duration such as 1h or 60s`.
     let advice: String
-    /// Advice for a value that must not be printed, if `advice` quotes the value.
+    /// Advice for a value that must not be printed, if `advice` quotes the value or the value may hold a password.
     var plainAdvice: String?
 }
 
@@ -230,14 +230,19 @@ enum ValueParser {
     }
 
     /// `http://host:port`; without a port, it is 80.
+    ///
+    /// - Throws: one advice for all errors, with `plainAdvice`: the text may hold a password, also where it is no URL.
     static func proxy(_ text: String) throws(MalformedValue) -> String {
+        let advice = "write http://host:port, without a user and a path"
+        let malformed = MalformedValue(advice: advice, plainAdvice: advice)
         var place = text[...]
         if place.last == "/" { place.removeLast() }
-        guard place.hasPrefix("http://") else { throw MalformedValue(advice: "write http://host:port") }
+        guard place.hasPrefix("http://") else { throw malformed }
         place = place.dropFirst("http://".count)
         let hasPort = place.last != "]" && place.contains(":")
-        guard try HostAndPort(parsing: hasPort ? String(place) : "\(place):80").port > 0 else {
-            throw MalformedValue(advice: "the port must be a number from 1 to 65535")
+        // Its advice is for an address to listen on.
+        guard let proxy = try? HostAndPort(parsing: hasPort ? String(place) : "\(place):80"), proxy.port > 0 else {
+            throw malformed
         }
         return text
     }

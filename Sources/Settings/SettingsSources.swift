@@ -62,7 +62,9 @@ struct SettingTexts {
 
         func value(of key: SettingKey) throws(MalformedValue) -> any Sendable {
             guard !isList || key.declaration.type.takesList else {
-                throw MalformedValue(advice: "write one value, not a list")
+                let advice = "write one value, not a list"
+                // What precedes @ may be a password.
+                throw MalformedValue(advice: advice, plainAdvice: text.contains("@") ? advice : nil)
             }
             return try key.declaration.type.parse(text)
         }
