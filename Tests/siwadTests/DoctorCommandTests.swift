@@ -106,6 +106,36 @@ struct DoctorCommandTests {
         )
     }
 
+    @Test("fails where the authorities of receivers can't be read, even without endpoints and without a database.")
+    func authorities() async {
+        func findings(effects: String) async -> [String] {
+            let environment = [
+                "SIWAD_DELIVERY_CA": "/nowhere/ca.pem", "SIWAD_KEYS_URL": "file:///nowhere", "SIWAD_EFFECTS": effects,
+            ]
+            let result = await siwad("doctor", environment: environment)
+            return lines(result, "configuration").filter { $0.contains("ca.pem") }
+        }
+        let found = await findings(effects: "on")
+        #expect(found.count == 1)
+        let unreadable = "SIWAD_DELIVERY_CA: /nowhere/ca.pem is not a readable PEM file with certificates"
+        #expect(found.first?.hasPrefix("✗ configuration   \(unreadable)") == true, "\(found)")
+        #expect(found.first?.hasSuffix(": correct the file, or name another one") == true, "\(found)")
+        #expect(await findings(effects: "off") == [])
+    }
+
+    @Test("reports an application endpoint that does not answer rather than client ids that its callers can't use.")
+    func application() async {
+        let environment = [
+            "SIWAD_APPS": "AAAAAAAAAA/com.example.one", "SIWAD_KEYS_URL": "file:///nowhere",
+            "SIWAD_APPLICATION_LISTEN": "127.0.0.1:\(closed.port)",
+            "SIWAD_APPLICATION_TOKENS": "shop \(String(repeating: "ab", count: 32)) com.example.none",
+        ]
+        let found = lines(await siwad("doctor", environment: environment), "application")
+        #expect(found.count == 1)
+        let expected = "✗ application     nothing answers at http://127.0.0.1:\(closed.port): start siwad serve"
+        #expect(found.first?.hasPrefix(expected) == true, "\(found)")
+    }
+
     @Test("reports the files in the spool.")
     func spool() async throws {
         let directory = FileManager.default.temporaryDirectory.path + "/siwad-doctor-\(UInt64.random(in: 0 ... .max))"

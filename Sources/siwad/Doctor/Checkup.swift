@@ -42,7 +42,8 @@ struct Checkup: Sendable {
         let spool = await attempt(.spool, spoolFindings)
         let appleKeys = configuration.appleKeys.map { [Finding.appleKeys($0, configuration.apps)] } ?? []
         let secrets = [clientSecretFinding()].compactMap(\.self) + (isLive ? await liveFindings() : [])
-        let local = settings + [certificateFinding()] + exposure + spool + appleKeys + secrets
+        let certificates = [authoritiesFinding(), certificateFinding()].compactMap(\.self)
+        let local = settings + certificates + exposure + spool + appleKeys + secrets
         let daemon = [await endpoint, await readiness, await instance, await application].compactMap(\.self)
         return Report(local + (await keys) + daemon + (await database))
     }
@@ -66,6 +67,17 @@ struct Checkup: Sendable {
         let teams = counted(Set(audiences.groups.map(\.team)).count, "team")
         let clients = counted(audiences.groups.flatMap(\.clients).count, "client id")
         return .pass(.configuration, "\(apps) of \(teams) with \(clients)")
+    }
+
+    /// nil if siwad needs no authorities of receivers, or can read them. siwad serve does not start without them.
+    private func authoritiesFinding() -> Finding? {
+        guard configuration.effects == .on else { return nil }
+        do throws(SettingsError) {
+            try configuration.checkDeliveryAuthorities()
+            return nil
+        } catch {
+            return .fail(.configuration, "\(error)", "correct the file, or name another one")
+        }
     }
 
     private func keyFindings() async throws -> [Finding] {
@@ -254,12 +266,6 @@ extension Checkup {
     /// Why siwad would not connect to an endpoint, by the endpoint's id. Nothing is sent.
     private func addressFailures(_ endpoints: [Endpoint]) async -> [Int32: EndpointClient.Failure] {
         let (settings, resolver) = (configuration.endpointClient, Resolver())
-        do throws(SettingsError) {
-            try configuration.checkDeliveryAuthorities()
-        } catch {
-            let failure = EndpointClient.Failure(.tls, "\(error)")
-            return Dictionary(uniqueKeysWithValues: endpoints.map { ($0.id, failure) })
-        }
         return await withTaskGroup(of: (Int32, EndpointClient.Failure?).self) { group in
             for endpoint in endpoints where endpoint.configuration.kind == .webhook {
                 group.addTask {
