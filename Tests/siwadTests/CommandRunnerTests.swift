@@ -57,6 +57,10 @@ struct CommandRunnerTests {
                 "siwad: name sessions, or a person with --sub: see 'siwad sessions end --help'\n"
             ),
             (
+                ["sign-in", "--request", "request.json", "--session", "s1"],
+                "siwad: add --client-id, or put these parts into the file of --request: see 'siwad sign-in --help'\n"
+            ),
+            (
                 ["sessions", "end", "a", "--note", " "],
                 "siwad: --note must say why: see 'siwad sessions end --help'\n"
             ),

@@ -181,7 +181,7 @@ struct SignInPartOptions: ParsableArguments {
         }
         let parts = [token, code, nonce, redirectURI, user, session]
         guard clientID != nil || parts.allSatisfy({ $0 == nil }) else {
-            throw ValidationError("parts of a request belong to --client-id, not to --request")
+            throw ValidationError("add --client-id, or put these parts into the file of --request")
         }
         guard clientID == nil || token != nil || code != nil else { throw ValidationError("add --token or --code") }
     }
