@@ -151,9 +151,12 @@ extension SignIns {
         try transaction.execute(claimExchanges, limit).decode(PendingExchange.init)
     }
 
-    /// The number of codes that wait to be traded, each at most five minutes.
+    /// The number of codes that wait to be traded. Apple accepts a code for five minutes; older ones only wait to be erased.
     package static func waitingCodes(in session: borrowing Session) throws(PostgresError) -> Int {
-        let sql = "SELECT count(*) FROM siwa.sign_ins WHERE code_due_at IS NOT NULL"
+        let sql = """
+            SELECT count(*) FROM siwa.sign_ins
+            WHERE code_due_at IS NOT NULL AND signed_in_at > now() - interval '5 minutes'
+            """
         return Int(try session.execute(once: sql).int64(0, 0))
     }
 
