@@ -23,6 +23,9 @@ struct SignInAttempt: Sendable {
 
     /// How long a request waits for another one with the same token.
     private static let longestWait = Duration.seconds(3)
+    /// How long after its reservation another attempt to settle a sign-in may begin. One of 3 seconds then ends within the 15
+    /// seconds of the reservation, unless it waits for a connection.
+    private static let settlementTime = Duration.seconds(12)
     /// An old login at Apple's web site must not make the sign-in older than this.
     private static let oldestLogin = Duration.seconds(600)
 
@@ -42,8 +45,9 @@ struct SignInAttempt: Sendable {
             return answer(settled, presented, isRepeated: true)
         case .refused(let conflict): throw Problem(conflict)
         case .reserved(let signInID):
+            let end = ContinuousClock.now + Self.settlementTime
             do throws(Problem) {
-                return try await finish(signInID, presented)
+                return try await finish(signInID, presented, until: end)
             } catch {
                 switch error.reason {
                 // Its outcome may be stored after all, so the reservation ends by itself; a used code counts as lost then.
@@ -103,7 +107,8 @@ struct SignInAttempt: Sendable {
             caller: caller,
             kind: presented == nil ? .code : request.redirectURI == nil ? .native : .web,
             subject: presented?.subject,
-            issuedAt: presented?.issuedAt,
+            // So that a database whose clock is too far behind refuses a code before it is used.
+            issuedAt: presented?.issuedAt ?? WallTime.now(),
             sessionID: request.session?.id,
             device: request.device.map { SignInDevice(platform: $0.platform, model: $0.model, label: $0.label) }
         )
@@ -121,18 +126,26 @@ struct SignInAttempt: Sendable {
         }
     }
 
-    private func finish(_ signInID: Int64, _ presented: VerifiedIdentity?) async throws(Problem) -> SignInAnswer {
+    /// - Parameter end: until when the settlement is repeated.
+    private func finish(
+        _ signInID: Int64,
+        _ presented: VerifiedIdentity?,
+        until end: ContinuousClock.Instant
+    ) async throws(Problem) -> SignInAnswer {
         let traded = try await trade(presented)
         guard let identity = presented ?? traded.identity else {
             preconditionFailure("a code alone is only accepted with Apple's identity token")
         }
         let earliest = identity.issuedAt - Self.oldestLogin
-        let signedInAt = presented?.issuedAt ?? min(max(identity.authenticatedAt ?? earliest, earliest), .now())
+        // Not siwad's time alone: with a slow clock, it would set the sign-in before the consent.
+        let latest = max(identity.issuedAt, WallTime.now())
+        let signedInAt = presented?.issuedAt ?? min(max(identity.authenticatedAt ?? earliest, earliest), latest)
         let token = traded.token.flatMap { token in
             policy.trade.map { UnsealedToken(text: token, keys: $0.sealingKeys) }
         }
         let settlement = settlement(signInID, identity, signedInAt: signedInAt, refresh: traded.refresh)
-        return answer(try await means.database.settle(settlement, token), identity, isRepeated: false)
+        let settled = try await means.database.settle(settlement, token, until: end)
+        return answer(settled, identity, isRepeated: false)
     }
 
     private func settlement(

@@ -21,8 +21,8 @@ struct SignInDatabase: Sendable {
     private static let deadline = Duration.seconds(3)
     /// For a transaction of several sign-ins, which waits for no row of a person.
     private static let batchDeadline = Duration.seconds(1)
-    /// How long a result of Apple's, which exists only once, is tried to be stored: more than one `deadline`, but not longer than
-    /// the sign-in is reserved.
+    /// How long a result of Apple's, which exists only once, is tried to be stored: more than one `deadline`. For a sign-in,
+    /// ``settle(_:_:until:)`` may end it earlier.
     private static let persistence = Duration.seconds(5)
 
     let pool: ConnectionPool
@@ -57,11 +57,18 @@ struct SignInDatabase: Sendable {
     }
 
     /// Settles a sign-in, and stores its refresh token sealed.
-    func settle(_ settlement: Settlement, _ token: UnsealedToken?) async throws(Problem) -> SettledSignIn {
+    ///
+    /// - Parameter end: no repeat begins later. At least one attempt is made.
+    func settle(
+        _ settlement: Settlement,
+        _ token: UnsealedToken?,
+        until end: ContinuousClock.Instant
+    ) async throws(Problem) -> SettledSignIn {
         // Whatever its error is: settling again has the same result.
         let together = try? await writeTogether(SignInWrite(settlement: settlement, token: token))
         if let signIn = together?.settled { return signIn }
-        let settled = try await persistently { () async throws(PostgresError) in
+        let end = min(end, ContinuousClock.now + Self.persistence)
+        let settled = try await persistently(until: end) { () async throws(PostgresError) in
             try await pool.transaction(deadline: Self.deadline) { transaction throws(PostgresError) in
                 let settled = try SignIns.settle(settlement, in: transaction)
                 if let token, case .settled(let signIn) = settled {
@@ -95,7 +102,8 @@ struct SignInDatabase: Sendable {
     }
 
     func finishExchange(_ signInID: Int64, _ outcome: ExchangeOutcome) async throws(Problem) -> RefreshOutcome? {
-        try await persistently { () async throws(PostgresError) in
+        let end = ContinuousClock.now + Self.persistence
+        return try await persistently(until: end) { () async throws(PostgresError) in
             try await pool.transaction(deadline: Self.deadline) { transaction throws(PostgresError) in
                 try SignIns.finishExchange(signInID, outcome, in: transaction)
             }
@@ -125,19 +133,21 @@ struct SignInDatabase: Sendable {
         }
     }
 
+    /// - Parameter end: no repeat begins later. At least one attempt is made.
     private func persistently<Value: Sendable>(
+        until end: ContinuousClock.Instant,
         _ work: () async throws(PostgresError) -> Value
     ) async throws(Problem) -> Value {
-        let end = ContinuousClock.now + Self.persistence
         var pauses = Backoff()
         while true {
+            let pause = pauses.next()
             do throws(PostgresError) {
                 return try await work()
             } catch {
-                guard error.isRetryable, .now < end else { throw unavailable(error) }
+                guard error.isRetryable, ContinuousClock.now + pause < end else { throw unavailable(error) }
             }
             // The task of a sign-in is never cancelled.
-            try? await Task.sleep(for: pauses.next())
+            try? await Task.sleep(for: pause)
         }
     }
 }
@@ -162,7 +172,7 @@ extension Problem {
             case .accountDeleted: (.accountDeleted, "The person deleted the Apple Account.")
             case .inProgress: (.inProgress, "Another request with the same token is being processed.")
             case .notYetValid:
-                (.notYetValid, "Apple issued the token more than five minutes ahead of the database's clock.")
+                (.notYetValid, "The sign-in is more than five minutes ahead of the database's clock.")
             case .unknownClient: (.unknownClient, "The database has no such client id; siwad adds those of SIWAD_APPS.")
             }
         self.init(reason, detail)

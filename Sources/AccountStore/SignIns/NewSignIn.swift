@@ -38,7 +38,8 @@ package struct NewSignIn: Sendable, Equatable {
     package var kind: SignInKind
     /// nil in the flow with a code only, which knows the person after the exchange.
     package var subject: Subject?
-    /// `iat`; nil where ``subject`` is.
+    /// `iat`; in the flow with a code only, siwad's time. It is compared with the database's clock and with a revocation, and not
+    /// stored.
     package var issuedAt: WallTime?
     package var sessionID: String?
     package var device: SignInDevice?
