@@ -97,7 +97,7 @@ package struct CodeExchanger: Sendable {
         switch answer {
         case .grantRefused(let refusal), .requestRefused(let refusal):
             let cause = refusal.detail.words
-            guard faults.isDue(.appleClient, "\(client) \(refusal.code.rawValue) \(cause)") else { return }
+            guard faults.isDue(.appleCode, "\(client) \(refusal.code.rawValue) \(cause)") else { return }
             log.warning(
                 "Apple refuses a code",
                 ["client_id": client.rawValue, "error": refusal.code.rawValue, "cause": cause]

@@ -91,13 +91,21 @@ extension SignInService {
             return answer
         } catch {
             metrics.duration.record(.now - start)
-            signInRefused(error, by: caller)
+            metrics.signIns.increment(error.reason.rawValue)
+            logRefusal(error, by: caller)
             throw error
         }
     }
 
     package func signInRefused(_ problem: Problem, by caller: Caller?) {
-        metrics.signIns.increment(problem.reason.rawValue)
+        let reason = problem.reason.rawValue
+        metrics.signIns.increment(reason)
+        // A body is parsed only for a caller who is accepted. All else can come from a stranger, in any number.
+        guard problem.reason == .malformedRequest || database.faults.isDue(.refusedSignIn(reason)) else { return }
+        logRefusal(problem, by: caller)
+    }
+
+    private func logRefusal(_ problem: Problem, by caller: Caller?) {
         log.info("sign-in refused", ["reason": problem.reason.rawValue, "caller": caller?.name ?? ""])
     }
 

@@ -1,3 +1,4 @@
+import AccountStore
 import AppleTokens
 import Basics
 import Ingest
@@ -138,6 +139,77 @@ struct ExchangeTests {
             try flow.replace(FlowFixture.Rules())
             let answer = try await flow.signIn(request)
             #expect(answer.refreshToken == .refused && answer.refreshTokenError == "invalid_client")
+        }
+    }
+
+    @Test("Where Apple refuses clients and codes in turn, each is logged once in 30 seconds.")
+    func refusalsInTurn() async throws {
+        try await FlowFixture.with(FlowFixture.Rules(exchange: .required)) { flow in
+            func refusal(_ nonce: String) async throws -> Problem.Reason? {
+                let device = try flow.apple.signIn(nonce: nonce)
+                return try await flow.refusal(flow.request(device, nonce: nonce))
+            }
+            for number in 0..<2 {
+                flow.apple.refuse(keys: ["KEYONE0001", "KEYTWO0002"])
+                #expect(try await refusal("nonce-client-\(number)") == .appleRefusedClient)
+                flow.apple.refuse(keys: [])
+                try flow.apple.behave(#"{"status":400,"body":"{\"error\":\"invalid_grant\"}"}"#)
+                #expect(try await refusal("nonce-code-\(number)") == .codeRejected)
+            }
+            #expect(flow.log.count("Apple refuses the client") == 1)
+            #expect(flow.log.count("Apple refuses a code") == 1)
+        }
+    }
+
+    @Test("A sign-in is tried to be settled at least once, and again only until its time is over.")
+    func settlementTime() async throws {
+        try await FlowFixture.with { flow in
+            // A sequence counts attempts that are rolled back, too.
+            try await flow.run(
+                """
+                CREATE SEQUENCE public.attempts;
+                CREATE FUNCTION public.interfere() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    PERFORM nextval('public.attempts');
+                    RAISE EXCEPTION 'another writer interfered' USING ERRCODE = '40001';
+                END $$;
+                CREATE TRIGGER interfere BEFORE UPDATE ON siwa.sign_ins
+                    FOR EACH ROW EXECUTE FUNCTION public.interfere()
+                """
+            )
+            let database = flow.service.database
+            let new = NewSignIn(
+                presentedDigest: SHA256.digest(Array("token".utf8).span),
+                nonceDigest: SHA256.digest(Array("nonce".utf8).span),
+                codeDigest: SHA256.digest(Array("code".utf8).span),
+                client: ClientID("com.example.one"),
+                caller: "",
+                kind: .native,
+                subject: Subject("p"),
+                issuedAt: WallTime.now()
+            )
+            guard case .reserved(let signInID) = try await database.reserve(new, settling: nil) else {
+                Issue.record("not reserved")
+                return
+            }
+            // One that is not written together with others.
+            let settlement = Settlement(
+                signInID: signInID,
+                subject: Subject("p"),
+                signedInAt: WallTime.now(),
+                refresh: .refused("invalid_client")
+            )
+            func attempts() async throws -> Int {
+                let sql = "SELECT (CASE WHEN is_called THEN last_value ELSE 0 END)::text FROM public.attempts"
+                return Int(try await flow.texts(sql)[0]) ?? 0
+            }
+            await #expect(throws: Problem.self) { try await database.settle(settlement, nil, until: .now) }
+            #expect(try await attempts() == 1)
+            let end = ContinuousClock.now + .seconds(1)
+            await #expect(throws: Problem.self) { try await database.settle(settlement, nil, until: end) }
+            #expect(try await attempts() > 2)
+            try await flow.run("DROP TRIGGER interfere ON siwa.sign_ins")
+            #expect(try await database.settle(settlement, nil, until: .now).signInID == signInID)
         }
     }
 

@@ -172,6 +172,11 @@ final class CollectedLog: Sendable {
 
     var text: String { state.withLock { $0.joined() } }
 
+    /// The number of lines that have all these words.
+    func count(_ words: String...) -> Int {
+        text.split(separator: "\n").count(where: { line in words.allSatisfy { line.contains($0) } })
+    }
+
     func append(_ line: [UInt8]) {
         state.withLock { $0.append(String(decoding: line, as: UTF8.self)) }
     }

@@ -105,6 +105,25 @@ struct SignInTests {
         }
     }
 
+    @Test("With a slow clock, a sign-in by a code alone is not set before Apple's time of issue.")
+    func codeOnlySlowClock() async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn()
+            let issued = WallTime.now().wholeSeconds + 60
+            let identity = SimulatedIdentity(
+                sub: device.subject,
+                client: "com.example.one",
+                issuedAt: issued,
+                authenticatedAt: issued,
+                nonce: "nonce-of-ada",
+                companion: .accessToken("a1")
+            )
+            try flow.apple.answer(access: "a1", identity: flow.apple.signer.token(for: identity))
+            let answer = try await flow.signIn(flow.request(device, session: "s1", token: false))
+            #expect(answer.signedInAt == WallTime(seconds: issued))
+        }
+    }
+
     @Test(
         "Apple's guess about the person is in the answer, in the same answer again, and in the row of the sign-in.",
         arguments: [(0, "unsupported"), (1, "unknown"), (2, "likely-real")]
@@ -226,6 +245,26 @@ struct SignInTests {
                 "siwad_apple_requests_total{endpoint=\"token\",result=\"server-error\"} 1",
             ] {
                 #expect(lines.contains(line), "\(line)")
+            }
+        }
+    }
+
+    @Test("Refusals that a stranger can cause are all counted, and logged once in 30 seconds for each reason.")
+    func refusedBeforehand() async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn()
+            for _ in 0..<3 {
+                for reason in [Problem.Reason.unauthenticated, .bodyTooLarge, .malformedRequest] {
+                    flow.service.signInRefused(Problem(reason, "It is refused."), by: nil)
+                }
+                _ = try await flow.refusal(flow.request(device, client: "com.example.none"))
+            }
+            let text = flow.metrics.registry.prometheusText()
+            for (reason, lines) in [
+                ("unauthenticated", 1), ("body-too-large", 1), ("malformed-request", 3), ("unknown-client", 3),
+            ] {
+                #expect(text.contains("siwad_sign_ins_total{outcome=\"\(reason)\"} 3\n"), "\(reason)")
+                #expect(flow.log.count("sign-in refused", reason) == lines, "\(reason)")
             }
         }
     }

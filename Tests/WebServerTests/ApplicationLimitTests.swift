@@ -147,6 +147,22 @@ struct ApplicationLimitTests {
         }
     }
 
+    @Test("A refusal before the request is served is reported, with the caller where it is known.")
+    func reported() async throws {
+        let limits = Self.limits { $0.requests = 0 }
+        try await ApplicationFixture.with(limits: limits, callers: try ApplicationFixture.callers()) { fixture in
+            let bearer = "Authorization: Bearer \(ApplicationFixture.token)\r\n"
+            let refused = try await fixture.ask(
+                request("POST /v1/sign-in", signInBody, fields: bearer),
+                request("POST /v1/sign-in", signInBody),
+                request("GET /v1/sessions/a", fields: bearer)
+            )
+            #expect(refused.map(\.status) == [503, 401, 503])
+            #expect(fixture.service.refusals.map(\.reason) == [.overloaded, .unauthenticated])
+            #expect(fixture.service.refusals.map { $0.caller?.name } == ["shop", nil])
+        }
+    }
+
     @Test("A request that takes too long gets 503, its work continues, and it counts until that has ended.")
     func deadline() async throws {
         let brake = Brake()
@@ -164,6 +180,7 @@ struct ApplicationLimitTests {
             #expect(late.map(\.status) == [503, 503])
             #expect(late.map(\.reason) == ["overloaded", "overloaded"])
             #expect(service.calls.count == 1)
+            #expect(service.refusals == [StubService.Refusal(reason: .overloaded, caller: nil)])
             brake.release()
             try await until { ended.load(ordering: .relaxed) == 1 }
             try await until { ended.load(ordering: .relaxed) == 1 }

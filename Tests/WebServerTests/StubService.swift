@@ -13,9 +13,15 @@ final class StubService: ApplicationService {
         let caller: Caller?
     }
 
+    struct Refusal: Sendable, Equatable {
+        let reason: Problem.Reason
+        let caller: Caller?
+    }
+
     /// Runs at the start of each call.
     private let behaviour: Behaviour
     private let recorded = Mutex<[Call]>([])
+    private let refused = Mutex<[Refusal]>([])
 
     init(_ behaviour: @escaping Behaviour = { () throws(Problem) in }) {
         self.behaviour = behaviour
@@ -23,9 +29,16 @@ final class StubService: ApplicationService {
 
     var calls: [Call] { recorded.withLock { $0 } }
 
+    /// The requests to sign in that were refused before they were served, or at their deadline.
+    var refusals: [Refusal] { refused.withLock { $0 } }
+
     func signIn(_ request: SignInRequest, by caller: Caller?) async throws(Problem) -> SignInAnswer {
         try await begin("sign-in", request.client.rawValue, caller)
         return Self.answer
+    }
+
+    func signInRefused(_ problem: Problem, by caller: Caller?) {
+        refused.withLock { $0.append(Refusal(reason: problem.reason, caller: caller)) }
     }
 
     func issueNonce(for client: ClientID, by caller: Caller?) async throws(Problem) -> IssuedNonce {

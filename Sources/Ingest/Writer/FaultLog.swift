@@ -4,10 +4,12 @@ package import Telemetry
 /// Rate-limits repeated log messages about the same cause: another cause of the same topic is logged immediately, the same
 /// one every 30 s.
 package final class FaultLog: Sendable {
-    package enum Topic: Sendable {
+    package enum Topic: Sendable, Hashable {
         case database, spool, refusal, rejection, unread, share, untrusted, unverified, overdue
         case keysRead, keysStored, settlement
-        case signIns, signInBatches, appleClient, appleTokens, sealing
+        case signIns, signInBatches, appleClient, appleCode, appleTokens, sealing
+        /// With the reason, so that alternating reasons are logged no more often.
+        case refusedSignIn(String)
     }
 
     private let log: Log

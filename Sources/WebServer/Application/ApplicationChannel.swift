@@ -82,17 +82,14 @@ struct ApplicationChannel: ServerChildChannel {
         let accepted: ApplicationEndpoint.Accepted
         do throws(Problem) {
             accepted = try endpoint.accept(request)
-            guard requests.take() else {
-                throw Problem(.overloaded, "Too many requests are served at this moment; send it again.")
-            }
         } catch {
             endpoint.refused(request, error)
-            // The connection can be used again once the body was read. A client that waits for 100 Continue may never send it.
-            guard !request.expectsContinue,
-                case .complete = try await body(of: request, from: &parts, channel, deadline, isKept: false)
-            else { return try await end(with: error, request, &parts, writer, channel) }
-            let answer = ApplicationEndpoint.Answer(error, at: request.uri.path)
-            return try await write(answer, to: request, writer)
+            return try await refuse(request, with: error, &parts, writer, channel, deadline)
+        }
+        guard requests.take() else {
+            let problem = Problem(.overloaded, "Too many requests are served at this moment; send it again.")
+            endpoint.refused(request, problem, accepted)
+            return try await refuse(request, with: problem, &parts, writer, channel, deadline)
         }
         connections.mark(channel, isBusy: true)
         defer { connections.mark(channel, isBusy: false) }
@@ -106,7 +103,8 @@ struct ApplicationChannel: ServerChildChannel {
         }
         switch body {
         case .complete(let bytes):
-            try await write(await answer(to: accepted, bytes, channel, deadline), to: request, writer)
+            let answer = await answer(to: accepted, of: request, bytes, channel, deadline)
+            try await write(answer, to: request, writer)
         case .refused(let problem):
             requests.free()
             endpoint.refused(request, problem, accepted)
@@ -142,29 +140,37 @@ struct ApplicationChannel: ServerChildChannel {
         return .complete(bytes)
     }
 
-    /// The service's answer, or 503 at the deadline.
+    /// The service's answer, or 503 at the deadline, which is counted here: the work continues, and counts its own result.
     private func answer(
         to accepted: ApplicationEndpoint.Accepted,
+        of request: Request,
         _ body: [UInt8],
         _ channel: any Channel,
         _ deadline: NIODeadline
     ) async -> ApplicationEndpoint.Answer {
         let (answers, answer) = AsyncStream.makeStream(
-            of: ApplicationEndpoint.Answer.self,
+            of: Result<ApplicationEndpoint.Answer, Problem>.self,
             bufferingPolicy: .bufferingOldest(1)
         )
         // Not cancelled with the connection: a sign-in whose code Apple has taken is recorded all the same, and the same
         // request gets its answer then. The number of these tasks is bounded by the slots.
         Task { [endpoint, requests] in
-            answer.yield(await endpoint.answer(to: accepted, body))
+            answer.yield(.success(await endpoint.answer(to: accepted, body)))
             requests.free()
         }
         let timer = channel.eventLoop.scheduleTask(deadline: deadline) {
             let problem = Problem(.overloaded, "The request took too long and may still be completed; send it again.")
-            answer.yield(ApplicationEndpoint.Answer(problem))
+            answer.yield(.failure(problem))
         }
         defer { timer.cancel() }
-        for await first in answers { return first }
+        for await first in answers {
+            switch first {
+            case .success(let served): return served
+            case .failure(let problem):
+                endpoint.refused(request, problem, accepted)
+                return ApplicationEndpoint.Answer(problem)
+            }
+        }
         return ApplicationEndpoint.Answer(Problem(.draining, "siwad is shutting down; send it again."))
     }
 
@@ -187,6 +193,22 @@ struct ApplicationChannel: ServerChildChannel {
         let head = HTTPResponse(status: .init(code: answer.status), headerFields: fields)
         let hasBody = answer.type != nil && request.method != .head
         try await writer.write(response: head, body: hasBody ? ResponseBody(byteBuffer: answer.body) : ResponseBody())
+    }
+
+    /// Answers a request that is not served.
+    @concurrent private func refuse(
+        _ request: Request,
+        with problem: Problem,
+        _ parts: inout RequestBody.AsyncIterator,
+        _ writer: consuming ResponseWriter,
+        _ channel: any Channel,
+        _ deadline: NIODeadline
+    ) async throws {
+        // The connection can be used again once the body was read. A client that waits for 100 Continue may never send it.
+        guard !request.expectsContinue,
+            case .complete = try await body(of: request, from: &parts, channel, deadline, isKept: false)
+        else { return try await end(with: problem, request, &parts, writer, channel) }
+        try await write(ApplicationEndpoint.Answer(problem, at: request.uri.path), to: request, writer)
     }
 
     /// Ends a connection with a response, and gives the client the time to read it: if bytes of the request were left

@@ -75,7 +75,7 @@ struct ApplicationEndpoint: Sendable {
         )
     }
 
-    /// Counts and logs a request to sign in that is refused before ``answer(to:_:)``.
+    /// Counts and logs a request to sign in that is refused before ``answer(to:_:)``, or at its deadline.
     func refused(_ request: Request, _ problem: Problem, _ accepted: Accepted? = nil) {
         guard request.method == .post, request.uri.path == Self.signInPath else { return }
         service.signInRefused(problem, by: accepted?.caller)
