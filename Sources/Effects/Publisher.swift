@@ -91,9 +91,11 @@ package final class Publisher: Sendable {
             if hasFailed {
                 await changes.wait(atMost: pauses.next())
             } else {
+                // After a round that took too long, a connection is made for each one.
+                let pause = limit.withLock { $0 } > usualRound ? Self.interval : Self.pause
                 // A signal during the pause ends the wait after it. A cancelled sleep ends the loop.
-                try? await Task.sleep(for: Self.pause)
-                await changes.wait(atMost: Self.interval - Self.pause)
+                try? await Task.sleep(for: pause)
+                await changes.wait(atMost: Self.interval - pause)
             }
         }
     }
@@ -110,7 +112,9 @@ package final class Publisher: Sendable {
 
     private func publish() async throws(PostgresError) {
         do throws(PostgresError) {
+            // nil also means that another daemon publishes.
             guard let round = try await withinLimit(Publication.publish) else { return }
+            limit.withLock { $0 = usualRound }
             lastPosition.store(round.positions.upperBound, ordering: .releasing)
             published.signal()
             metrics.published.increment(by: round.positions.count)
@@ -126,12 +130,14 @@ package final class Publisher: Sendable {
         _ work: @escaping @Sendable (borrowing Session) throws(PostgresError) -> Result
     ) async throws(PostgresError) -> Result {
         let limit = limit.withLock { $0 }
+        let start = ContinuousClock.now
         do throws(PostgresError) {
-            let result = try await within(limit, work)
-            self.limit.withLock { $0 = usualRound }
-            return result
+            return try await within(limit, work)
         } catch {
-            if error.code == .timedOut { self.limit.withLock { $0 = min(limit * 2, Self.longestRound) } }
+            // A wait for a connection ends earlier.
+            if error.code == .timedOut, .now - start >= limit {
+                self.limit.withLock { $0 = min(limit * 2, Self.longestRound) }
+            }
             throw error
         }
     }
@@ -165,6 +171,7 @@ package final class Publisher: Sendable {
     private func rebase() async throws(PostgresError) {
         do throws(PostgresError) {
             try await withinLimit(Publication.rebase)
+            limit.withLock { $0 = usualRound }
             log.notice("the database was restored from a dump: the log of changes continues after its last position")
         } catch {
             // Another daemon did it first.
