@@ -181,8 +181,14 @@ struct Daemon: Sendable {
     /// does not do it within seconds counts as away.
     func announceApps() async throws {
         guard !state.waitsForDatabase.load(ordering: .relaxed) else { return }
-        let pool = configuration.spoolDirectory == nil ? pool : probes ?? pool
-        try await unlessAway { try await pool.addClients(of: intake.policy.audiences) }
+        let audiences = intake.policy.audiences
+        guard configuration.spoolDirectory != nil else { return try await pool.addClients(of: audiences) }
+        try await unlessAway {
+            var hasty = settings
+            (hasty.connectTimeout, hasty.deadline, hasty.grace) = (.seconds(3), .seconds(3), .milliseconds(500))
+            let pool = ConnectionPool(hasty, maximum: 1)
+            try await withCleanup(pool.close) { try await pool.addClients(of: audiences) }
+        }
     }
 
     /// Runs `work` now. With a spool and an unreachable database, the writer prepares the database on its first connection.
