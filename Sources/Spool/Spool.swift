@@ -309,8 +309,9 @@ package final class Spool: Sendable {
                 for position in positions.filter(forged.contains) {
                     // The same name if the file is read again after a failure, so that there is one copy.
                     let apart = "\(name).\(position - positions.lowerBound)\(SetAside.Reason.forged.suffix)"
-                    // If it is there already, an earlier attempt failed before it was reported.
-                    _ = try self.directory.write(SpoolFile.encoded([batch.records[position]]), as: apart)
+                    guard try self.directory.write(SpoolFile.encoded([batch.records[position]]), as: apart) else {
+                        continue
+                    }
                     setAside.append(SetAside(reason: .forged, path: self.directory.filePath(apart)))
                 }
             }

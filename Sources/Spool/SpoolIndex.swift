@@ -52,10 +52,10 @@ struct SpoolIndex {
         return true
     }
 
-    /// The oldest small files of a share; none if they are too few for a merge.
+    /// The newest small files of a share, which may be merged already; none if they are too few for a merge.
     func smallFiles(of share: Spool.Share) -> [File] {
-        let small = Array(files.lazy.filter { $0.isSmall && $0.share == share }.prefix(2 * Self.mergedFiles))
-        return small.count < Self.mergedFiles ? [] : small
+        let small = files.filter { $0.isSmall && $0.share == share }
+        return small.count < Self.mergedFiles ? [] : small.suffix(2 * Self.mergedFiles)
     }
 
     /// Files were removed, or renamed to a name that is not the spool's.
