@@ -9,7 +9,8 @@ import Telemetry
 ///
 /// - Parameters:
 ///   - onRunning: called with the port once connections are accepted.
-///   - answer: called for each request. The body of its response to `HEAD` is left out; its error ends the connection.
+///   - answer: called for each request. `Date` is added unless its response has one. The body of its response to `HEAD`
+///     is left out; its error ends the connection without a response.
 /// - Throws: `ServerError` if it cannot listen.
 func serve(
     on address: ListenAddress,
@@ -22,7 +23,7 @@ func serve(
     let channel = HTTP1Channel(
         responder: { request, writer, _ in
             var response = try await answer(request)
-            response.headers[.date] = WallTime.now().httpDate
+            if response.headers[.date] == nil { response.headers[.date] = WallTime.now().httpDate }
             if request.method == .head { response = response.createHeadResponse() }
             try await writer.write(response: response.head, body: response.body)
         },

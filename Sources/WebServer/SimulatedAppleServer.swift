@@ -1,3 +1,4 @@
+package import Basics
 import HTTPTypes
 import HummingbirdCore
 package import Listening
@@ -15,6 +16,7 @@ package enum SimulatedAppleServer {
     }
 
     package struct Answer: Sendable {
+        /// 0: with `isCut`, the connection ends before anything is sent.
         package var status: Int
         package var contentType: String?
         package var retryAfter: Int?
@@ -22,6 +24,8 @@ package enum SimulatedAppleServer {
         package var body: String
         /// True if the connection is closed in the middle of the answer.
         package var isCut = false
+        /// The header field `Date`; nil: the time of this machine.
+        package var date: WallTime?
 
         package init(
             status: Int,
@@ -29,7 +33,8 @@ package enum SimulatedAppleServer {
             retryAfter: Int? = nil,
             location: String? = nil,
             body: String,
-            isCut: Bool = false
+            isCut: Bool = false,
+            date: WallTime? = nil
         ) {
             self.status = status
             self.contentType = contentType
@@ -37,10 +42,11 @@ package enum SimulatedAppleServer {
             self.location = location
             self.body = body
             self.isCut = isCut
+            self.date = date
         }
     }
 
-    /// Ends a response whose connection is cut.
+    /// Ends a connection that is cut.
     private struct Cut: Error {}
 
     /// More than any request to Apple or to the control.
@@ -73,7 +79,10 @@ package enum SimulatedAppleServer {
                 isForm: type.lowercased().hasPrefix("application/x-www-form-urlencoded"),
                 body: Array(buffer: body)
             )
-            return await answer(exchange).map(response) ?? Response(status: .notFound)
+            guard let answer = await answer(exchange) else { return Response(status: .notFound) }
+            // The head of a response is sent before its body can fail, so an answer without a head ends here.
+            if answer.isCut && answer.status == 0 { throw Cut() }
+            return response(answer)
         }
     }
 
@@ -90,6 +99,7 @@ package enum SimulatedAppleServer {
         if let type = answer.contentType { headers[.contentType] = type }
         if let seconds = answer.retryAfter { headers[.retryAfter] = String(seconds) }
         if let location = answer.location { headers[.location] = location }
+        if let date = answer.date { headers[.date] = date.httpDate }
         let bytes = ByteBuffer(string: answer.body)
         let body =
             answer.isCut

@@ -206,6 +206,23 @@ struct CodeGrantTests {
         _ = try fixture.control(.behave, #"{"repeat_code":false}"#)
         #expect(try fixture.code() != code)
     }
+
+    @Test("Only the last code of the same person at the same client is repeated.")
+    func repeatedToOwner() throws {
+        var fixture = try Fixture()
+        func code(_ person: String, _ client: String = "com.example.app") throws -> String {
+            let body = #"{"person":"\#(person)","client_id":"\#(client)"}"#
+            return try #require(try fixture.control(.signIn, body)["authorizationCode"]?.string)
+        }
+        let ada = try code("ada")
+        _ = try fixture.control(.behave, #"{"repeat_code":true}"#)
+        let bob = try code("bob")
+        let web = try code("ada", "com.example.web")
+        #expect(Set([ada, bob, web]).count == 3)
+        #expect(try code("ada") == ada)
+        #expect(try code("bob") == bob)
+        #expect(try code("ada", "com.example.web") == web)
+    }
 }
 
 @Suite("The refresh grant and revocation of the simulated Apple")
@@ -423,8 +440,10 @@ struct TokenServerControlTests {
         #expect(page.status == 403 && page.contentType == "text/html; charset=UTF-16" && page.body == "<html>")
         _ = try fixture.control(.behave, #"{"drop":true}"#)
         let dropped = try fixture.trade(code)
-        #expect(dropped.isCut && dropped.body.isEmpty)
+        #expect(dropped == .dropped && dropped.isCut && dropped.body.isEmpty)
         #expect(try fixture.trade(code).status == 200)
+        let requests = try #require(try fixture.control(.log)["requests"]?.array)
+        #expect(requests.suffix(2).map { $0["status"] } == [.null, .number(JSONNumber(200))])
     }
 
     @Test("A token can be about another person or have another hash.")
@@ -439,13 +458,16 @@ struct TokenServerControlTests {
         #expect(try other.claims()["sub"]?.string == subject)
     }
 
-    @Test("A new key signs, and the old ones stay published.")
+    @Test("A new key signs, and the old ones stay published; of more than three, the first one and the last two.")
     func rotation() throws {
         var fixture = try Fixture()
-        for count in [2, 3, 3] {
+        let first = try Fixture.apple.get().keyID
+        for count in [2, 3, 3, 3] {
+            let before = try JSONWebKeySet(parsing: Array(fixture.server.keySetJSON.utf8)).keys.last?.keyID
             _ = try fixture.control(.behave, #"{"rotate_keys":true}"#)
             let set = try JSONWebKeySet(parsing: Array(fixture.server.keySetJSON.utf8))
             #expect(set.keys.count == count)
+            #expect(set.keys.first?.keyID == first && set.keys.dropLast().last?.keyID == before)
             let token = try #require(try fixture.trade(try fixture.code()).value["id_token"]?.string)
             #expect(try JWSHeader(ofToken: Array(token.utf8)).keyID == set.keys.last?.keyID)
         }
@@ -468,6 +490,76 @@ struct TokenServerControlTests {
         #expect(try fixture.control(.log)["requests"]?.array?.isEmpty == true)
         #expect(fixture.server.keySetJSON == keys)
         #expect(try fixture.trade(code) == notValidCode)
+    }
+
+    @Test("A reset keeps every published key, and the key that signs.")
+    func resetAfterRotation() throws {
+        var fixture = try Fixture()
+        for _ in 0..<4 { _ = try fixture.control(.behave, #"{"rotate_keys":true}"#) }
+        let keys = fixture.server.keySetJSON
+        let signer = try #require(fixture.server.signers.last).keyID
+        let first = try Fixture.apple.get().keyID
+        #expect(keys.contains(first))
+        _ = try fixture.control(.reset)
+        #expect(fixture.server.keySetJSON == keys)
+        let token = try #require(try fixture.trade(try fixture.code()).value["id_token"]?.string)
+        #expect(try JWSHeader(ofToken: Array(token.utf8)).keyID == signer)
+    }
+
+    @Test("The clock goes forward by what advance names, and back at a reset.")
+    func clock() throws {
+        var fixture = try Fixture()
+        _ = try fixture.control(.advance, #"{"seconds":90}"#)
+        #expect(fixture.server.milliseconds(Fixture.now) == Fixture.now + 90_000)
+        _ = try fixture.control(.reset)
+        #expect(fixture.server.milliseconds(Fixture.now) == Fixture.now)
+    }
+
+    @Test("After the lifetime of the client secret, the secret is refused before the age of the code is looked at.")
+    func secretBeforeAge() throws {
+        var fixture = try Fixture()
+        let (old, code) = (try fixture.code(#","age":300"#), try fixture.code())
+        #expect(try fixture.trade(old) == notValidCode)
+        _ = try fixture.control(.advance, #"{"seconds":300}"#)
+        #expect(try fixture.trade(code) == .refusal("invalid_client"))
+    }
+
+    @Test(
+        "A member of behave that would be ignored is refused, with what to write.",
+        arguments: [
+            ("", "add delay_ms"), ("{}", "add delay_ms"), (#"{"cut":false,"rotate_keys":false}"#, "add delay_ms"),
+            (#"{"times":2}"#, "need an effect"), (#"{"endpoint":"keys"}"#, "need an effect"),
+            (#"{"times":2,"rotate_keys":true}"#, "need an effect"),
+            (#"{"times":2,"repeat_code":true}"#, "need an effect"),
+            (#"{"endpoint":"token","flags":"text"}"#, "need an effect"),
+            (#"{"endpoint":"keys","tamper":"sub"}"#, "leave endpoint out"),
+            (#"{"endpoint":"revoke","tamper":"at_hash"}"#, "leave endpoint out"),
+        ]
+    )
+    func ignoredMembers(_ body: String, _ advice: String) throws {
+        var fixture = try Fixture()
+        let (keys, code) = (fixture.server.keySetJSON, try fixture.code())
+        let error = #expect(throws: ControlError.self) { try fixture.control(.behave, body) }
+        let refusal = try #require(error)
+        #expect(refusal.description.contains(advice), "\(refusal)")
+        #expect(fixture.server.keySetJSON == keys)
+        #expect(try fixture.code() != code)
+        #expect(try fixture.trade(code).claims()["email_verified"] == .boolean(true))
+    }
+
+    @Test(
+        "Each effect of behave needs no other member.",
+        arguments: [
+            #"{"delay_ms":1}"#, #"{"status":503}"#, #"{"body":""}"#, #"{"size":1}"#, #"{"content_type":"a/b"}"#,
+            #"{"location":"/"}"#, #"{"retry_after":1}"#, #"{"cut":true}"#, #"{"drop":true}"#, #"{"tamper":"sub"}"#,
+            #"{"rotate_keys":true}"#, #"{"repeat_code":false}"#, #"{"flags":"boolean"}"#,
+            #"{"endpoint":"token","tamper":"sub","times":2}"#, #"{"endpoint":"keys","delay_ms":0,"times":2}"#,
+            #"{"status":503,"times":2,"rotate_keys":true}"#,
+        ]
+    )
+    func singleEffects(_ body: String) throws {
+        var fixture = try Fixture()
+        #expect(try fixture.control(.behave, body) == .object([]))
     }
 
     @Test(

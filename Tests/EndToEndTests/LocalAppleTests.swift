@@ -229,6 +229,41 @@ struct LocalAppleTests {
         }
     }
 
+    @Test("Date is the time of the simulated clock.")
+    func date() async throws {
+        try await withApple { url in
+            _ = try await control(url, "advance", #"{"seconds":1000}"#)
+            let before = WallTime.now()
+            let response = try await Web.get("\(url)/auth/keys")
+            let date = try #require(response.fields["date"].flatMap { WallTime(httpDate: $0) })
+            // Date has whole seconds.
+            #expect(date >= before + .seconds(999) && date <= WallTime.now() + .seconds(1_000))
+        }
+    }
+
+    @Test("A dropped request gets no byte, is logged without a status, and leaves its code unused.")
+    func dropped() async throws {
+        try await withApple { url in
+            let code = try await code(url)
+            _ = try await control(url, "behave", #"{"drop":true}"#)
+            let port = try #require(url.split(separator: ":").last.flatMap { Int($0) })
+            let client = try await RawClient.connect(to: port, on: Web.eventLoops)
+            let form =
+                "grant_type=authorization_code&client_id=\(Self.client)&client_secret=\(Self.secret())&code=\(code)"
+            let type = "Content-Type: application/x-www-form-urlencoded\r\n"
+            let length = "Content-Length: \(form.utf8.count)\r\n"
+            try await client.send("POST /auth/token HTTP/1.1\r\nHost: apple\r\n\(type)\(length)\r\n\(form)")
+            let received = await client.rest()
+            #expect(received.isEmpty, "\(received)")
+            let requests = try #require(try await control(url, "log")["requests"]?.array)
+            #expect(requests.map { $0["status"] } == [.null])
+            guard case .issued = try await trade(url, code) else {
+                Issue.record("the code was used up")
+                return
+            }
+        }
+    }
+
     @Test("With --client-key, only secrets that siwad client-secret signs with a registered key are accepted.")
     func clientKeys() async throws {
         try await TemporaryDirectory.with { directory in
@@ -320,6 +355,17 @@ struct LocalAppleTests {
             #expect(answer == .unavailable(Unavailability(.serverError)))
             let mistake = try await siwad(stop)
             #expect(mistake.status == 1 && mistake.errors.contains("ada does not use \(Self.client)"))
+            let behaviours: [([String], String?)] = [
+                (["--rotate-keys"], nil), (["--no-repeat-code"], nil), (["--flag-form", "text"], nil),
+                (["--endpoint", "keys", "--delay", "1", "--times", "2"], nil), (["--drop"], nil),
+                ([], "behave changes nothing"), (["--times", "2", "--rotate-keys"], "need an effect"),
+                (["--endpoint", "keys", "--tamper", "sub"], "leave endpoint out"),
+            ]
+            for (options, refusal) in behaviours {
+                let run = try await siwad(["simulate", "behave"] + options, environment: environment)
+                #expect(run.status == (refusal == nil ? 0 : 1), "\(options): \(run.errors)")
+                if let refusal { #expect(run.errors.contains(refusal), "\(options): \(run.errors)") }
+            }
         }
     }
 

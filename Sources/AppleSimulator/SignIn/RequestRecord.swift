@@ -13,7 +13,8 @@ package struct RequestRecord: Sendable, Equatable {
     package let redirectURI: String?
     /// The names of all fields.
     package let fields: [String]
-    package let status: Int
+    /// nil if the request was dropped.
+    package let status: Int?
     /// The member `error` of the response.
     package let error: String?
 
@@ -24,7 +25,7 @@ package struct RequestRecord: Sendable, Equatable {
         client = form?["client_id"]
         redirectURI = form?["redirect_uri"]
         fields = form?.names ?? []
-        status = response.status
+        status = response.status == SimulatedResponse.dropped.status ? nil : response.status
         error = (try? JSONValue(parsing: Array(response.body.utf8)))?["error"]?.string
     }
 
@@ -32,8 +33,8 @@ package struct RequestRecord: Sendable, Equatable {
         .object([
             .init("endpoint", .string(endpoint.rawValue)), .init("time", .number(JSONNumber(time))),
             .init("grant_type", grant.json), .init("client_id", client.json), .init("redirect_uri", redirectURI.json),
-            .init("fields", .array(fields.map(JSONValue.string))), .init("status", .number(JSONNumber(Int64(status)))),
-            .init("error", error.json),
+            .init("fields", .array(fields.map(JSONValue.string))),
+            .init("status", status.map { .number(JSONNumber(Int64($0))) } ?? .null), .init("error", error.json),
         ])
     }
 }

@@ -2,6 +2,7 @@ import JOSE
 
 /// A response of the simulated Apple, and how to send it.
 package struct SimulatedResponse: Sendable, Equatable {
+    /// 0 if the request was dropped, which has no response.
     package var status: Int
     /// JSON, or nothing.
     package var body: String
@@ -11,7 +12,7 @@ package struct SimulatedResponse: Sendable, Equatable {
     package var location: String?
     /// Milliseconds to wait before the response is sent.
     package var delay = 0
-    /// True if the connection is closed in the middle of the response.
+    /// True if the connection is closed in the middle of the response, or before it if there is none.
     package var isCut = false
 
     package init(status: Int = 200, body: String = "", retryAfter: Int? = nil) {
@@ -19,6 +20,13 @@ package struct SimulatedResponse: Sendable, Equatable {
         self.body = body
         self.retryAfter = retryAfter
     }
+
+    /// No response: the connection ends before a byte is sent.
+    package static let dropped: SimulatedResponse = {
+        var response = SimulatedResponse(status: 0)
+        response.isCut = true
+        return response
+    }()
 
     /// The response to a code grant, or to a refresh grant without `refreshToken`, in Apple's order of members.
     package static func tokens(access: String, refresh: String?, identity: String) -> SimulatedResponse {

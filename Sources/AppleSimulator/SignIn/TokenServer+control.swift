@@ -66,7 +66,7 @@ extension TokenServer {
                 answer = acknowledgement()
             case .reset:
                 try members.end()
-                try reset()
+                reset()
                 answer = acknowledgement()
             case .log:
                 try members.end()
@@ -189,7 +189,7 @@ extension TokenServer {
             app: app,
             email: isAboutMail ? person.address(for: app).email : nil,
             isPrivateEmail: isAboutMail ? hides : nil,
-            eventTime: now &+ advanced,
+            eventTime: milliseconds(now),
             issuedAt: seconds(now)
         )
     }
@@ -235,10 +235,46 @@ extension TokenServer {
     // MARK: Behaviour
 
     private mutating func behave(_ members: inout ControlMembers) throws -> ControlAnswer {
-        let endpoint = try members.choice("endpoint", Behaviour.Endpoint.self) ?? .token
-        let times = try members.integer("times") ?? 1
+        let endpoint = try members.choice("endpoint", Behaviour.Endpoint.self)
+        let times = try members.integer("times")
         let delay = try members.integer("delay_ms")
-        var effects = try answer(&members).map { [Behaviour.Effect.answer($0)] } ?? []
+        let effect = try effect(&members) ?? delay.map { _ in Behaviour.Effect.normal }
+        let rotates = try members.boolean("rotate_keys") ?? false
+        let repeats = try members.boolean("repeat_code")
+        let flags = try members.choice("flags", SimulatedIdentity.Flags.self)
+        try members.end()
+        guard (1...1_000_000).contains(times ?? 1), (0...600_000).contains(delay ?? 0) else {
+            throw ControlError("times or delay_ms is out of range")
+        }
+        if let effect {
+            let endpoint = endpoint ?? .token
+            guard endpoint == .token || ![.otherSubject, .otherHash].contains(effect) else {
+                throw ControlError("tamper changes a token: leave endpoint out, or write token")
+            }
+            behaviours.append(
+                Behaviour(endpoint: endpoint, times: Int(times ?? 1), delay: Int(delay ?? 0), effect: effect)
+            )
+        } else if endpoint != nil || times != nil {
+            throw ControlError(
+                "endpoint and times need an effect: add delay_ms, a response (status, body, …), cut, drop or tamper; "
+                    + "rotate_keys, repeat_code and flags have neither"
+            )
+        } else if !rotates, repeats == nil, flags == nil {
+            throw ControlError(
+                "behave changes nothing: add delay_ms, a response (status, body, …), cut, drop, tamper, rotate_keys, "
+                    + "repeat_code or flags"
+            )
+        }
+        if rotates, let apple = signers.last { rotate(to: try .generate(issuer: apple.issuer)) }
+        repeatsCode = repeats ?? repeatsCode
+        self.flags = flags ?? self.flags
+        return acknowledgement()
+    }
+
+    /// What happens to the next requests; nil if none of its members is there.
+    private func effect(_ members: inout ControlMembers) throws(ControlError) -> Behaviour.Effect? {
+        var effects: [Behaviour.Effect] = []
+        if let answer = try answer(&members) { effects.append(.answer(answer)) }
         if try members.boolean("cut") ?? false { effects.append(.cut) }
         if try members.boolean("drop") ?? false { effects.append(.drop) }
         switch try members.string("tamper") {
@@ -247,25 +283,10 @@ extension TokenServer {
         case "at_hash": effects.append(.otherHash)
         case .some: throw ControlError("tamper is sub or at_hash")
         }
-        let rotates = try members.boolean("rotate_keys") ?? false
-        let repeats = try members.boolean("repeat_code")
-        let flags = try members.choice("flags", SimulatedIdentity.Flags.self)
-        try members.end()
-        guard (1...1_000_000).contains(times), (0...600_000).contains(delay ?? 0) else {
-            throw ControlError("times or delay_ms is out of range")
-        }
         guard effects.count <= 1 else {
             throw ControlError("choose one of a response (status, body, …), cut, drop, and tamper")
         }
-        if let effect = effects.first ?? delay.map({ _ in .normal }) {
-            behaviours.append(
-                Behaviour(endpoint: endpoint, times: Int(times), delay: Int(delay ?? 0), effect: effect)
-            )
-        }
-        if rotates, let apple = signers.last { rotate(to: try .generate(issuer: apple.issuer)) }
-        repeatsCode = repeats ?? repeatsCode
-        self.flags = flags ?? self.flags
-        return acknowledgement()
+        return effects.first
     }
 
     /// The response that replaces the usual one; nil if none of its members is there.

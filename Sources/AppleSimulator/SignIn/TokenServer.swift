@@ -34,6 +34,11 @@ package struct TokenServer: Sendable {
         var state = State.open
     }
 
+    private struct CodeOwner: Hashable {
+        let person: String
+        let client: String
+    }
+
     private struct RefreshToken {
         let person: String
         let client: Client
@@ -44,7 +49,7 @@ package struct TokenServer: Sendable {
     let clients: [Client]?
     let isStrict: Bool
     private let secrets: ClientSecretCheck
-    /// The last one signs.
+    /// The last one signs. The first one is the key that the process was started with.
     package private(set) var signers: [SimulatedApple]
 
     var people: [String: SimulatedPerson] = [:]
@@ -52,7 +57,7 @@ package struct TokenServer: Sendable {
     private var refreshTokens: [String: RefreshToken] = [:]
     /// The refresh token of each access token.
     private var accessTokens: [String: String] = [:]
-    private var lastCode: String?
+    private var lastCodes: [CodeOwner: String] = [:]
 
     /// In milliseconds.
     var advanced: Int64 = 0
@@ -84,15 +89,18 @@ package struct TokenServer: Sendable {
         return clients.first { $0.id == id }
     }
 
-    /// Apple publishes three keys.
+    /// Apple publishes three keys. The first one stays, because other commands sign with its file.
     mutating func rotate(to apple: SimulatedApple) {
-        signers = Array((signers + [apple]).suffix(3))
+        signers.append(apple)
+        if signers.count > 3 { signers.remove(at: 1) }
     }
 
-    /// Forgets people, codes, tokens, behaviours and the log. Keys and clients stay.
-    mutating func reset() throws(JOSEError) {
+    /// Forgets people, codes, tokens, behaviours and the log, and resets the clock. Keys and clients stay.
+    mutating func reset() {
         guard let apple = signers.first else { return }
+        let keys = signers
         self = TokenServer(apple: apple, clients: clients, secrets: secrets, isStrict: isStrict)
+        signers = keys
     }
 }
 
@@ -113,13 +121,13 @@ extension TokenServer {
         var response: SimulatedResponse
         switch (behaviour.effect, endpoint) {
         case (.answer(let given), _): response = given
-        case (.drop, _): response = SimulatedResponse()
+        case (.drop, _): response = .dropped
         case (_, .keys): response = SimulatedResponse(body: keySetJSON)
         case (_, .token): response = try tokens(form, at: seconds(now), behaviour.effect)
         case (_, .revoke): response = revocation(form, at: seconds(now))
         }
         response.delay = behaviour.delay
-        response.isCut = [.cut, .drop].contains(behaviour.effect)
+        if behaviour.effect == .cut { response.isCut = true }
         log.append(RequestRecord(endpoint, form, response, at: seconds(now)))
         log.removeFirst(max(0, log.count - RequestRecord.maximumCount))
         return response
@@ -135,8 +143,11 @@ extension TokenServer {
         return behaviour
     }
 
+    /// Apple's time in milliseconds.
+    package func milliseconds(_ now: Int64) -> Int64 { now &+ advanced }
+
     /// Apple's time in seconds.
-    func seconds(_ now: Int64) -> Int64 { (now &+ advanced) / 1_000 }
+    func seconds(_ now: Int64) -> Int64 { milliseconds(now) / 1_000 }
 
     private mutating func tokens(
         _ form: FormFields?,
@@ -259,7 +270,7 @@ extension TokenServer {
 // MARK: - Codes and tokens
 
 extension TokenServer {
-    /// Makes the code of a sign-in, or repeats the last one if `repeatsCode` is set.
+    /// Makes the code of a sign-in, or repeats the last one of the person at the client if `repeatsCode` is set.
     mutating func makeCode(
         for person: SimulatedPerson,
         _ client: Client,
@@ -268,9 +279,10 @@ extension TokenServer {
         realUserStatus: Int?,
         issuedAt: Int64
     ) -> String {
-        if repeatsCode, let lastCode { return lastCode }
+        let owner = CodeOwner(person: person.name, client: client.id)
+        if repeatsCode, let code = lastCodes[owner] { return code }
         let code = OpaqueToken.code.random(person.letters)
-        lastCode = code
+        lastCodes[owner] = code
         codes[code] = Code(
             person: person.name,
             client: client,

@@ -51,7 +51,15 @@ final class LocalApple: Sendable {
         }
     }
 
+    /// Answers a request, with the time of the simulated clock in `Date`.
     func answer(_ exchange: SimulatedAppleServer.Exchange) async -> SimulatedAppleServer.Answer? {
+        var answer = await undated(exchange)
+        let time = server.withLock { $0.milliseconds(WallTime.now().wholeMilliseconds) }
+        answer?.date = WallTime(milliseconds: time)
+        return answer
+    }
+
+    private func undated(_ exchange: SimulatedAppleServer.Exchange) async -> SimulatedAppleServer.Answer? {
         let place = exchange.path.split(separator: "/").map(String.init)
         guard place.count == 2 else { return nil }
         if place[0] == "simulator" {
