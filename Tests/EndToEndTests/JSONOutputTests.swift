@@ -232,7 +232,7 @@ struct JSONOutputTests {
             ("accounts-show", "deleted"),
             ("audit-list", ""), ("audit-show", "1"),
             ("clients-list", ""), ("clients-remove", "com.example.web --note why"),
-            ("sealing-status", ""), ("sealing-rotate", "--note why"),
+            ("sealing-new-key", ""), ("sealing-status", ""), ("sealing-rotate", "--note why"),
             ("tokens-list", ""), ("tokens-show", "person"),
             ("client-secret", "--client-id com.example.one --apple-keys AAAAAAAAAA/KEY1234567=\(key)"),
             ("sign-in", "--request \(request)"),

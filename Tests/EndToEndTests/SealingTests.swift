@@ -70,6 +70,10 @@ struct SealingTests {
             #expect(!config.output.contains(line.drop { $0 != ":" }.dropFirst()))
         }
         #expect(lines.count == 3 && lines.contains("2026"))
+        let json = try await siwad(["sealing", "new-key", "--name", "2026", "--json"])
+        let object = try JSONValue(parsing: Array(json.output.utf8))
+        #expect(object["name"]?.string == "2026" && json.lines.count == 1, "\(json.errors)")
+        #expect(try SealingKeys(parsing: object["line"]?.string ?? "").names == ["2026"])
         #expect(try await siwad(["sealing", "new-key", "--name", "a:b"]).status == 64)
     }
 
@@ -87,7 +91,10 @@ struct SealingTests {
                     "TABLE KEY SECRETS USE", "endpoint_secrets new 0 seals", "endpoint_secrets old 700 opens",
                 ]
             )
-            #expect(try await doctor(both).contains("old: 700"))
+            let waiting = try await doctor(both)
+            #expect(waiting.contains("old: 700"), "\(waiting)")
+            #expect(waiting.contains("siwad sealing rotate --note '…' seals them with new"), "\(waiting)")
+            #expect(try await tokenKeys(both).hasSuffix("no refresh token"))
             #expect(try await doctor(only).hasPrefix("✗ sealing-keys"))
             #expect(try await doctor(environment(fixture)).contains("700 secrets sealed, and no key"))
 
@@ -112,7 +119,8 @@ struct SealingTests {
                     "kim sealing rotate endpoint_secrets to new yearly 200",
                 ]
             )
-            #expect(try await doctor(both).contains("nothing needs old any more"))
+            #expect(try await doctor(both).hasSuffix("new; no secret of an endpoint needs old any more"))
+            #expect(try await tokenKeys(both).hasSuffix("no refresh token; nothing needs old any more"))
             #expect(try await doctor(only).contains("700 secrets, all sealed with new"))
         }
     }
@@ -280,6 +288,23 @@ struct SealingTests {
                 let token = SealedRefreshToken(account: Int64(index + 1), client: ClientID("com.example.one"))
                 #expect(try token.open(Array(text.utf8), with: keys) == "r\(index + 1)")
             }
+        }
+    }
+
+    @Test("Without endpoints, the doctor says that nothing needs the old key only once refresh tokens don't.")
+    func oldKeyOfTokens() async throws {
+        try await DaemonFixture.with { fixture in
+            try await sealTokens(2, with: old, in: fixture)
+            let both = environment(fixture, new, old)
+            let before = try await siwad(["doctor"], environment: both).output
+            #expect(before.contains("0 secrets, all sealed with new; no secret of an endpoint needs old any more"))
+            #expect(before.contains("2 refresh tokens, some with old keys (old: 2)"), "\(before)")
+            #expect(!before.contains("nothing needs"), "\(before)")
+            let rotation = try await siwad(["sealing", "rotate", "--note", "yearly"], environment: both)
+            #expect(rotation.status == 0, "\(rotation.errors)")
+            let after = try await siwad(["doctor"], environment: both).output
+            #expect(after.contains("2 refresh tokens, all sealed with new; nothing needs old any more"), "\(after)")
+            #expect(after.ranges(of: "nothing needs").count == 1, "\(after)")
         }
     }
 

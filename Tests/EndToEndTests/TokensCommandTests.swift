@@ -67,6 +67,7 @@ struct TokensCommandTests {
             }
             let dan = try await siwad(["tokens", "show", "002.dan"], environment: fixture.environment())
             #expect(dan.output.contains("No key of SIWAD_SEALING_KEYS opened it") && !dan.output.contains("SECRET"))
+            #expect(dan.output.contains("run siwad sealing rotate --note '…', or"), "\(dan.output)")
             let eve = try await siwad(["tokens", "show", "003.eve"], environment: fixture.environment())
             #expect(eve.status == 4 && eve.errors.contains("no refresh token of this person"))
         }

@@ -81,7 +81,12 @@ struct FindingTests {
             codes: Int = 0,
             _ counts: (String, RefreshTokenRecord.State, Int)...
         ) -> Finding {
-            .tokenKeys(counts.map { RefreshTokenCount(keyName: $0.0, state: $0.1, count: $0.2) }, codes: codes, keys)
+            .tokenKeys(
+                counts.map { RefreshTokenCount(keyName: $0.0, state: $0.1, count: $0.2) },
+                codes: codes,
+                secretsMayNeedOldKeys: true,
+                keys
+            )
         }
         #expect(judged(nil).detail == "no refresh token")
         #expect(judged(nil, ("new", .valid, 1)).status == .fail)
@@ -93,12 +98,27 @@ struct FindingTests {
         #expect(unreadable.detail == "2 of 3 refresh tokens unreadable: no key opened them")
         let waiting = judged(two, ("new", .valid, 1), ("old", .valid, 2))
         #expect((waiting.status, waiting.detail) == (.warn, "3 refresh tokens, some with old keys (old: 2)"))
+        #expect(waiting.remedy == "siwad sealing rotate --note '…' seals them again")
         let done = judged(two, ("new", .valid, 1))
         #expect((done.status, done.detail) == (.pass, "1 refresh token, all sealed with new; none needs old any more"))
         let under = "; 2 codes that Apple has not answered may need old for up to five minutes"
         #expect(judged(two, codes: 2, ("new", .valid, 1)).detail == "1 refresh token, all sealed with new\(under)")
         #expect(judged(two, codes: 2).detail == "no refresh token\(under)")
         #expect(judged(one, codes: 2, ("new", .valid, 1)).detail == "1 refresh token, all sealed with new")
+
+        let end = "; nothing needs old any more"
+        func agreed(_ keys: SealingKeys?, codes: Int = 0, _ count: (String, RefreshTokenRecord.State, Int)?) -> String {
+            let counts = count.map { [RefreshTokenCount(keyName: $0.0, state: $0.1, count: $0.2)] } ?? []
+            return Finding.tokenKeys(counts, codes: codes, secretsMayNeedOldKeys: false, keys).detail
+        }
+        #expect(agreed(two, nil) == "no refresh token\(end)")
+        #expect(agreed(two, ("new", .valid, 1)) == "1 refresh token, all sealed with new\(end)")
+        #expect(agreed(two, codes: 2, ("new", .valid, 1)) == "1 refresh token, all sealed with new\(under)")
+        #expect(agreed(two, codes: 2, nil) == "no refresh token\(under)")
+        #expect(agreed(two, ("old", .valid, 1)) == "1 refresh token, some with old keys (old: 1)")
+        #expect(agreed(one, ("new", .valid, 1)) == "1 refresh token, all sealed with new")
+        #expect(agreed(nil, nil) == "no refresh token")
+        #expect(judged(two).detail == "no refresh token")
     }
 
     @Test("A change that waits ten seconds for its publication is a warning, and so is a restored log.")

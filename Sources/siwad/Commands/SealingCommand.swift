@@ -19,7 +19,7 @@ struct SealingCommand: ParsableCommand {
             them if systemd passes the keys as a credential.
             2. Move it to the first place on every daemon, and reload or restart them.
             3. Run siwad sealing rotate with the same keys.
-            4. Remove the old key when siwad doctor says that nothing needs it any more.
+            4. Remove the old key when siwad doctor says at token-keys that nothing needs it any more.
 
             Example:
               siwad sealing new-key
@@ -45,6 +45,8 @@ struct SealingNewKeyCommand: Command {
 
     @Option(help: "Name of the key (default: the day and two random bytes).")
     var name: String?
+    @Flag(help: "Print one JSON object.")
+    var json = false
     @OptionGroup var common: CommonOptions
 
     func validate() throws {
@@ -56,7 +58,9 @@ struct SealingNewKeyCommand: Command {
     func run(_ invocation: Invocation) async throws {
         let day = WallTime.now().iso8601.prefix(10)
         let name = try name ?? "\(day)-" + SecureRandom.bytes(2).hexadecimal
-        invocation.console.print(try SealingKeys.newLine(name: name))
+        let line = try SealingKeys.newLine(name: name)
+        let members: [JSONText.Member] = [.init("name", name.json), .init("line", line.json)]
+        invocation.console.print(json ? JSONText.object(members).line : line)
     }
 }
 

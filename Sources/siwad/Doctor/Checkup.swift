@@ -229,13 +229,7 @@ extension Checkup {
         findings += await ask(pool, .publication) { session throws(PostgresError) in
             [.publication(try Publication.state(in: session))]
         }
-        findings += await ask(pool, .sealingKeys) { session throws(PostgresError) in
-            [.sealingKeys(try SealedSecrets(readWith: configuration.sealingKeys, in: session))]
-        }
-        findings += await ask(pool, .tokenKeys) { session throws(PostgresError) in
-            let codes = try SignIns.waitingCodes(in: session)
-            return [.tokenKeys(try RefreshTokens.counts(in: session), codes: codes, configuration.sealingKeys)]
-        }
+        findings += await sealingKeyFindings(pool)
         // The check of the key set reports a malformed URL.
         if let trust = try? configuration.keyTrust() {
             findings += await ask(pool, .keptKeys) { session throws(PostgresError) in
@@ -260,6 +254,30 @@ extension Checkup {
         return findings
             + (await ask(pool, .notifications) { session throws(PostgresError) in
                 Finding.notifications(audiences, last: try DatabaseHealth.lastNotifications(in: session), now: time)
+            })
+    }
+
+    /// The sealing keys of endpoints' secrets, of refresh tokens, and of codes.
+    private func sealingKeyFindings(_ pool: ConnectionPool) async -> [Finding] {
+        let keys = configuration.sealingKeys
+        let secrets: SealedSecrets?
+        var findings: [Finding] = []
+        do throws(PostgresError) {
+            let read = try await pool.transaction(.repeatableRead) { session throws(PostgresError) in
+                try SealedSecrets(readWith: keys, in: session)
+            }
+            findings.append(.sealingKeys(read))
+            secrets = read
+        } catch {
+            findings.append(.fail(.sealingKeys, Self.failure(error)))
+            secrets = nil
+        }
+        let secretsMayNeedOldKeys = secrets?.mayNeedOldKeys ?? true
+        return findings
+            + (await ask(pool, .tokenKeys) { session throws(PostgresError) in
+                let codes = try SignIns.waitingCodes(in: session)
+                let counts = try RefreshTokens.counts(in: session)
+                return [.tokenKeys(counts, codes: codes, secretsMayNeedOldKeys: secretsMayNeedOldKeys, keys)]
             })
     }
 

@@ -183,16 +183,27 @@ extension Finding {
         let waiting = old.filter { secrets.counts[$0] != nil }.map { "\($0): \(secrets.counts[$0] ?? 0)" }
         guard waiting.isEmpty else {
             let text = "all \(total) open, some with old keys (\(waiting.joined(separator: ", ")))"
-            return .warn(.sealingKeys, text, "\(nextCommand("sealing rotate")) seals them with \(keys.first)")
+            let rotate = nextCommand("sealing rotate --note '…'")
+            return .warn(.sealingKeys, text, "\(rotate) seals them with \(keys.first)")
         }
-        let spare = old.isEmpty ? "" : "; nothing needs \(old.joined(separator: ", ")) any more"
+        // Refresh tokens and codes may still need it: see `tokenKeys`.
+        let spare = old.isEmpty ? "" : "; no secret of an endpoint needs \(old.joined(separator: ", ")) any more"
         return .pass(.sealingKeys, "\(total), all sealed with \(keys.first)\(spare)")
     }
 
     /// The keys of refresh tokens. Only `siwad sealing rotate` opens the tokens, because there is one for each person.
     ///
-    /// - Parameter codes: the codes that wait to be traded; each is sealed with the key that was the first at that time.
-    static func tokenKeys(_ counts: [RefreshTokenCount], codes: Int, _ keys: SealingKeys?) -> Finding {
+    /// The finding also says when no secret at all needs an old key, so that the operator can remove it.
+    ///
+    /// - Parameters:
+    ///   - codes: the codes that wait to be traded; each is sealed with the key that was the first at that time.
+    ///   - secretsMayNeedOldKeys: false if every secret of an endpoint was opened, and the first key seals them all.
+    static func tokenKeys(
+        _ counts: [RefreshTokenCount],
+        codes: Int,
+        secretsMayNeedOldKeys: Bool,
+        _ keys: SealingKeys?
+    ) -> Finding {
         let (ring, name) = (keys?.names ?? [], SettingKey.sealingKeys.environmentName)
         let old = ring.dropFirst()
         let oldNames = old.joined(separator: ", ")
@@ -200,7 +211,8 @@ extension Finding {
             codes > 0 && !old.isEmpty
             ? "; \(counted(codes, "code")) that Apple has not answered may need \(oldNames) for up to five minutes"
             : nil
-        guard !counts.isEmpty else { return .pass(.tokenKeys, "no refresh token\(needed ?? "")") }
+        let nothing = old.isEmpty || secretsMayNeedOldKeys ? nil : "; nothing needs \(oldNames) any more"
+        guard !counts.isEmpty else { return .pass(.tokenKeys, "no refresh token\(needed ?? nothing ?? "")") }
         func total(_ isCounted: (RefreshTokenCount) -> Bool) -> Int {
             counts.filter(isCounted).map(\.count).reduce(0, +)
         }
@@ -215,7 +227,7 @@ extension Finding {
             let putBack = "put the missing key back into \(name)"
             return .fail(.tokenKeys, "\(all), some with keys that \(name) lacks (\(text(missing)))", putBack)
         }
-        let rotate = nextCommand("sealing rotate")
+        let rotate = nextCommand("sealing rotate --note '…'")
         let unreadable = total { $0.state == .unreadable }
         guard unreadable == 0 else {
             let remedy = "put their key back and run \(rotate), or let the people sign in again"
@@ -226,7 +238,7 @@ extension Finding {
             return .warn(.tokenKeys, "\(all), some with old keys (\(text(waiting)))", "\(rotate) seals them again")
         }
         let spare = old.isEmpty ? "" : "; none needs \(oldNames) any more"
-        return .pass(.tokenKeys, "\(all), all sealed with \(first)\(needed ?? spare)")
+        return .pass(.tokenKeys, "\(all), all sealed with \(first)\(needed ?? nothing ?? spare)")
     }
 
     /// The key set that the daemon last stored from the URL in force.

@@ -17,6 +17,12 @@ struct SealedSecrets: Sendable, Equatable {
 
     var count: Int { counts.values.reduce(0, +) }
 
+    /// False only if every secret was opened, and the first key seals them all.
+    var mayNeedOldKeys: Bool {
+        guard let keys, isReadable, unopened == 0 else { return true }
+        return counts.keys.contains { $0 != keys.first }
+    }
+
     init(readWith keys: SealingKeys?, in session: borrowing Session) throws(PostgresError) {
         self.keys = keys
         let column = SealedColumn.endpointSecrets

@@ -70,7 +70,7 @@ struct TokenPage: CommandOutput {
         case .refused: "Apple refuses it: the person has to sign in again."
         case .unreadable:
             "No key of SIWAD_SEALING_KEYS opened it. Put its key back and run "
-                + "\(nextCommand("sealing rotate")), or let the person sign in again."
+                + "\(nextCommand("sealing rotate --note '…'")), or let the person sign in again."
         }
     }
 
