@@ -27,11 +27,14 @@ struct SignInDatabase: Sendable {
 
     let pool: ConnectionPool
     let faults: FaultLog
+    private let onError: @Sendable (PostgresError) -> Void
     private let batches: SignInBatches
 
-    init(pool: ConnectionPool, faults: FaultLog) {
+    /// - Parameter onError: called with each error that becomes the problem `database-unavailable`.
+    init(pool: ConnectionPool, faults: FaultLog, onError: @escaping @Sendable (PostgresError) -> Void) {
         self.pool = pool
         self.faults = faults
+        self.onError = onError
         batches = SignInBatches(pool: pool, deadline: Self.batchDeadline)
     }
 
@@ -114,6 +117,7 @@ struct SignInDatabase: Sendable {
         if error.code != .cancelled {
             faults.warning(.signIns, "the database can't serve a sign-in; it is answered 503", error)
         }
+        onError(error)
         return Problem(.databaseUnavailable, "The database is not available at present.", retryAfter: 2)
     }
 

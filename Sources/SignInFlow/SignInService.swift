@@ -22,19 +22,21 @@ package final class SignInService: ApplicationService {
     let exchanges = WakeupEvent()
     let isFinished = Atomic(false)
 
+    /// - Parameter onDatabaseError: called with each error that becomes the problem `database-unavailable`.
     package init(
         policy: SignInPolicy,
         keys: KeyRing,
         exchanger: CodeExchanger,
         pool: ConnectionPool,
         metrics: SignInMetrics,
-        log: Log
+        log: Log,
+        onDatabaseError: @escaping @Sendable (PostgresError) -> Void = { _ in }
     ) {
         self.keys = keys
         self.exchanger = exchanger
         self.metrics = metrics
         self.log = log
-        let database = SignInDatabase(pool: pool, faults: FaultLog(log))
+        let database = SignInDatabase(pool: pool, faults: FaultLog(log), onError: onDatabaseError)
         self.database = database
         current = Mutex(Self.means(policy, keys, exchanger, database, log))
     }

@@ -52,10 +52,25 @@ struct SignInCommandTests {
             #expect(json.status == 1 && json.output.contains("\"action\":\"refuse\""))
             try await fixture.daemons.closeDatabase()
             let away = try await siwad(command, environment: environment)
-            #expect(away.status == 69 && away.errors.contains("database-unavailable"), "\(away.errors)")
+            #expect(away.status == 69 && away.errors.contains("check that PostgreSQL runs there"), "\(away.errors)")
             try await fixture.daemons.openDatabase()
             let nobody = try await siwad(command + ["--to", "unix:\(fixture.socket("z"))"])
             #expect(nobody.status == 69, "\(nobody.errors)")
+        }
+    }
+
+    @Test("A database role that may not sign people in is named, and ends the command with 1.")
+    func missingRight() async throws {
+        try await SigningFixture.with { fixture in
+            let name = "reader_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
+            try await fixture.daemons.run("CREATE ROLE \(name) LOGIN IN ROLE siwad_reader")
+            var environment = fixture.daemons.environment(fixture.settings)
+            environment["SIWAD_DATABASE_URL"] = "\(fixture.daemons.conninfo) user=\(name)"
+            let request = try fixture.directory.write("request.json", try await fixture.device().request(session: "s1"))
+            let run = try await siwad(["sign-in", "--request", request], environment: environment)
+            try await fixture.daemons.run("DROP ROLE \(name)")
+            #expect(run.status == 1 && run.errors.contains("permission denied"), "\(run.errors)")
+            #expect(run.errors.contains("connect as a member of the role siwad_daemon"), "\(run.errors)")
         }
     }
 

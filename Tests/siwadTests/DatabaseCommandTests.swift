@@ -149,6 +149,10 @@ struct DatabaseCommandTests {
             let early = await siwad("accounts", "list", environment: environment)
             #expect(early.status == .configuration)
             #expect(early.errors.contains("the database is not migrated: run siwad migrate"))
+            let signIn = ["sign-in", "--client-id", "com.example.one", "--code", "code"]
+            let refused = await siwadCommand(signIn, environment: environment)
+            #expect(refused.status == .configuration)
+            #expect(refused.errors == "siwad: the database is not migrated: \(SchemaState.nextStep)\n")
             let serve = await siwad("serve", environment: environment)
             #expect(serve.status == .configuration)
             #expect(serve.errors == "siwad: the database is not migrated: \(SchemaState.nextStep)\n")

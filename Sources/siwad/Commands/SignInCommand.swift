@@ -7,6 +7,7 @@ import Postgres
 import Settings
 import SignIn
 import SignInFlow
+import Synchronization
 import Telemetry
 import Terminal
 import WebClient
@@ -120,15 +121,18 @@ struct SignInCommand: DatabaseCommand {
                 metrics: metrics,
                 log: log
             )
+            let refusal = DatabaseRefusal()
             let parts = try SignInParts(
                 configuration,
                 keys: keys,
                 pool: pool,
                 metrics: metrics.registry,
                 log: log,
-                eventLoopGroup: loops.group
+                eventLoopGroup: loops.group,
+                onDatabaseError: { refusal.record($0) }
             )
             return try await withCleanup(parts.close) {
+                try await SchemaState.read(pool).check()
                 async let ring: Void = keys.run()
                 let result: Result<SignInAnswer, Problem>
                 do throws(Problem) {
@@ -138,9 +142,28 @@ struct SignInCommand: DatabaseCommand {
                 }
                 keys.stop()
                 await ring
-                return try result.get()
+                do throws(Problem) {
+                    return try result.get()
+                } catch {
+                    if error.reason == .databaseUnavailable, let cause = refusal.error { throw cause }
+                    throw error
+                }
             }
         }
+    }
+}
+
+/// The last error with which the database refused a login or a right. The problem `database-unavailable` hides it from
+/// callers and asks them to repeat the request, but only the operator can remove its cause.
+private final class DatabaseRefusal: Sendable {
+    private let state = Mutex<PostgresError?>(nil)
+
+    var error: PostgresError? { state.withLock { $0 } }
+
+    /// Ignores other errors.
+    func record(_ error: PostgresError) {
+        guard error.sqlState == .insufficientPrivilege || error.sqlState?.classCode == "28" else { return }
+        state.withLock { $0 = error }
     }
 }
 

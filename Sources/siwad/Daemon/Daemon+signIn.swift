@@ -20,6 +20,7 @@ struct SignInParts: Sendable {
 
     /// Makes no connection.
     ///
+    /// - Parameter onDatabaseError: called with each error that becomes the problem `database-unavailable`.
     /// - Throws: `SettingsError`, `ServerError`, `WebClientError`.
     init(
         _ configuration: Configuration,
@@ -27,7 +28,8 @@ struct SignInParts: Sendable {
         pool: ConnectionPool,
         metrics: MetricsRegistry,
         log: Log,
-        eventLoopGroup: any EventLoopGroup
+        eventLoopGroup: any EventLoopGroup,
+        onDatabaseError: @escaping @Sendable (PostgresError) -> Void = { _ in }
     ) throws {
         let policy = try configuration.signInPolicy()
         certificates = try configuration.applicationTLS.map { files throws(ServerError) in
@@ -50,7 +52,8 @@ struct SignInParts: Sendable {
             ),
             pool: pool,
             metrics: metrics,
-            log: log
+            log: log,
+            onDatabaseError: onDatabaseError
         )
     }
 
