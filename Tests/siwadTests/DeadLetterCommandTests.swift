@@ -94,9 +94,11 @@ struct DeadLetterCommandTests {
             #expect(help.output.contains("siwad dead-letters \(verb)"))
         }
         for rate in ["1e-300", "0.000999", "0"] {
-            let slow = await siwad("dead-letters", "replay", "--all", "--note", "x", "--rate", rate)
-            #expect(slow.status == .usage)
-            #expect(slow.errors.hasPrefix("siwad: --rate must be at least 0.001: "))
+            for verb in ["replay", "discard"] {
+                let slow = await siwad("dead-letters", verb, "--all", "--note", "x", "--rate", rate)
+                #expect(slow.status == .usage)
+                #expect(slow.errors.hasPrefix("siwad: --rate must be at least 0.001: "))
+            }
         }
         #expect(await siwad("dead-letters", "list", "--status", "nonsense").status == .usage)
     }
@@ -238,6 +240,22 @@ struct DeadLetterCommandTests {
                     "kim|dead-letters reopen|--app com.example.one|app sold|3",
                 ]
             )
+        }
+    }
+
+    @Test("--rate makes a discard commit smaller batches, each with its entry in the audit, and wait between them.")
+    func limitedDiscard() async throws {
+        try await with { environment, database in
+            let discard = ["dead-letters", "discard", "--all", "--rate", "2"]
+            let dry = await siwadCommand(discard + ["--dry-run", "--json"], environment: environment)
+            #expect(dry.output == #"{"reason":"unknown-audience","count":4,"would_become":"discarded"}"# + "\n")
+            let start = ContinuousClock.now
+            let result = await siwadCommand(discard + ["--note", "why", "--operator", "kim"], environment: environment)
+            #expect(result == CommandResult(status: .done, output: "4 discarded\n", errors: ""))
+            #expect(ContinuousClock.now - start >= .seconds(1))
+            let entry = "kim|dead-letters discard|--all|why|2"
+            let actions = try await audit(database)
+            #expect(actions == [entry, entry])
         }
     }
 

@@ -35,20 +35,25 @@ package struct DeadLetterDecision: Sendable {
     private let operatorName: String
     private let note: String
     private let target: String
+    private let rate: Double?
 
-    /// - Parameter target: the target in the audit; nil: the filter.
+    /// - Parameters:
+    ///   - target: the target in the audit; nil: the filter.
+    ///   - rate: letters a second; nil: no limit.
     package init(
         _ verb: Verb,
         _ filter: DeadLetterFilter,
         by operatorName: String,
         note: String,
-        target: String? = nil
+        target: String? = nil,
+        rate: Double? = nil
     ) {
         self.verb = verb
         self.filter = filter
         self.operatorName = operatorName
         self.note = note
         self.target = target ?? filter.text
+        self.rate = rate
     }
 
     package func selection(on pool: ConnectionPool) async throws(PostgresError) -> DeadLetterSelection? {
@@ -62,25 +67,29 @@ package struct DeadLetterDecision: Sendable {
     /// that it changed, so the audit is right even if the run is interrupted. Returns nil if no letter matched.
     ///
     /// - Parameter onProgress: called after each transaction.
-    package func carryOut(
-        on pool: ConnectionPool,
-        onProgress: (Report) -> Void = { _ in }
-    ) async throws(PostgresError) -> Report? {
+    /// - Throws: `PostgresError`, or with a rate `CancellationError`.
+    package func carryOut(on pool: ConnectionPool, onProgress: (Report) -> Void = { _ in }) async throws -> Report? {
         guard let selection = try await selection(on: pool) else { return nil }
+        let start = ContinuousClock.now
+        let limit = rate.map { Int(min(Double(Self.batch), max(1, $0))) } ?? Self.batch
         var report = Report(selection: selection)
         var last = selection.firstID - 1
         while last < selection.lastID {
             let (after, decision) = (last, self)
             let part = try await pool.transaction { session throws(PostgresError) in
-                let part = try decision.part(after: after, through: selection.lastID, in: session)
+                let part = try decision.part(after: after, through: selection.lastID, limit, in: session)
                 if part.lastID != nil { try OperatorActions.record(decision.action(part.changed), in: session) }
                 return part
             }
             report.changed += part.changed
             report.refused += part.refused
             onProgress(report)
-            guard let end = part.lastID else { break }
+            guard let end = part.lastID, end < selection.lastID else { break }
             last = end
+            if let rate {
+                let done = Double(report.changed + report.refused)
+                try await Task.sleep(until: start + .seconds(done / rate), clock: .continuous)
+            }
         }
         return report
     }
@@ -98,6 +107,7 @@ package struct DeadLetterDecision: Sendable {
     private func part(
         after: Int64,
         through: Int64,
+        _ limit: Int,
         in session: borrowing Session
     ) throws(PostgresError) -> DeadLetterResolution {
         switch verb {
@@ -106,13 +116,13 @@ package struct DeadLetterDecision: Sendable {
                 filter,
                 after: after,
                 through: through,
-                limit: Self.batch,
+                limit: limit,
                 by: operatorName,
                 note: note,
                 in: session
             )
         case .reopen:
-            try DeadLetters.reopen(filter, after: after, through: through, limit: Self.batch, note: note, in: session)
+            try DeadLetters.reopen(filter, after: after, through: through, limit: limit, note: note, in: session)
         }
     }
 }

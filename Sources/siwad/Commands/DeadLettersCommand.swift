@@ -212,8 +212,8 @@ struct DeadLettersDiscardCommand: DecisionCommand {
         commandName: "discard",
         abstract: "Mark open letters as not to be processed. They stay in the database.",
         discussion: """
-            Each batch of up to 2,000 letters is committed with its entry in the audit: an interrupted run can be \
-            repeated and continues with the rest.
+            Each batch of up to 2,000 letters, fewer with --rate, is committed with its entry in the audit: an \
+            interrupted run can be repeated and continues with the rest.
 
             Example:
               siwad dead-letters discard --app com.example.sold --note 'app sold in 2025'
@@ -242,11 +242,16 @@ protocol DecisionCommand: DatabaseCommand {
 struct DecisionOptions: ParsableArguments {
     @OptionGroup var filter: DeadLetterFilterOptions
     @OptionGroup var rehearsal: RehearsalOptions
-    @Flag(help: "Print one JSON object.")
+    @Option(parsing: .unconditional, help: "Letters per second; no limit if omitted.")
+    var rate: Double?
+    @Flag(help: "Print one JSON object; for a dry run, one per reason.")
     var json = false
     @OptionGroup var database: DatabaseOptions
 
-    func validate() throws { try requireNothing(filter.advice, rehearsal.advice) }
+    func validate() throws {
+        try requireNothing(filter.advice, rehearsal.advice)
+        try SimulateSendCommand.validate(rate: rate)
+    }
 }
 
 extension DecisionCommand {
@@ -259,7 +264,13 @@ extension DecisionCommand {
         let letters = try await invocation.read { [filter = options.filter] in
             try filter.filter(atLeast: 8, in: $0)
         }
-        let decision = DeadLetterDecision(Self.verb, letters, by: name, note: options.rehearsal.note ?? "")
+        let decision = DeadLetterDecision(
+            Self.verb,
+            letters,
+            by: name,
+            note: options.rehearsal.note ?? "",
+            rate: options.rate
+        )
         let console = invocation.console
         try await invocation.withDatabase { pool in
             let selection: DeadLetterSelection?
