@@ -66,7 +66,8 @@ struct EndpointCommandTests {
                 ]
             )
             let again = try await run(["add", "all", "--url", Self.url, "--note", "x"], fixture)
-            #expect(again.status == 1 && again.errors.contains("all exists already"), "\(again.errors)")
+            let edit = "all exists already: siwad endpoints edit all --url … --note '…' changes it"
+            #expect(again.status == 1 && again.errors.contains(edit), "\(again.errors)")
         }
     }
 
@@ -87,6 +88,7 @@ struct EndpointCommandTests {
             ["shop", "--url", url, "--rate", "0"], ["shop", "--url", url, "--rate", "-1"],
             ["shop", "--url", url, "--rate", "nan"], ["shop", "--url", url, "--rate", "1e20"],
             ["shop", "--url", url, "--retries", "5s,-1s"],
+            ["shop", "--url", url, "--retries", ""], ["shop", "--url", url, "--retries", ","],
             ["shop", "--url", url, "--retries", "soon"], ["shop", "--url", url, "--signature", "rsa"],
             ["shop", "--url", url, "--include", "names"], ["shop", "--url", url, "--disable-after", "-1s"],
             ["shop", "--url", url, "--from-start", "--since", "1h"],
@@ -403,6 +405,55 @@ struct EndpointCommandTests {
                     let rows = "SELECT name || ' ' || timeout FROM siwa.endpoints ORDER BY name"
                     #expect(try await fixture.texts(rows) == ["crm 00:00:15", "shop 00:00:05"])
                 }
+            }
+        }
+    }
+
+    @Test("An endpoint that somebody pauses while it is filled stays paused, and the command says so.")
+    func pausedWhileFilled() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                try await done("add other --url \(Self.url) --type consent.authorized", fixture)
+                try await Changes.publish(2, in: fixture)
+                let add = try await database.withOpenTransaction { session throws(PostgresError) in
+                    try session.execute(script: "LOCK TABLE siwa.deliveries IN SHARE MODE")
+                } _: {
+                    let arguments = ["endpoints", "add", "shop", "--url", Self.url, "--from-start", "--note", "why"]
+                    let add = fixture.start(Sealing.settings, arguments: arguments)
+                    try await eventually("the command to fill it") { try await fixture.texts(Self.waiting).count == 1 }
+                    try await done("pause shop", fixture)
+                    return add
+                }
+                #expect(try await add.end() == 1)
+                #expect(add.log.last?.contains("siwad endpoints resume shop --note") == true, "\(add.log)")
+                let status = "SELECT status FROM siwa.endpoints WHERE name = 'shop'"
+                #expect(try await fixture.texts(status) == ["paused"])
+                #expect(try await audit(fixture).last == "endpoints pause: shop: why")
+                try await done("resume shop", fixture)
+                #expect(try await fixture.texts(status) == ["enabled"])
+            }
+        }
+    }
+
+    @Test("A removal that is interrupted says that the endpoint is paused, and how to go on.")
+    func interruptedRemoval() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                try await done("add shop --url \(Self.url) --type consent.authorized", fixture)
+                try await Changes.publish(2, in: fixture)
+                let remove = try await database.withOpenTransaction { session throws(PostgresError) in
+                    try session.execute(script: "SELECT FROM siwa.deliveries WHERE position = 2 FOR UPDATE")
+                } _: {
+                    let remove = fixture.start(arguments: ["endpoints", "remove", "shop", "--note", "why"])
+                    try await eventually("the command to wait") { try await fixture.texts(Self.waiting).count == 1 }
+                    remove.send("INT")
+                    #expect(try await remove.end(within: .seconds(8)) != 0)
+                    return remove
+                }
+                let words = "shop is paused, and 0 of its deliveries are deleted; siwad endpoints remove shop --note"
+                #expect(remove.log.contains { $0.contains(words) }, "\(remove.log)")
+                try await done("remove shop", fixture)
+                #expect(try await fixture.texts("SELECT name FROM siwa.endpoints").isEmpty)
             }
         }
     }

@@ -85,6 +85,29 @@ extension Endpoints {
         try notify(in: transaction)
     }
 
+    /// As ``resume(_:in:)``, if nobody has changed the endpoint since it had this revision.
+    package static func resume(
+        _ endpoint: Int32,
+        unchangedSince revision: Int32,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> Bool {
+        guard try self.revision(of: endpoint, in: transaction) == revision else { return false }
+        try resume(endpoint, in: transaction)
+        return true
+    }
+
+    /// Locks the endpoint; nil: it was removed.
+    package static func revision(
+        of endpoint: Int32,
+        in transaction: borrowing Session
+    ) throws(PostgresError) -> Int32? {
+        let rows = try transaction.execute(
+            once: "SELECT revision FROM siwa.endpoints WHERE endpoint_id = $1 FOR NO KEY UPDATE",
+            endpoint
+        )
+        return try rows.decode { (revision: Int32) in revision }.first
+    }
+
     /// Makes the daemons read the endpoint and its secrets again.
     package static func touch(_ endpoint: Int32, in transaction: borrowing Session) throws(PostgresError) {
         _ = try transaction.execute(
@@ -92,6 +115,12 @@ extension Endpoints {
             endpoint
         )
         try notify(in: transaction)
+    }
+
+    package static func countDeliveries(of endpoint: Int32, in session: borrowing Session) throws(PostgresError) -> Int
+    {
+        let rows = try session.execute(once: "SELECT count(*) FROM siwa.deliveries WHERE endpoint_id = $1", endpoint)
+        return Int(try rows.int64(0, 0))
     }
 
     /// Deletes some deliveries of an endpoint. Deleting all in one transaction would hold up publication.

@@ -40,18 +40,18 @@ struct EndpointsApplyCommand: DatabaseCommand, Sendable {
         let secrets = Result { try EndpointSecretMaker(invocation) }
         let command = self
         try await Services.runInterruptibly {
-            let applied = try await invocation.withDatabase { pool in
+            try await invocation.withDatabase { pool in
                 let applied = try await pool.change(rollingBack: command.rehearsal.dryRun) { session in
                     try command.apply(wanted, by: name, secrets, in: session)
                 }
+                command.print(applied, to: invocation.console)
                 // Not in the transaction: each may have many deliveries.
                 for row in applied where row.outcome == .removed && !command.rehearsal.dryRun {
                     guard let id = row.id else { continue }
-                    try await Endpoints.remove(id, as: command.action("remove", row.name, by: name), on: pool)
+                    let action = command.action("remove", row.name, by: name)
+                    try await Endpoints.remove(id, row.name, as: action, on: pool, invocation.console)
                 }
-                return applied
             }
-            command.print(applied, to: invocation.console)
         }
     }
 

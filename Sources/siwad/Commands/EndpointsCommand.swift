@@ -154,9 +154,9 @@ struct EndpointsAddCommand: EndpointChangeCommand {
         let (action, command, configuration) = (try action(invocation), self, wanted)
         try await Services.runInterruptibly {
             try await invocation.withDatabase { pool in
-                let (id, first, end) = try await pool.change { session in
+                let (id, revision, first, end) = try await pool.change { session in
                     guard try Endpoints.all(in: session).allSatisfy({ $0.endpoint.name != configuration.name }) else {
-                        let edit = nextCommand("endpoints edit \(configuration.name)")
+                        let edit = nextCommand("endpoints edit \(configuration.name) --url … --note '…'")
                         throw CommandFailure(.failed, "\(configuration.name) exists already: \(edit) changes it")
                     }
                     try configuration.checkApps(in: session)
@@ -165,11 +165,18 @@ struct EndpointsAddCommand: EndpointChangeCommand {
                     let (id, end) = try Endpoints.insert(configuration, status: status, in: session)
                     try secrets.make(configuration.signature, of: id, in: session)
                     try OperatorActions.record(action, in: session)
-                    return (id, first, end)
+                    return (id, try Endpoints.revision(of: id, in: session), first, end)
                 }
-                if let first {
+                if let first, let revision {
                     try await command.fill(id, first, end, action, pool, invocation.console)
-                    try await pool.change { session in try Endpoints.resume(id, in: session) }
+                    let isResumed = try await pool.change { session in
+                        try Endpoints.resume(id, unchangedSince: revision, in: session)
+                    }
+                    let resume = nextCommand("endpoints resume \(configuration.name) --note '…'")
+                    guard isResumed else {
+                        let cause = "\(configuration.name) was added, and somebody changed it while it was filled"
+                        throw CommandFailure(.failed, "\(cause): it stays as they left it; \(resume) enables it")
+                    }
                 }
             }
             let secret = nextCommand("endpoints secret \(configuration.name)")

@@ -228,7 +228,7 @@ struct EndpointsRemoveCommand: EndpointChangeCommand {
         try await Services.runInterruptibly {
             try await invocation.withDatabase { pool in
                 let id = try await pool.change { session in try command.endpoint.find(in: session).id }
-                try await Endpoints.remove(id, as: action, on: pool)
+                try await Endpoints.remove(id, command.endpoint.name, as: action, on: pool, invocation.console)
             }
             invocation.console.print("\(command.endpoint.name) was removed")
         }
@@ -238,14 +238,35 @@ struct EndpointsRemoveCommand: EndpointChangeCommand {
 extension Endpoints {
     /// Deliveries are deleted in batches, because one transaction would hold up publication. Interrupted, the endpoint is
     /// paused, and the same command goes on.
-    static func remove(_ id: Int32, as action: OperatorAction, on pool: ConnectionPool) async throws {
-        try await pool.change { session in
+    static func remove(
+        _ id: Int32,
+        _ name: String,
+        as action: OperatorAction,
+        on pool: ConnectionPool,
+        _ console: Console
+    ) async throws {
+        let total = try await pool.change { session in
             try pause(id, in: session)
             try OperatorActions.record(action, in: session)
+            return try countDeliveries(of: id, in: session)
         }
-        while try await pool.change({ session in try deleteDeliveries(of: id, limit: 500, in: session) }) > 0 {
-            try Task.checkCancellation()
+        var progress = ProgressLine(title: "deleting the deliveries of \(name)", on: console)
+        var deleted = 0
+        do {
+            while true {
+                let batch = try await pool.change { session in try deleteDeliveries(of: id, limit: 500, in: session) }
+                guard batch > 0 else { break }
+                deleted += batch
+                progress.advance(to: min(deleted, total), of: total)
+                try Task.checkCancellation()
+            }
+            progress.end()
+            try await pool.change { session in try delete(id, in: session) }
+        } catch {
+            progress.end()
+            let remove = nextCommand("endpoints remove \(name) --note '…'")
+            console.note("\(name) is paused, and \(deleted) of its deliveries are deleted; \(remove) goes on")
+            throw error
         }
-        try await pool.change { session in try delete(id, in: session) }
     }
 }

@@ -62,6 +62,9 @@ enum EndpointField: String, CaseIterable, Sendable {
             configuration.rate = number
         case .retries:
             let longest = Duration.seconds(365 * 86_400)
+            guard texts != [""] else {
+                throw MalformedEndpoint("write durations such as 5s,5m,30m, or none for a single attempt")
+            }
             guard texts.count <= 50 else { throw MalformedEndpoint("write at most 50 durations") }
             configuration.retries =
                 texts == ["none"]

@@ -89,11 +89,17 @@ struct EndpointOptions: ParsableArguments {
     /// What is given, by field.
     private var given: [(field: EndpointField, option: String, texts: [String])] {
         func one(_ text: String?) -> [String] { text.map { [$0] } ?? [] }
+        func list(_ text: String?) -> [String] {
+            guard let text else { return [] }
+            let texts = text.split(separator: ",").map(String.init)
+            // A list without elements is refused, not ignored.
+            return texts.isEmpty ? [""] : texts
+        }
         let all: [(EndpointField, String, [String])] = [
             (.url, "--url", one(url)), (.types, "--type", type), (.apps, "--app", app),
             (.ordering, "--ordering", one(ordering)), (.concurrency, "--concurrency", one(concurrency)),
             (.timeout, "--timeout", one(timeout)), (.rate, "--rate", one(rate)),
-            (.retries, "--retries", retries?.split(separator: ",").map(String.init) ?? []),
+            (.retries, "--retries", list(retries)),
             (.disableAfter, "--disable-after", one(disableAfter)), (.signature, "--signature", one(signature)),
             (.include, "--include", one(include)),
         ]
