@@ -204,7 +204,7 @@ struct DoctorCommandTests {
 }
 
 /// A TCP port that is bound on all addresses and refuses connections, for as long as this object exists.
-private final class ClosedPort: Sendable {
+final class ClosedPort: Sendable {
     /// Chosen by the kernel.
     let port: UInt16
     private let descriptor: Int32

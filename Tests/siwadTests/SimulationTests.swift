@@ -56,6 +56,16 @@ struct SimulationTests {
         }
     }
 
+    @Test("A control command that no simulated Apple answers names what to start.")
+    func nothingAnswers() async throws {
+        let closed = try ClosedPort()
+        let url = "http://127.0.0.1:\(closed.port)"
+        let result = await siwad("simulate", "sign-in", "--apple-url", url)
+        let step = "start siwad dev or siwad simulate apple, or correct --apple-url"
+        #expect(result.status == .unavailable)
+        #expect(result.errors == "siwad: nothing answers at \(url)/simulator/sign-in; \(step)\n")
+    }
+
     @Test("verify accepts every form of body that the endpoint accepts, with white space around it.")
     func bodies() async throws {
         try await withDirectory { directory in

@@ -167,12 +167,19 @@ struct LocalAppleOptions: ParsableArguments {
             )
         }
         let object = JSONText.object(members.compactMap { name, value in value.map { .init(name, $0) } })
-        let answer = try await LocalProbe.post(
-            "\(url)/simulator/\(control.rawValue)",
-            json: object.line,
-            version: Version.current,
-            eventLoopGroup: EventLoops.ofCommand.group
-        )
+        let answer: LocalProbe.Response
+        do throws(WebClientError) {
+            answer = try await LocalProbe.post(
+                "\(url)/simulator/\(control.rawValue)",
+                json: object.line,
+                version: Version.current,
+                eventLoopGroup: EventLoops.ofCommand.group
+            )
+        } catch {
+            guard error.code == .unreachable else { throw error }
+            let step = "start siwad dev or siwad simulate apple, or correct --apple-url"
+            throw CommandFailure(.unavailable, line: "\(error); \(step)")
+        }
         guard answer.status == 200 else {
             let cause = (try? JSONValue(parsing: Array(answer.body.utf8)))?["error"]?.string
             throw CommandFailure(.failed, cause ?? "\(url) answered \(answer.status): it is no siwad simulate apple")
@@ -357,7 +364,7 @@ struct SimulateBehaveCommand: LocalAppleCommand {
     var tamper: String?
     @Flag(help: "Sign with another key from now on.")
     var rotateKeys = false
-    @Flag(inversion: .prefixedNo, help: "Give the last code again at each sign-in.")
+    @Flag(inversion: .prefixedNo, help: "Give a person's last code for the client again at each sign-in.")
     var repeatCode: Bool?
     @Option(help: ArgumentHelp("text or boolean: how flags are written.", valueName: "form"))
     var flagForm: String?
