@@ -409,8 +409,11 @@ struct EndpointCommandTests {
         }
     }
 
-    @Test("An endpoint that somebody pauses while it is filled stays paused, and the command says so.")
-    func pausedWhileFilled() async throws {
+    @Test(
+        "An endpoint that somebody pauses while it is filled stays paused, and the command says so; resuming it is right.",
+        arguments: ["pause", "resume"]
+    )
+    func changedWhileFilled(verb: String) async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonFixture.with(database.conninfo) { fixture in
                 try await done("add other --url \(Self.url) --type consent.authorized", fixture)
@@ -421,15 +424,17 @@ struct EndpointCommandTests {
                     let arguments = ["endpoints", "add", "shop", "--url", Self.url, "--from-start", "--note", "why"]
                     let add = fixture.start(Sealing.settings, arguments: arguments)
                     try await eventually("the command to fill it") { try await fixture.texts(Self.waiting).count == 1 }
-                    try await done("pause shop", fixture)
+                    try await done("\(verb) shop", fixture)
                     return add
                 }
-                #expect(try await add.end() == 1)
-                #expect(add.log.last?.contains("siwad endpoints resume shop --note") == true, "\(add.log)")
+                let isPaused = verb == "pause"
+                #expect(try await add.end() == (isPaused ? 1 : 0))
+                let step = "siwad endpoints resume shop --note"
+                #expect(add.log.contains { $0.contains(step) } == isPaused, "\(add.log)")
                 let status = "SELECT status FROM siwa.endpoints WHERE name = 'shop'"
-                #expect(try await fixture.texts(status) == ["paused"])
-                #expect(try await audit(fixture).last == "endpoints pause: shop: why")
-                try await done("resume shop", fixture)
+                #expect(try await fixture.texts(status) == [isPaused ? "paused" : "enabled"])
+                #expect(try await audit(fixture).last == "endpoints \(verb): shop: why")
+                if isPaused { try await done("resume shop", fixture) }
                 #expect(try await fixture.texts(status) == ["enabled"])
             }
         }

@@ -85,27 +85,34 @@ extension Endpoints {
         try notify(in: transaction)
     }
 
+    package enum Resumption: Sendable {
+        case enabled
+        /// It stays as it is: somebody changed it, and may have paused it.
+        case changed
+        case removed
+    }
+
     /// As ``resume(_:in:)``, if nobody has changed the endpoint since it had this revision.
     package static func resume(
         _ endpoint: Int32,
         unchangedSince revision: Int32,
         in transaction: borrowing Session
-    ) throws(PostgresError) -> Bool {
-        guard try self.revision(of: endpoint, in: transaction) == revision else { return false }
-        try resume(endpoint, in: transaction)
-        return true
-    }
-
-    /// Locks the endpoint; nil: it was removed.
-    package static func revision(
-        of endpoint: Int32,
-        in transaction: borrowing Session
-    ) throws(PostgresError) -> Int32? {
+    ) throws(PostgresError) -> Resumption {
         let rows = try transaction.execute(
-            once: "SELECT revision FROM siwa.endpoints WHERE endpoint_id = $1 FOR NO KEY UPDATE",
+            once: "SELECT revision, status FROM siwa.endpoints WHERE endpoint_id = $1 FOR NO KEY UPDATE",
             endpoint
         )
-        return try rows.decode { (revision: Int32) in revision }.first
+        guard let found = try rows.decode({ (revision: Int32, status: Endpoint.Status) in (revision, status) }).first
+        else { return .removed }
+        if found.1 == .enabled { return .enabled }
+        guard found.0 == revision else { return .changed }
+        try resume(endpoint, in: transaction)
+        return .enabled
+    }
+
+    package static func revision(of endpoint: Int32, in session: borrowing Session) throws(PostgresError) -> Int32 {
+        let rows = try session.execute(once: "SELECT revision FROM siwa.endpoints WHERE endpoint_id = $1", endpoint)
+        return try rows.decode { (revision: Int32) in revision }[0]
     }
 
     /// Makes the daemons read the endpoint and its secrets again.

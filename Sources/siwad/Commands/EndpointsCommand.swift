@@ -167,15 +167,17 @@ struct EndpointsAddCommand: EndpointChangeCommand {
                     try OperatorActions.record(action, in: session)
                     return (id, try Endpoints.revision(of: id, in: session), first, end)
                 }
-                if let first, let revision {
+                if let first {
                     try await command.fill(id, first, end, action, pool, invocation.console)
-                    let isResumed = try await pool.change { session in
-                        try Endpoints.resume(id, unchangedSince: revision, in: session)
-                    }
-                    let resume = nextCommand("endpoints resume \(configuration.name) --note '…'")
-                    guard isResumed else {
-                        let cause = "\(configuration.name) was added, and somebody changed it while it was filled"
-                        throw CommandFailure(.failed, "\(cause): it stays as they left it; \(resume) enables it")
+                    let name = configuration.name
+                    switch try await pool.change({ try Endpoints.resume(id, unchangedSince: revision, in: $0) }) {
+                    case .enabled: break
+                    case .removed:
+                        throw CommandFailure(.failed, "\(name) was added, and somebody removed it while it was filled")
+                    case .changed:
+                        let cause = "\(name) was added, and somebody changed it while it was filled"
+                        let resume = nextCommand("endpoints resume \(name) --note '…'")
+                        throw CommandFailure(.failed, "\(cause): it stays paused; \(resume) enables it")
                     }
                 }
             }

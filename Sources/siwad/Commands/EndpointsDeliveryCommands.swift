@@ -245,10 +245,13 @@ extension Endpoints {
         on pool: ConnectionPool,
         _ console: Console
     ) async throws {
-        let total = try await pool.change { session in
+        try await pool.change { session in
             try pause(id, in: session)
             try OperatorActions.record(action, in: session)
-            return try countDeliveries(of: id, in: session)
+        }
+        // For the bar. Counting too many of them would take longer than deleting the first ones.
+        let total = try? await pool.withSession(deadline: .seconds(2)) { session throws(PostgresError) in
+            try countDeliveries(of: id, in: session)
         }
         var progress = ProgressLine(title: "deleting the deliveries of \(name)", on: console)
         var deleted = 0
@@ -257,7 +260,7 @@ extension Endpoints {
                 let batch = try await pool.change { session in try deleteDeliveries(of: id, limit: 500, in: session) }
                 guard batch > 0 else { break }
                 deleted += batch
-                progress.advance(to: min(deleted, total), of: total)
+                if let total { progress.advance(to: min(deleted, total), of: total) }
                 try Task.checkCancellation()
             }
             progress.end()
