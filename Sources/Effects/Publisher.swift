@@ -165,6 +165,8 @@ package final class Publisher: Sendable {
     private func measure() async throws(PostgresError) {
         let state = try await pool.withSession(Publication.state)
         metrics.age.set((state.age ?? .zero) / .seconds(1))
+        // Another daemon has published what took too long here.
+        if state.age == nil { limit.withLock { $0 = usualRound } }
         if !state.belongsToCluster { try await rebase() }
     }
 
