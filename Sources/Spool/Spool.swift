@@ -304,17 +304,22 @@ package final class Spool: Sendable {
     package func setAside(forged: Set<Int>, of batch: Batch) async throws(SpoolError) -> (Batch, [SetAside]) {
         guard !forged.isEmpty else { return (batch, []) }
         return try await onThread { () throws(SpoolError) in
-            var setAside: [SetAside] = []
-            for (name, positions) in batch.parts {
-                for position in positions.filter(forged.contains) {
-                    // The same name if the file is read again after a failure, so that there is one copy.
-                    let apart = "\(name).\(position - positions.lowerBound)\(SetAside.Reason.forged.suffix)"
-                    guard try self.directory.write(SpoolFile.encoded([batch.records[position]]), as: apart) else {
-                        continue
+            var written: [String] = []
+            do throws(SpoolError) {
+                for (name, positions) in batch.parts {
+                    for position in positions.filter(forged.contains) {
+                        // The same name if the batch is read again, so that there is one copy and one report.
+                        let apart = "\(name).\(position - positions.lowerBound)\(SetAside.Reason.forged.suffix)"
+                        let file = SpoolFile.encoded([batch.records[position]])
+                        if try self.directory.write(file, as: apart) { written.append(apart) }
                     }
-                    setAside.append(SetAside(reason: .forged, path: self.directory.filePath(apart)))
                 }
+            } catch {
+                // They would not be reported. Their records are still in the files of the batch.
+                for name in written { try self.directory.remove(name) }
+                throw error
             }
+            let setAside = written.map { SetAside(reason: .forged, path: self.directory.filePath($0)) }
             var rest = batch
             rest.records = batch.records.indices.filter { !forged.contains($0) }.map { batch.records[$0] }
             rest.counts = batch.parts.map { $0.positions.count { !forged.contains($0) } }
