@@ -415,8 +415,9 @@ struct DecisionOutputTests {
             #expect(result.status == .failed)
             #expect(result.output.isEmpty)
             let lines = result.errors.split(separator: "\n")
-            #expect(lines.count == 2, "\(result.errors)")
+            try #require(lines.count == 3, "\(result.errors)")
             #expect(lines.first?.contains("2000/2001") == true)
+            #expect(lines[1] == "2000 discarded so far; the same command goes on with what is left")
             #expect(lines.last?.hasPrefix("siwad: PostgreSQL refused a statement") == true)
             let observer = try await PostgresConnection.connect(database.settings)
             let counts = try await observer.withSession { session throws(PostgresError) in

@@ -234,7 +234,7 @@ struct DeadLettersReopenCommand: DecisionCommand {
 }
 
 /// A command that changes the status of dead letters without processing them.
-protocol DecisionCommand: DatabaseCommand {
+protocol DecisionCommand: DatabaseCommand, Sendable {
     static var verb: DeadLetterDecision.Verb { get }
     var options: DecisionOptions { get }
 }
@@ -271,26 +271,32 @@ extension DecisionCommand {
             note: options.rehearsal.note ?? "",
             rate: options.rate
         )
-        let console = invocation.console
-        try await invocation.withDatabase { pool in
-            let selection: DeadLetterSelection?
-            var failure: CommandFailure?
-            if options.rehearsal.dryRun {
-                selection = try await decision.selection(on: pool)
-                if let selection { preview(selection, console) }
-            } else {
-                let report = try await perform(decision, on: pool, console)
-                selection = report?.selection
-                failure = report.flatMap { summarize($0, console) }
+        let command = self
+        try await Services.runInterruptibly {
+            try await invocation.withDatabase { pool in
+                try await command.run(decision, on: pool, invocation.console)
             }
-            let status = Self.verb.status
-            guard let selection else {
-                let cause = "no \(status.rawValue) dead letter matches"
-                throw CommandFailure(.nothingMatched, "\(cause): nothing was \(participle)")
-            }
-            let missing = options.filter.failure(matched: selection.total, status: status)
-            if let failure = failure?.joined(to: missing) ?? missing { throw failure }
         }
+    }
+
+    private func run(_ decision: DeadLetterDecision, on pool: ConnectionPool, _ console: Console) async throws {
+        let selection: DeadLetterSelection?
+        var failure: CommandFailure?
+        if options.rehearsal.dryRun {
+            selection = try await decision.selection(on: pool)
+            if let selection { preview(selection, console) }
+        } else {
+            let report = try await perform(decision, on: pool, console)
+            selection = report?.selection
+            failure = report.flatMap { summarize($0, console) }
+        }
+        let status = Self.verb.status
+        guard let selection else {
+            let cause = "no \(status.rawValue) dead letter matches"
+            throw CommandFailure(.nothingMatched, "\(cause): nothing was \(participle)")
+        }
+        let missing = options.filter.failure(matched: selection.total, status: status)
+        if let failure = failure?.joined(to: missing) ?? missing { throw failure }
     }
 
     private func perform(
@@ -299,9 +305,20 @@ extension DecisionCommand {
         _ console: Console
     ) async throws -> DeadLetterDecision.Report? {
         var progress = ProgressLine(title: Self.verb.rawValue, on: console)
-        defer { progress.end() }
-        return try await decision.carryOut(on: pool) { report in
-            progress.advance(to: report.changed + report.refused, of: report.selection.total)
+        var changed = 0
+        do {
+            let report = try await decision.carryOut(on: pool) { report in
+                changed = report.changed
+                progress.advance(to: report.changed + report.refused, of: report.selection.total)
+            }
+            progress.end()
+            return report
+        } catch {
+            progress.end()
+            if changed > 0 {
+                console.note("\(changed) \(participle) so far; the same command goes on with what is left")
+            }
+            throw error
         }
     }
 
