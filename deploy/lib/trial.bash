@@ -1,15 +1,29 @@
 # Sourced by deploy/check-package and deploy/check-image, which run siwad in a root file system of its own: starts a private
 # PostgreSQL on a port of 127.0.0.1, and sends siwad a notification. Needs root.
 
+# Free ports of 127.0.0.1, for PostgreSQL and the two listeners of siwad.
+postgres_port='' public='' private=''
 # The process and the log of siwad, once it is started.
-postgres_port='' postgres_directory='' postgres_bin='' service='' log=''
+postgres_directory='' postgres_bin='' service='' log=''
+
+# Chooses the ports below those that the kernel gives to outgoing connections (`ip_local_port_range`): a connection of any
+# program, even of siwad to PostgreSQL, could have one of those.
+choose_ports() {
+    local first port
+    for first in {24320..24399}; do
+        for port in "$first" $((first + 100)) $((first + 200)); do
+            if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then continue 2; fi
+        done
+        postgres_port=$first public=$((first + 100)) private=$((first + 200))
+        return
+    done
+    fail "no three free ports from 24320 to 24599"
+}
 
 # Starts PostgreSQL in a directory that does not exist.
 start_postgres() {
     postgres_bin=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort --version-sort | tail -n 1)
-    for postgres_port in {54320..54399}; do
-        if ! (exec 3<>"/dev/tcp/127.0.0.1/$postgres_port") 2>/dev/null; then break; fi
-    done
+    choose_ports
     postgres_directory=$1
     install -d -o postgres -m 700 "$postgres_directory"
     as_postgres "$postgres_bin/initdb" -D "$postgres_directory/data" --username=postgres --auth=trust --encoding=UTF8 \
