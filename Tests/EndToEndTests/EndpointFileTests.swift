@@ -1,0 +1,108 @@
+import TestSupport
+import Testing
+
+@Suite("siwad endpoints apply", .timeLimit(.minutes(10)))
+struct EndpointFileTests {
+    @Test("apply makes the table say what the file says, once; a dry run changes nothing; --prune removes the rest.")
+    func apply() async throws {
+        try await DaemonFixture.with { fixture in
+            try await TemporaryDirectory.with { directory in
+                let flow = try directory.write(
+                    "flow.yaml",
+                    """
+                    endpoints:
+                      shop: {url: https://shop.example.com/hooks/siwa, types: [siwa.consent.revoked, siwa.account.deleted], apps: [com.example.one], ordering: person}
+                      crm:  # block style
+                        url: "https://crm.example.com/hooks"
+                        types:
+                          - email.forwarding_disabled
+                        timeout: 5s
+
+                    """
+                )
+                let dry = try await fixture.endpoints("apply \(flow) --dry-run")
+                #expect(
+                    dry.lines.map { $0.split(separator: " ").prefix(2).joined(separator: " ") } == [
+                        "NAME OUTCOME", "shop added", "crm added",
+                    ]
+                )
+                #expect(try await fixture.texts("SELECT name FROM siwa.endpoints").isEmpty)
+                try await fixture.endpoints("apply \(flow)")
+                let rows = """
+                    SELECT concat_ws(' ', name, url, types, apps, ordering, timeout) FROM siwa.endpoints ORDER BY name
+                    """
+                let expected = [
+                    "crm https://crm.example.com/hooks {siwa.email.forwarding_disabled} attempt 00:00:05",
+                    "shop https://shop.example.com/hooks/siwa {siwa.consent.revoked,siwa.account.deleted} {com.example.one} person 00:00:15",
+                ]
+                #expect(try await fixture.texts(rows) == expected)
+                try await fixture.endpoints("pause crm")
+                let actions = try await fixture.audit()
+                let again = try await fixture.endpoints("apply \(flow) --json")
+                #expect(
+                    again.lines.allSatisfy { $0.hasSuffix(#""outcome":"unchanged","changed":[]}"#) },
+                    "\(again.output)"
+                )
+                #expect(try await fixture.audit() == actions)
+
+                let json = try directory.write(
+                    "less.json",
+                    """
+                    {
+                      "endpoints": {
+                        "crm": {"url": "https://crm.example.com/hooks", "timeout": "9s"}
+                      }
+                    }
+                    """
+                )
+                let kept = try await fixture.endpoints("apply \(json)")
+                #expect(kept.output.contains("types, timeout") && kept.errors.contains("--prune removes it"))
+                #expect(try await fixture.texts("SELECT name FROM siwa.endpoints").count == 2)
+                try await fixture.endpoints("apply \(json) --prune --dry-run")
+                #expect(try await fixture.texts("SELECT name FROM siwa.endpoints").count == 2)
+                try await fixture.endpoints("apply \(json) --prune")
+                #expect(try await fixture.texts("SELECT name || ' ' || status FROM siwa.endpoints") == ["crm paused"])
+                #expect(
+                    try await fixture.texts(
+                        "SELECT name FROM siwa.endpoint_secrets JOIN siwa.endpoints USING (endpoint_id)"
+                    ) == ["crm"]
+                )
+                #expect(try await fixture.audit().last == "endpoints apply: remove shop: why")
+            }
+        }
+    }
+
+    @Test(
+        "apply refuses a file with a mistake, names its line, and changes nothing.",
+        arguments: [
+            ("endpoints:\n  shop:\n    url: https://a.example\n    colour: red\n", ":4: colour is not a key"),
+            ("endpoints:\n  shop: {url: https://a.example, secret: whsec_abc}\n", ":2: secret is not a key"),
+            ("endpoints:\n  shop:\n    url: https://a.example\n    url: https://b.example\n", ":4: url is set twice"),
+            ("endpoints:\n  shop:\n    timeout: 5s\n", ":2: shop has no url"),
+            ("endpoints:\n  shop:\n    url: https://u:p@a.example\n", ":3: url: "),
+            ("endpoints:\n  Shop:\n    url: https://a.example\n", ":2: name an endpoint"),
+            (
+                "endpoints:\n  a:\n    url: https://a.example\n    types: [nothing]\n",
+                ":4: types: nothing is not a type"
+            ),
+            ("endpoints:\n  a:\n    url: https://a.example\n    types: []\n", ":4: types: write a value"),
+            ("endpoints:\n  a:\n    url: https://a.example\n    timeout: [1s, 2s]\n", ":4: timeout: write one value"),
+            ("endpoints:\n  a: {url: https://a.example\n", ":3"), ("endpoints: &x\n", ":1:"),
+            ("endpoints:\n  a:\n    url: >\n      https://a.example\n", ":3:"),
+            ("endpoints:\n  a:\n\turl: https://a.example\n", ":3"), ("other: 1\n", ":1: write the endpoints below"),
+            ("endpoints:\n  a:\n    url: https://a.example\n   rate: 1\n", ":4"), ("- a\n", ":1"),
+            ("{\"endpoints\": {\"a\": {\"url\": \"https://a.example\"} \"b\": 1}}", ":1:"),
+        ]
+    )
+    func malformedFile(text: String, message: String) async throws {
+        try await DaemonFixture.with { fixture in
+            try await TemporaryDirectory.with { directory in
+                let file = try directory.write("endpoints.yaml", text)
+                let run = try await fixture.attemptEndpoints(["apply", file, "--note", "x"])
+                #expect(run.status == 78 && run.errors.contains("endpoints.yaml\(message)"), "\(run.errors)")
+                #expect(!run.errors.contains("whsec_") && !run.errors.contains("u:p"))
+                #expect(try await fixture.texts("SELECT name FROM siwa.endpoints").isEmpty)
+            }
+        }
+    }
+}
