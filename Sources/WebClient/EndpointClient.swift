@@ -280,6 +280,7 @@ package final class EndpointClient: Sendable {
         let encryption = Encryption()
         configuration.http1_1ConnectionDebugInitializer = { channel in
             channel.eventLoop.makeCompletedFuture {
+                try StatusCheck.add(to: channel)
                 // Without TLS there is no such handler.
                 let handler = try? channel.pipeline.syncOperations.handler(type: NIOSSLHandler.self)
                 encryption.version.withLock { $0 = handler?.tlsVersion }

@@ -1,6 +1,7 @@
 import AsyncHTTPClient
 import Basics
 import NIOCore
+import NIOHTTP1
 import NIOSSL
 
 /// The User-Agent of requests for key sets, and of notifications that siwad sends itself.
@@ -18,7 +19,37 @@ extension HTTPClient.Configuration {
         configuration.httpVersion = .http1Only
         // Without it, each request makes a span that nobody reads, which costs a tenth of the request.
         configuration.tracing.tracer = nil
+        configuration.http1_1ConnectionDebugInitializer = { channel in
+            channel.eventLoop.makeCompletedFuture { try StatusCheck.add(to: channel) }
+        }
         return configuration
+    }
+}
+
+/// Refuses answers with a status below 100, which HTTP does not have (RFC 9110 §15). AsyncHTTPClient takes their head for an
+/// interim one, and stops the process when their end arrives.
+final class StatusCheck: ChannelInboundHandler {
+    typealias InboundIn = HTTPClientResponsePart
+    typealias InboundOut = HTTPClientResponsePart
+
+    private var isRefused = false
+
+    private init() {}
+
+    /// Adds the check to a connection that has AsyncHTTPClient's handlers. Call it on the connection's event loop.
+    static func add(to channel: any Channel) throws {
+        let pipeline = channel.pipeline.syncOperations
+        let decoder = try pipeline.handler(type: ByteToMessageHandler<HTTPResponseDecoder>.self)
+        try pipeline.addHandler(StatusCheck(), position: .after(decoder))
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        if case .head(let head) = Self.unwrapInboundIn(data), head.status.code < 100 {
+            isRefused = true
+            context.fireErrorCaught(HTTPParserError.invalidStatus)
+            context.close(promise: nil)
+        }
+        if !isRefused { context.fireChannelRead(data) }
     }
 }
 

@@ -134,6 +134,7 @@ struct DeliveryTests {
             ("nonsense", "malformed-answer", .bytes("220 mail.example.com ESMTP\r\n")),
             ("head", "malformed-answer", .endless("X-\(big): \(big)\r\n")),
             ("header", "malformed-answer", .bytes("HTTP/1.1 200 OK\r\nX-Long: " + big + big)),
+            ("status", "malformed-answer", .bytes("HTTP/1.1 099 X\r\nContent-Length: 0\r\n\r\n")),
         ]
         try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, daemon, addresses in
             func memory() async throws -> Double {

@@ -61,6 +61,8 @@ struct PlainCauseTests {
             ("", "the connection was closed before an answer came"),
             ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "the connection was closed before an answer came"),
             ("nonsense\r\n\r\n", "the answer is not HTTP"),
+            ("HTTP/1.1 000 X\r\nContent-Length: 0\r\n\r\n", "the answer is not HTTP"),
+            ("HTTP/1.1 099 X\r\nContent-Length: 2\r\n\r\n{}", "the answer is not HTTP"),
         ]
     )
     func answers(_ answer: String, _ cause: String) async throws {

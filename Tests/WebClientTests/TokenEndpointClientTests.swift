@@ -96,6 +96,7 @@ struct TokenEndpointClientTests {
         let long = String(repeating: "x", count: TokenEndpointClient.largestAnswer + 1)
         try await expect(Self.response(200, long), .notUnderstood, requests: 1)
         try await expect("nonsense\r\n\r\n", .notUnderstood, requests: 1)
+        try await expect("HTTP/1.1 099 X\r\nContent-Length: 2\r\n\r\n{}", .notUnderstood, requests: 1)
         #expect(try await send(to: 1)[0].answer == .unavailable(Unavailability(.unreachable)))
     }
 
