@@ -194,6 +194,18 @@ package struct Configuration: Sendable {
         return TLSFiles(certificate: certificate, key: key)
     }
 
+    /// Checks these settings for a daemon that runs with others. It listens where it does until a restart.
+    ///
+    /// - Throws: if its application endpoint is at a TCP address, and these settings name nobody whom it may serve.
+    package func check(reloadedBy running: Configuration) throws(SettingsError) {
+        guard case .tcp = running.applicationListen, origin(of: .applicationTokens) == .unset else { return }
+        throw problem(
+            .applicationTokens,
+            "needed until a restart, because the application endpoint listens on a TCP address until then; keep the tokens, or "
+                + "restart siwad"
+        )
+    }
+
     private var combinationProblems: [String] {
         var problems: [String] = []
         if databaseConnections < leastDatabaseConnections, origin(of: .spoolDirectory) != .unset {

@@ -52,6 +52,30 @@ struct ApplicationStartTests {
         }
     }
 
+    @Test("A reload that takes the tokens from an endpoint that still listens on TCP changes nothing, and says so.")
+    func exposedByReload() async throws {
+        let tokens = "application_tokens: shop \(String(repeating: "ab", count: 32))\n"
+        try await DaemonFixture.with { fixture in
+            try await TemporaryDirectory.with { directory in
+                let file = try directory.write("siwad.yaml", "application_listen: 127.0.0.1:0\n" + tokens)
+                let daemon = fixture.start(arguments: ["serve", "--config", file])
+                _ = try await daemon.ready()
+                let opening = try #require(daemon.log.first { $0.contains("application endpoint is open") })
+                let address = try JSONValue(parsing: Array(opening.utf8))["address"]?.string ?? ""
+                for (attempt, text) in ["", "application_listen: unix:\(directory.file("a.sock"))\n"].enumerated() {
+                    _ = try directory.write("siwad.yaml", text + "log_level: debug\n")
+                    daemon.send("HUP")
+                    try await eventually("the refusal of the reload") {
+                        daemon.log.count { $0.contains("was not re-read") } == attempt + 1
+                    }
+                    let refusal = daemon.log.last ?? ""
+                    #expect(refusal.contains("SIWAD_APPLICATION_TOKENS: needed"), "\(refusal)")
+                    #expect(try await Web.get("http://\(address)/v1/sessions/x").status == 401)
+                }
+            }
+        }
+    }
+
     @Test("A second daemon with the same socket ends with the reason, and after kill -9 the next one takes it over.")
     func sharedSocket() async throws {
         try await DaemonFixture.with { fixture in

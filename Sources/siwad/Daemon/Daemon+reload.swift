@@ -27,6 +27,7 @@ extension Daemon {
         let signInPolicy: SignInPolicy?
         do {
             new = try Configuration(from: sources)
+            try new.check(reloadedBy: configuration)
             policy = try new.policy()
             signInPolicy = try signIn == nil ? nil : new.signInPolicy()
             if dispatcher != nil { try new.checkDeliveryAuthorities() }
