@@ -238,6 +238,14 @@ struct IdentityVerifierTests {
     }
 
     @Test(
+        "auth_time may be missing, and must be a time in seconds otherwise.",
+        arguments: ["null", "\"1770000000\"", "1770000000.5", "1770000000000", "9223372036854775807", "-1", "0"]
+    )
+    func malformedAuthenticationTime(text: String) throws {
+        #expect(try IdentityFixture.decision(on: claims.with("auth_time", text)).summary == "malformed-token")
+    }
+
+    @Test(
         "A token without its times, or with others than seconds, is malformed.",
         arguments: ["iat", "exp"],
         [nil, "null", "\"1770000000\"", "1770000000.5", "1770000000000", "-1"]

@@ -215,16 +215,19 @@ extension IdentityVerifier {
     private typealias Times = (issuedAt: WallTime, expiresAt: WallTime, authenticatedAt: WallTime?)
 
     private func times(of claims: IdentityClaims, _ now: WallTime) throws(Failure) -> Times {
+        let authenticatedAt = claims.authenticatedAt.value.flatMap(ClaimTime.issuedAt)
         guard let issuedAt = claims.issuedAt.value.flatMap(ClaimTime.issuedAt),
             let expiresAt = claims.expiry.value.flatMap(ClaimTime.expiry)
         else {
             let detail = "“iat” or “exp” is missing or not a time in seconds."
             throw .refused(.init(.malformedToken, detail), at: .times)
         }
+        guard authenticatedAt != nil || claims.authenticatedAt.isAbsent else {
+            throw .refused(.init(.malformedToken, "“auth_time” is not a time in seconds."), at: .times)
+        }
         guard now <= expiresAt + policy.leeway else {
             throw .refused(.init(.expired, "It expired at \(expiresAt)."), at: .times)
         }
-        let authenticatedAt = claims.authenticatedAt.value.flatMap(ClaimTime.issuedAt)
         let latest = now + policy.leeway
         guard issuedAt <= latest, authenticatedAt.map({ $0 <= latest }) ?? true else {
             let detail = "“iat” or “auth_time” is in the future: check this machine's clock."

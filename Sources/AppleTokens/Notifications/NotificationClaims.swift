@@ -77,6 +77,10 @@ enum Claim<Value: Sendable>: Sendable {
         case .value(let value): value
         }
     }
+
+    var isAbsent: Bool {
+        if case .absent = self { true } else { false }
+    }
 }
 
 /// The members of one event object, not yet checked.
