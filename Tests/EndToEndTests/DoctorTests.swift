@@ -94,6 +94,20 @@ struct DoctorTests {
         }
     }
 
+    @Test("The schema is as made also where the database has other settings for texts, intervals and names.")
+    func unusualSettings() async throws {
+        try await withDaemon { fixture, _, environment in
+            let settings = [
+                "standard_conforming_strings = off", "quote_all_identifiers = on", "intervalstyle = iso_8601",
+                "datestyle = 'SQL, DMY'", "bytea_output = escape", "timezone = 'Asia/Kathmandu'",
+            ]
+            let database = try await fixture.texts("SELECT current_database()")[0]
+            for setting in settings { try await fixture.run("ALTER DATABASE \(database) SET \(setting)") }
+            let run = try await siwad(["doctor"], environment: environment)
+            #expect(run.status == 0 && run.lines.contains { $0.hasPrefix("✓ objects ") }, "\(run.output)")
+        }
+    }
+
     @Test(
         "It reports an unreachable database and an endpoint without a response, and still does the other checks."
     )

@@ -99,6 +99,9 @@ package struct ConnectionSettings: Sendable {
         SET search_path = pg_catalog, pg_temp;
         SET client_min_messages = warning;
         SET TimeZone = 'UTC';
+        SET standard_conforming_strings = on;
+        SET IntervalStyle = 'postgres';
+        SET quote_all_identifiers = off;
         SET jit = off;
         SET default_transaction_isolation = 'read committed';
         SELECT set_config('synchronous_commit', CASE c WHEN 'off' THEN 'on' ELSE c END, false)
