@@ -36,10 +36,16 @@ struct EndpointHealthTests {
         }
     }
 
+    private func disable(_ store: Store) async throws -> Bool {
+        try await store.connection.withSession { session throws(PostgresError) in
+            try DeliveryQueue.disable(Endpoints.all(in: session)[0].endpoint, .failing, in: session)
+        }
+    }
+
     @Test("A daemon that was idle during another one's success stores its later failure, and not the one before.")
     func successElsewhere() async throws {
         try await Store.with { store in
-            let id = try await addEndpoint(store)
+            _ = try await addEndpoint(store)
             let (first, success, later) = (ago(6 * 24), ago(48), ago(1))
             try await keep(store) { ($0.failingSince, $0.lastFailedAt) = (first, first) }
             #expect(try await stored(store).failingSince == first)
@@ -49,10 +55,7 @@ struct EndpointHealthTests {
             try await keep(store) { ($0.failingSince, $0.lastFailedAt) = (first, later) }
             let state = try await stored(store)
             #expect(state.failingSince == later && state.lastSuccessAt == success)
-            let isDisabled = try await store.connection.withSession { session throws(PostgresError) in
-                try DeliveryQueue.disable(id, .failing, in: session)
-            }
-            #expect(!isDisabled)
+            #expect(try await !disable(store))
 
             // It stores its state again without a failure after the success.
             try await keep(store) { $0.lastSuccessAt = later }
@@ -105,7 +108,7 @@ struct EndpointHealthTests {
     )
     func disabling(failing: String, success: String?, isDisabled: Bool) async throws {
         try await Store.with { store in
-            let id = try await addEndpoint(store)
+            _ = try await addEndpoint(store)
             let successAt = success.map { "now() - interval '\($0)'" } ?? "NULL"
             try await store.run(
                 """
@@ -113,10 +116,7 @@ struct EndpointHealthTests {
                 SET failing_since = now() - interval '\(failing)', last_success_at = \(successAt)
                 """
             )
-            let found = try await store.connection.withSession { session throws(PostgresError) in
-                try DeliveryQueue.disable(id, .failing, in: session)
-            }
-            #expect(found == isDisabled)
+            #expect(try await disable(store) == isDisabled)
             let status = try await store.texts("SELECT concat_ws(' ', status, status_reason) FROM siwa.endpoints")
             #expect(status == [isDisabled ? "disabled failing" : "enabled"])
         }

@@ -48,6 +48,24 @@ struct LaneStateTests {
 
     private func positions(_ unstored: LaneState.Unstored) -> [Int64] { unstored.outcomes.map(\.position) }
 
+    @Test("Requests from before the endpoint was changed count against its concurrency, also where a probe is due.")
+    func earlierRequests() throws {
+        var lane = lane(concurrency: 3)
+        lane.counted(earlierRequests: 2)
+        #expect(send(1...3, from: &lane).count == 1)
+        #expect(lane.pause(at: start, time) <= .milliseconds(100))
+        lane.counted(earlierRequests: 0)
+        #expect(send(4...5, from: &lane).count == 2)
+
+        var stored = EndpointState()
+        (stored.failingSince, stored.openUntil, stored.probeDelay) = (time, time, .seconds(5))
+        var open = self.lane(concurrency: 1, stored)
+        open.counted(earlierRequests: 1)
+        #expect(open.wantedClaim(at: start, time + .seconds(1)).capacity == 0)
+        open.counted(earlierRequests: 0)
+        #expect(open.wantedClaim(at: start, time + .seconds(1)).probe != nil)
+    }
+
     @Test("What can't be stored is stored with the next statement, and the health with it.")
     func storingFails() throws {
         var lane = lane()

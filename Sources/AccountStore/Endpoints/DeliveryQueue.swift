@@ -152,24 +152,26 @@ package enum DeliveryQueue {
     /// Disables an endpoint that is enabled: its receiver is gone, or no daemon has had a success for
     /// ``EndpointConfiguration``'s `disableAfter` according to the stored state.
     ///
+    /// - Parameter endpoint: as the daemon knows it. Requests to an earlier URL say nothing about a later one.
     /// - Returns: false if nothing was changed.
     package static func disable(
-        _ endpoint: Int32,
+        _ endpoint: Endpoint,
         _ reason: Endpoint.StatusReason,
         in session: borrowing Session
     ) throws(PostgresError) -> Bool {
         try session.execute(
             once: """
                 UPDATE siwa.endpoints AS e SET status = 'disabled', status_reason = $2
-                WHERE e.endpoint_id = $1 AND e.status = 'enabled'
+                WHERE e.endpoint_id = $1 AND e.status = 'enabled' AND e.revision = $3
                     AND ($2 <> 'failing' OR EXISTS (
                         SELECT FROM siwa.endpoint_states AS s
                         WHERE s.endpoint_id = e.endpoint_id AND s.failing_since <= clock_timestamp() - e.disable_after
                             AND (s.last_success_at IS NULL OR s.last_success_at <= clock_timestamp() - e.disable_after)
                     ))
                 """,
-            endpoint,
-            reason
+            endpoint.id,
+            reason,
+            endpoint.revision
         ).affectedRows > 0
     }
 

@@ -37,6 +37,8 @@ package final class Dispatcher: Sendable {
 
     private struct State {
         var lanes: [Int32: Running] = [:]
+        /// The last lane of each endpoint that was changed, while it has requests under way.
+        var finished: [Int32: EndpointLane] = [:]
         /// Endpoints without a lane, and why, so that each cause is reported once.
         var broken: [Int32: String] = [:]
         /// Cancelled while there is no endpoint, and awaited at the end.
@@ -129,7 +131,7 @@ package final class Dispatcher: Sendable {
         do throws(PostgresError) {
             let found = try await read()
             state.isReported = false
-            update(&state.lanes, &state.broken, found, start: start)
+            update(&state, found, start: start)
             if found.isEmpty {
                 state.listening?.cancel()
                 state.listening = nil
@@ -194,8 +196,7 @@ package final class Dispatcher: Sendable {
 
     /// Starts and ends lanes, so that they match the table.
     private func update(
-        _ lanes: inout [Int32: Running],
-        _ broken: inout [Int32: String],
+        _ state: inout State,
         _ found: [Found],
         start: (EndpointLane) -> Void
     ) {
@@ -204,19 +205,21 @@ package final class Dispatcher: Sendable {
         resources.metrics.keep(found.map(\.endpoint.name))
         let delivered = found.filter { $0.endpoint.status == .enabled && $0.endpoint.configuration.kind == .webhook }
         let known = Dictionary(uniqueKeysWithValues: delivered.map { ($0.endpoint.id, $0) })
-        for (id, running) in lanes {
+        state.finished = state.finished.filter { $0.value.requestsUnderWay > 0 }
+        for (id, running) in state.lanes {
             let isCurrent = known[id].map {
                 $0.endpoint == running.lane.endpoint && $0.secrets == running.secrets
                     && running.generation == generation
             }
             guard isCurrent != true else { continue }
             running.lane.finish()
-            lanes[id] = nil
+            state.lanes[id] = nil
+            state.finished[id] = running.lane
         }
-        broken = broken.filter { known[$0.key] != nil }
+        state.broken = state.broken.filter { known[$0.key] != nil }
         for entry in delivered {
             let id = entry.endpoint.id
-            if let running = lanes[id] {
+            if let running = state.lanes[id] {
                 running.lane.learned(entry.state)
                 continue
             }
@@ -228,21 +231,22 @@ package final class Dispatcher: Sendable {
                     entry.state,
                     signer: signer,
                     transport: transport,
-                    resources: resources
+                    resources: resources,
+                    after: state.finished.removeValue(forKey: id)
                 )
-                lanes[id] = Running(lane: lane, secrets: entry.secrets, generation: generation)
-                broken[id] = nil
+                state.lanes[id] = Running(lane: lane, secrets: entry.secrets, generation: generation)
+                state.broken[id] = nil
                 start(lane)
             } catch {
                 let cause = "\(error)"
-                guard broken[id] != cause else { continue }
-                broken[id] = cause
+                guard state.broken[id] != cause else { continue }
+                state.broken[id] = cause
                 let fields: KeyValuePairs = ["endpoint": entry.endpoint.name, "error": cause]
                 resources.log.error("nothing can be sent to an endpoint; its deliveries wait", fields)
             }
         }
         resources.metrics.show(
-            found.map { ($0.endpoint, isOpen: lanes[$0.endpoint.id]?.lane.isOpen ?? false) }
+            found.map { ($0.endpoint, isOpen: state.lanes[$0.endpoint.id]?.lane.isOpen ?? false) }
         )
     }
 

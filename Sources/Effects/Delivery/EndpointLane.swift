@@ -33,13 +33,16 @@ final class EndpointLane: Sendable {
     private let attempts: CounterFamily
     private let event = WakeupEvent()
     private let state: Mutex<LaneState>
+    /// The lane that delivered to the endpoint before it was changed, while it has requests under way.
+    private let predecessor: Mutex<EndpointLane?>
 
     init(
         _ endpoint: Endpoint,
         _ stored: EndpointState,
         signer: WebhookSigner,
         transport: EndpointTransport,
-        resources: Resources
+        resources: Resources,
+        after predecessor: EndpointLane?
     ) {
         self.endpoint = endpoint
         self.signer = signer
@@ -47,6 +50,19 @@ final class EndpointLane: Sendable {
         self.resources = resources
         attempts = resources.metrics.attempts[endpoint.name]
         state = Mutex(LaneState(endpoint, stored, budget: resources.budget, at: .now, .now()))
+        self.predecessor = Mutex(predecessor)
+    }
+
+    /// The requests under way to the endpoint, also those of the lanes before this one.
+    var requestsUnderWay: Int { state.withLock(\.held.underWay) + earlierRequests }
+
+    /// Those of the lanes before this one. They are finished, so their number only falls.
+    private var earlierRequests: Int {
+        predecessor.withLock { lane in
+            let count = lane?.requestsUnderWay ?? 0
+            if count == 0 { lane = nil }
+            return count
+        }
     }
 
     /// True while only probes are sent.
@@ -75,6 +91,8 @@ final class EndpointLane: Sendable {
                 let finishedAt = state.withLock { $0.finishedAt }
                 var wait: Duration
                 let start = ContinuousClock.now
+                let earlier = earlierRequests
+                state.withLock { $0.counted(earlierRequests: earlier) }
                 do throws(PostgresError) {
                     try await settleAndClaim(claiming: finishedAt == nil)
                     while let held = next() {
@@ -137,7 +155,7 @@ final class EndpointLane: Sendable {
                 if !outcomes.isEmpty { try DeliveryQueue.settle(outcomes, of: endpoint.id, in: session) }
                 if let health = unstored.health { try DeliveryQueue.store(health, of: endpoint, in: session) }
                 guard let reason = unstored.disabling else { return false }
-                return try DeliveryQueue.disable(endpoint.id, reason, in: session)
+                return try DeliveryQueue.disable(endpoint, reason, in: session)
             }
             state.withLock { $0.stored(unstored) }
             if isDisabled, let reason = unstored.disabling { reportDisabled(reason) }

@@ -70,6 +70,8 @@ struct LaneState {
     private var retryDue: ContinuousClock.Instant?
     /// The receiver wants no more events.
     private var isGone = false
+    /// Requests of the lanes that delivered to the endpoint before it was changed.
+    private var earlierRequests = 0
     private(set) var finishedAt: ContinuousClock.Instant?
 
     init(
@@ -98,7 +100,7 @@ struct LaneState {
     /// The requests that may be under way, apart from a probe.
     private var limit: Int {
         guard finishedAt == nil, !isGone, case .send(let limit) = circuit.standing else { return 0 }
-        return min(limit, borrowed + 1)
+        return max(0, min(limit - earlierRequests, borrowed + 1))
     }
 
     /// True if a statement now lets requests be sent that otherwise wait for the end of the pace.
@@ -114,6 +116,7 @@ struct LaneState {
             pause = min(pause, max(.milliseconds(1), until.duration(since: time)))
         }
         guard finishedAt == nil else { return pause }
+        if earlierRequests > 0 { pause = min(pause, .milliseconds(100)) }
         if let due = retryDue { pause = min(pause, max(.milliseconds(1), due - now)) }
         // While the circuit is open, nothing is counted against the rate.
         guard case .send(let limit) = circuit.standing, limit > 0, rate.pause > .zero else { return pause }
@@ -127,6 +130,9 @@ struct LaneState {
         guard !mustStoreHealth else { return }
         _ = circuit.learned(stored.persisted, lastSuccessAt: stored.lastSuccessAt, at: time)
     }
+
+    /// So many requests of the lanes before this one have not ended.
+    mutating func counted(earlierRequests count: Int) { earlierRequests = count }
 
     /// Nothing more is claimed or sent.
     mutating func finished(at now: ContinuousClock.Instant) { finishedAt = finishedAt ?? now }
@@ -176,8 +182,10 @@ struct LaneState {
     /// What to claim now. Takes from the budget what the requests need.
     mutating func wantedClaim(at now: ContinuousClock.Instant, _ time: WallTime) -> Claim {
         if let due = retryDue, due <= now { retryDue = nil }
+        guard earlierRequests < configuration.concurrency else { return .nothing }
         switch circuit.probeDue(at: time).last ?? circuit.standing {
-        case .send(let limit):
+        case .send(let all):
+            let limit = max(0, all - earlierRequests)
             // One request needs no budget.
             if limit > borrowed + 1 { borrowed += budget.take(upTo: limit - borrowed - 1) }
             guard limit > 0 else { return .nothing }
