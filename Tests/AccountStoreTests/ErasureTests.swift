@@ -147,6 +147,30 @@ struct ErasureTests {
         }
     }
 
+    @Test("A letter whose body was erased stays discarded, because it can't be processed any more.")
+    func reopening() async throws {
+        try await withPeople { store in
+            try await store.run(Self.letters("('p', 'com.example.one'), ('q', 'com.example.one')"))
+            _ = try await store.maintain(.erasure)
+            try await store.run(
+                "UPDATE siwa.dead_letters SET status = 'discarded', resolved_at = now(), resolved_by = 'x' WHERE sub = 'q'"
+            )
+            let resolution = try await store.connection.transaction { session throws(PostgresError) in
+                try DeadLetters.reopen(
+                    DeadLetterFilter(),
+                    after: 0,
+                    through: .max,
+                    limit: 9,
+                    note: "again",
+                    in: session
+                )
+            }
+            #expect(resolution.changed == 1 && resolution.refused == 1)
+            let rows = try await store.texts("SELECT sub || ' ' || status FROM siwa.dead_letters ORDER BY sub")
+            #expect(rows == ["p discarded", "q open"])
+        }
+    }
+
     @Test("A letter that was stored unverified is erased after a replay has stored which person it is about.")
     func replayedLetter() async throws {
         try await Store.with { store in

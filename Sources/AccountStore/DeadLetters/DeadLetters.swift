@@ -89,7 +89,7 @@ package enum DeadLetters {
     }
 
     /// Opens the next discarded letters that match again. A letter stays discarded if its token arrived again and has an open
-    /// letter.
+    /// letter, or if its body was erased: it can't be processed any more.
     package static func reopen(
         _ filter: DeadLetterFilter,
         after: Int64,
@@ -99,13 +99,13 @@ package enum DeadLetters {
         in session: borrowing Session
     ) throws(PostgresError) -> DeadLetterResolution {
         // If several discarded letters have one token, only the first is opened.
-        let isAlone = """
-            row_number() OVER (PARTITION BY token_digest ORDER BY id) = 1
+        let canBeOpened = """
+            is_complete AND row_number() OVER (PARTITION BY token_digest ORDER BY id) = 1
             AND NOT EXISTS (
                 SELECT FROM siwa.dead_letters AS o WHERE o.token_digest = next.token_digest AND o.status = 'open'
             )
             """
-        return try resolve(filter, .discarded, isAlone, after...through, limit, in: session) { conditions in
+        return try resolve(filter, .discarded, canBeOpened, after...through, limit, in: session) { conditions in
             "status = 'open', resolved_at = NULL, resolved_by = NULL, note = \(conditions.bind(note))"
         }
     }
@@ -154,7 +154,7 @@ package enum DeadLetters {
         let statement = Statement(
             once: """
                 WITH next AS MATERIALIZED (
-                    SELECT id, token_digest FROM siwa.dead_letters
+                    SELECT id, token_digest, octet_length(body) > 0 AS is_complete FROM siwa.dead_letters
                     WHERE \(conditions.sql)
                     ORDER BY id LIMIT \(limit) FOR UPDATE SKIP LOCKED
                 ),

@@ -332,7 +332,7 @@ extension DecisionCommand {
         let status: CommandStatus = report.changed == 0 ? .failed : .partlyFailed
         let refused = CommandFailure(
             status,
-            "\(report.refused) stay discarded, as the same token is open in another letter: nothing is lost"
+            "\(report.refused) stay discarded, as the token is open in another letter, or was erased with the person's account"
         )
         let leftAlone = CommandFailure(
             status,
