@@ -20,7 +20,8 @@ package enum ConfigurationReference {
 
         1. the flag, for example `--batch-limit 512`: the variable's name in lower case without `SIWAD_`, with hyphens
            (`SIWAD_SEALING_KEYS` and `SIWAD_APPLICATION_TOKENS` have none);
-        2. the environment variable, for example `SIWAD_BATCH_LIMIT=512`; for a secret, then a credential of systemd;
+        2. the environment variable, for example `SIWAD_BATCH_LIMIT=512`; for a secret, its value may be in the file that
+           `SIWAD_…_FILE` names instead, and after both comes a credential of systemd;
         3. the file that `--config` names, for example `batch_limit: 512`: the name in lower case without `SIWAD_`;
         4. the default.
 
