@@ -270,6 +270,31 @@ struct EndpointCommandTests {
         }
     }
 
+    @Test("test fails for every answer that is no delivery, whatever its status, and says what siwad would do.")
+    func testOutcomes() async throws {
+        try await DaemonFixture.with { fixture in
+            try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
+                try await fixture.endpoints("add shop --url \(receiver.url)")
+                let cases: [(status: Int, fields: [String: String], words: String)] = [
+                    (200, ["webhook-delivery": "disable"], "asks for no more events, so siwad would disable"),
+                    (410, [:], "asks for no more events, so siwad would disable"),
+                    (400, ["webhook-delivery": "abort-message"], "siwad would give the event up"),
+                    (429, ["Retry-After": "7"], "siwad would wait for 7 s"),
+                    (307, ["Location": "/other"], "which siwad does not follow"),
+                    (503, [:], "siwad would attempt the event again"),
+                ]
+                for (status, fields, words) in cases {
+                    receiver.answer { _, _ in .status(status, fields) }
+                    let allowed = ["SIWAD_DELIVERY_ALLOW": "127.0.0.1/32"]
+                    let run = try await fixture.attemptEndpoints(["test", "shop"], allowed)
+                    #expect(run.status == 1, "\(status) \(fields)")
+                    #expect(run.errors.contains("answered \(status)") && run.errors.contains(words), "\(run.errors)")
+                    #expect(run.output.contains("\(status), in "), "\(run.output)")
+                }
+            }
+        }
+    }
+
     @Test("siwad_reader sees the endpoints and deliveries, and neither reads a secret nor changes anything.")
     func reader() async throws {
         try await DaemonFixture.with { fixture in

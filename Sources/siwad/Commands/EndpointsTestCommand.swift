@@ -20,7 +20,7 @@ struct EndpointsTestCommand: DatabaseCommand {
             type about the person 000000.test, who does not exist. The command uses its own \
             settings SIWAD_DELIVERY_…, so give it the daemon's.
 
-            Exits with 0 if the receiver accepts the event, 1 if it refuses it, 69 if there is no answer.
+            Exits with 0 if the answer counts as a delivery, 1 if it does not, 69 if there is no answer.
 
             Example:
               siwad endpoints test shop
@@ -58,11 +58,15 @@ struct EndpointsTestCommand: DatabaseCommand {
             ("answer", "\(answer.status), in \((ContinuousClock.now - start).milliseconds) ms"),
         ]
         invocation.console.print(lines: invocation.console.style.facts(facts, nameWidth: 12))
-        guard !(200...299).contains(answer.status) else { return }
+        let meaning = AttemptOutcome(
+            .answered(status: answer.status, retryAfter: answer.retryAfter, delivery: answer.delivery),
+            now: .now()
+        )
+        guard let failure = meaning.failure else { return }
         throw CommandFailure(
             .failed,
-            "the receiver answered \(answer.status)",
-            nextStep: "look in its log for the cause"
+            "the receiver answered \(answer.status)\(failure.consequence)",
+            nextStep: failure.nextStep
         )
     }
 
@@ -89,6 +93,22 @@ struct EndpointsTestCommand: DatabaseCommand {
         return try await withCleanup(client.close) { () async throws(EndpointClient.Failure) in
             let type = (name: "Content-Type", value: "application/json")
             return try await client.post(body, headers: headers + [type], timeout: timeout)
+        }
+    }
+}
+
+extension AttemptOutcome {
+    /// What siwad would do with a real event, to follow the status; nil if it counts as delivered.
+    fileprivate var failure: (consequence: String, nextStep: String)? {
+        let log = "look in its log for the cause"
+        return switch self {
+        case .delivered: nil
+        case .failed(.redirected):
+            (", a redirect, which siwad does not follow", "change the URL with siwad endpoints edit")
+        case .failed: (", so siwad would attempt the event again", log)
+        case .aborted: (" and asks for no further attempt, so siwad would give the event up", log)
+        case .gone: (" and asks for no more events, so siwad would disable the endpoint", log)
+        case .throttled(let pause): (" and asks for a pause, so siwad would wait for \(pause.rounded)", log)
         }
     }
 }
