@@ -96,13 +96,29 @@ extension SignInRequest.Session {
         case (nil, nil): expiry = nil
         case (let seconds?, nil): expiry = .after(.seconds(seconds))
         case (nil, let text?):
-            guard Int64(text) == nil, let time = WallTime(iso8601: text) else {
-                let detail = "session.expires_at must be a time such as 2026-12-24T18:00:00Z."
+            guard let time = WallTime(rfc3339: text), time < .year10000 else {
+                let detail =
+                    "session.expires_at must be a time such as 2026-12-24T18:00:00Z, before the year 10000 in UTC."
                 throw Problem(.malformedRequest, detail)
             }
             expiry = .at(time)
         case (_?, _?): throw Problem(.malformedRequest, "Send session.expires_in or session.expires_at, not both.")
         }
+    }
+}
+
+extension WallTime {
+    /// The first time that RFC 3339 can't express.
+    fileprivate static let year10000 = WallTime(seconds: 253_402_300_800)
+
+    /// Parses a `date-time` of RFC 3339 §5.6, but none of the other forms of ``init(iso8601:)``: a date or a number alone, or
+    /// a time without `T` or without seconds.
+    fileprivate init?(rfc3339 text: String) {
+        let bytes = Array(text.utf8)
+        guard bytes.count >= 20, [UInt8(ascii: "T"), UInt8(ascii: "t")].contains(bytes[10]),
+            bytes[16] == UInt8(ascii: ":")
+        else { return nil }
+        self.init(iso8601: text)
     }
 }
 

@@ -65,6 +65,34 @@ struct SignInRequestTests {
     }
 
     @Test(
+        "Each form of a time in RFC 3339 is accepted up to the year 9999 in UTC.",
+        arguments: [
+            "2026-12-24t18:00:00z", "2026-12-24T18:00:00.5Z", "2026-12-24T18:00:00+14:00", "9999-12-31T23:59:59Z",
+            "9999-12-31T11:59:59.999999-12:00",
+        ]
+    )
+    func forms(text: String) throws {
+        let request = try Self.parse(with: "\"session\":{\"id\":\"s\",\"expires_at\":\"\(text)\"}")
+        let time = try #require(WallTime(iso8601: text))
+        #expect(request.session?.expiry == .at(time))
+    }
+
+    @Test(
+        "A time of expiry that is not in RFC 3339, or that the answer could not have in it, is refused.",
+        arguments: [
+            "2027-01-01", "2027-01-01 00:00:00Z", "2027-01-01T00:00Z", "2027-01-01T00:00+00:00", "2027-01-01T00:00:00",
+            "2027-01-01T00:00:00.123456", "00000001798135200000", "9999-12-31T23:59:59-12:00",
+            "9999-12-31T23:59:59-00:01", "9999-12-31T12:00:00-12:00",
+        ]
+    )
+    func otherForms(text: String) {
+        let members = "\"session\":{\"id\":\"s\",\"expires_at\":\"\(text)\"}"
+        let problem = #expect(throws: Problem.self) { try Self.parse(with: members) }
+        #expect(problem?.reason == .malformedRequest, "\(problem as Any)")
+        #expect(problem?.detail.contains("session.expires_at must be a time") == true)
+    }
+
+    @Test(
         "A member outside its bounds or of another type is refused by name.",
         arguments: [
             ("{}", "client_id is missing"), ("[]", "must be a JSON object"), ("", "not strict JSON"),
