@@ -5,6 +5,9 @@ enum ExchangeSchedule {
     /// Apple accepts a code for five minutes.
     static let codeLifetime = Duration.seconds(300)
 
+    /// Enough for the request to reach Apple before the code's life ends.
+    private static let lastChance = Duration.seconds(10)
+
     private static let pauses: [Duration] = [1, 2, 5, 10, 30, 60, 120].map { .seconds($0) }
 
     /// - Parameters:
@@ -17,8 +20,12 @@ enum ExchangeSchedule {
         retryAfter: Int?,
         now: WallTime
     ) -> WallTime? {
-        let pause = max(pauses[min(attempts, pauses.count - 1)], .seconds(retryAfter ?? 0))
-        let due = now + pause
-        return due < issuedAt + codeLifetime ? due : nil
+        let usual = now + pauses[min(attempts, pauses.count - 1)]
+        let end = issuedAt + codeLifetime
+        let last = end - lastChance
+        let asked = now + .seconds(retryAfter ?? 0)
+        // If Apple asks for a longer pause than the code lives, one attempt is made all the same.
+        let due = max(usual, now < last ? min(asked, last) : asked)
+        return due < end ? due : nil
     }
 }

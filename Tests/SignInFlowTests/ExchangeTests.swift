@@ -113,7 +113,28 @@ struct ExchangeTests {
         }
         #expect((0...8).map { pause($0) } == [1, 2, 5, 10, 30, 60, 120, 120, 120].map { .seconds($0) })
         #expect(pause(0, 20) == .seconds(20) && pause(3, 1) == .seconds(10))
-        #expect(pause(0, at: 1_298) == .seconds(1) && pause(0, at: 1_299) == nil && pause(0, 300) == nil)
+        #expect(pause(0, at: 1_298) == .seconds(1) && pause(0, at: 1_299) == nil)
+        // Apple's wish leaves time for one attempt, unless the usual pause is too long.
+        #expect([290, 291, 300, 400, Int.max].map { pause(2, $0) } == Array(repeating: .seconds(290), count: 5))
+        #expect(pause(3, 400, at: 1_285) == .seconds(10) && pause(6, 400, at: 1_200) == nil)
+        #expect(pause(1, 400, at: 1_290) == nil && pause(1, 1, at: 1_290) == .seconds(2))
+    }
+
+    @Test("Where Apple asks for a pause longer than the code's life, the code is traded shortly before its end.")
+    func longPause() async throws {
+        try await FlowFixture.with { flow in
+            try flow.apple.behave("{\"retry_after\":400}")
+            #expect(try await flow.signIn(flow.request(flow.apple.signIn())).refreshToken == .pending)
+            let isLate = "SELECT (code_due_at = signed_in_at + interval '290 s')::text FROM siwa.sign_ins"
+            #expect(try await flow.texts(isLate) == ["true"])
+            try await flow.run("UPDATE siwa.sign_ins SET code_due_at = now()")
+            async let background: Void = flow.service.runExchanges()
+            try await eventually("the code to be traded") {
+                try await flow.texts("SELECT refresh FROM siwa.sign_ins") == ["stored"]
+            }
+            flow.service.finishExchanges()
+            await background
+        }
     }
 
     @Test("After invalid_client the second key of the team is tried, and stays in use.")
