@@ -316,6 +316,27 @@ struct SignInTests {
         }
     }
 
+    @Test("The details of what is not found are those of the examples in the endpoint's document.")
+    func notFoundExamples() async throws {
+        let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
+        let file = "/\(root)/Sources/WebServer/Application/openapi.json"
+        let responses = try JSONValue(parsing: readFile(atPath: file))["components"]?["responses"]
+        func example(_ response: String) -> String? {
+            let examples = responses?[response]?["content"]?["application/problem+json"]?["examples"]
+            return examples?["not-found"]?["value"]?["detail"]?.string
+        }
+        var rules = FlowFixture.Rules()
+        rules.hasSealingKeys = false
+        try await FlowFixture.with(rules) { flow in
+            let session = await #expect(throws: Problem.self) { try await flow.service.session("s1", by: nil) }
+            #expect(session != nil && session?.detail == example("NotFound"))
+            let nonce = await #expect(throws: Problem.self) {
+                try await flow.service.issueNonce(for: ClientID("com.example.one"), by: nil)
+            }
+            #expect(nonce != nil && nonce?.detail == example("NoNonces"))
+        }
+    }
+
     @Test("After the shutdown has begun, nothing is accepted.")
     func draining() async throws {
         try await FlowFixture.with { flow in
