@@ -47,6 +47,10 @@ struct SignInAttempt: Sendable {
         case .reserved(let signInID):
             let end = ContinuousClock.now + Self.settlementTime
             do throws(Problem) {
+                if presented == nil {
+                    // Not before the reservation, which recognises a repeated request: its nonce was in time then.
+                    try policy.check(request.nonce, of: request.client, usedAt: .now())
+                }
                 return try await finish(signInID, presented, until: end)
             } catch {
                 switch error.reason {
@@ -71,7 +75,7 @@ struct SignInAttempt: Sendable {
             if request.nonce == nil, policy.identity.nonce != .optional {
                 throw Problem(.nonceMissing, "The request has no nonce.")
             }
-            try policy.check(request.nonce, of: request.client)
+            try policy.check(request.nonce, of: request.client, usedAt: nil)
             return nil
         }
         let identity = try await means.presented.verify(
@@ -82,7 +86,10 @@ struct SignInAttempt: Sendable {
                 code: request.authorizationCode
             )
         )
-        try policy.check(request.nonce, of: request.client)
+        // The nonce was used when Apple issued the token. From then on, the age of the token bounds the time in which the same
+        // request can be sent again. With a slow clock here, Apple's time would make the nonce too old.
+        let usedAt = min(identity.issuedAt, WallTime.now())
+        try policy.check(request.nonce, of: request.client, usedAt: usedAt)
         return identity
     }
 

@@ -58,10 +58,13 @@ package struct SignInPolicy: Sendable {
     }
 
     /// Nonces of siwad's own are only accepted in their time; with the policy `issued`, no others are.
-    func check(_ nonce: String?, of client: ClientID) throws(Problem) {
-        switch finding(nonce, client) {
-        case .issued: break
-        case .late: throw Problem(.nonceExpired, "The nonce was issued more than ten minutes ago.")
+    ///
+    /// - Parameter time: when the nonce was used; nil: its time is not checked.
+    func check(_ nonce: String?, of client: ClientID, usedAt time: WallTime?) throws(Problem) {
+        switch finding(nonce, client, time ?? .now()) {
+        case .late where time != nil:
+            throw Problem(.nonceExpired, "The nonce was issued more than ten minutes before it was used.")
+        case .issued, .late: break
         case .foreign:
             guard identity.nonce == .issued else { return }
             let detail = "SIWAD_NONCE is issued, so only a nonce from POST /v1/nonces for this client id is accepted."
@@ -69,9 +72,9 @@ package struct SignInPolicy: Sendable {
         }
     }
 
-    private func finding(_ nonce: String?, _ client: ClientID) -> IssuedNonces.Finding {
+    private func finding(_ nonce: String?, _ client: ClientID, _ time: WallTime) -> IssuedNonces.Finding {
         guard let nonce, let nonces else { return .foreign }
         // A nonce that libcrypto can't check for lack of memory was not issued as far as siwad knows.
-        return (try? nonces.find(nonce, for: client, now: .now())) ?? .foreign
+        return (try? nonces.find(nonce, for: client, now: time)) ?? .foreign
     }
 }

@@ -240,6 +240,73 @@ struct BindingTests {
         }
     }
 
+    @Test(
+        "A nonce of siwad's own must be in its time when Apple issues the token, so the same request works as long as the token.",
+        arguments: NoncePolicy.allCases
+    )
+    func repeatedWithLateNonce(policy: NoncePolicy) async throws {
+        try await FlowFixture.with(FlowFixture.Rules(exchange: .required, nonce: policy)) { flow in
+            // Valid until 100 seconds ago.
+            let nonces = try IssuedNonces(keys: flow.sealingKeys)
+            let issuedAt = WallTime.now() - .seconds(700)
+            let nonce = try nonces.issue(for: ClientID("com.example.one"), now: issuedAt)
+            let device = try flow.apple.signIn(nonce: nonce, members: ",\"age\":200")
+            let request = try flow.request(device, nonce: nonce, session: "s1")
+            try flow.apple.behave("{\"status\":500}")
+            #expect(await flow.refusal(request) == .appleUnavailable)
+            let first = try await flow.signIn(request)
+            let again = try await flow.signIn(request)
+            #expect(!first.isRepeated && again.isRepeated && again.signInID == first.signInID)
+            // It is used only once all the same.
+            #expect(try await flow.refusal(flow.request(device, nonce: nonce)) == .tokenUsed)
+            let second = try flow.apple.signIn(nonce: nonce, members: ",\"age\":200")
+            #expect(try await flow.refusal(flow.request(second, nonce: nonce)) == .nonceUsed)
+            let late = try nonces.issue(for: ClientID("com.example.one"), now: issuedAt)
+            let tardy = try flow.apple.signIn(nonce: late, members: ",\"age\":50")
+            #expect(try await flow.refusal(flow.request(tardy, nonce: late)) == .nonceExpired)
+        }
+    }
+
+    @Test("With a slow clock, a nonce of siwad's own is in its time by that clock, too.")
+    func nonceWithSlowClock() async throws {
+        try await FlowFixture.with { flow in
+            // Valid for 100 more seconds, and Apple's clock is 200 seconds ahead.
+            let nonces = try IssuedNonces(keys: flow.sealingKeys)
+            let nonce = try nonces.issue(for: ClientID("com.example.one"), now: .now() - .seconds(500))
+            var device = try flow.apple.signIn(nonce: nonce)
+            let issuedAt = WallTime.now().wholeSeconds + 200
+            let identity = SimulatedIdentity(
+                sub: device.subject,
+                client: "com.example.one",
+                issuedAt: issuedAt,
+                authenticatedAt: issuedAt,
+                nonce: nonce,
+                companion: .code(device.code)
+            )
+            device.token = try flow.apple.signer.token(for: identity)
+            let answer = try await flow.signIn(flow.request(device, nonce: nonce, session: "s1"))
+            #expect(answer.session?.isLive == true)
+        }
+    }
+
+    @Test("A code alone is answered again after the time of siwad's own nonce, to the same request only.")
+    func repeatedCodeWithLateNonce() async throws {
+        try await FlowFixture.with { flow in
+            // siwad doesn't know its nonces as such before it knows the key.
+            let keys = try SealingKeys(parsing: SealingKeys.newLine(name: "k2"))
+            let nonces = try IssuedNonces(keys: keys)
+            let nonce = try nonces.issue(for: ClientID("com.example.one"), now: .now() - .seconds(700))
+            let device = try flow.apple.signIn(nonce: nonce)
+            let request = try flow.request(device, nonce: nonce, session: "s1", token: false)
+            let first = try await flow.signIn(request)
+            try flow.replace(FlowFixture.Rules(nonce: .issued), sealingKeys: keys)
+            let again = try await flow.signIn(request)
+            #expect(again.isRepeated && again.signInID == first.signInID && flow.apple.requests == 1)
+            let other = try flow.request(device, nonce: nonce, session: "s2", token: false)
+            #expect(await flow.refusal(other) == .tokenUsed)
+        }
+    }
+
     @Test("Without a nonce, people sign in with the policy optional only.", arguments: NoncePolicy.allCases)
     func noNonce(policy: NoncePolicy) async throws {
         try await FlowFixture.with(FlowFixture.Rules(nonce: policy)) { flow in

@@ -276,8 +276,9 @@ struct FlowFixture: Sendable {
         )
     }
 
-    func replace(_ rules: Rules) throws {
-        service.replace(policy: try Self.policy(rules, sealingKeys))
+    /// - Parameter keys: instead of those of the fixture.
+    func replace(_ rules: Rules, sealingKeys keys: SealingKeys? = nil) throws {
+        service.replace(policy: try Self.policy(rules, keys ?? sealingKeys))
     }
 
     // MARK: - Requests
