@@ -52,7 +52,7 @@ import Testing
         let event = ClaimText.event.text
         let spellings = [
             JSONValue.quoted(event), event, "[\(event)]", " [ \(event) ] ", JSONValue.quoted("[\(event)]"),
-            JSONValue.quoted(" \(event)\n"),
+            JSONValue.quoted(" \(event)\n"), "[\(JSONValue.quoted(event))]", "[ \(JSONValue.quoted("[\(event)]")) ]",
         ]
         let expected = try fixture.decision(on: ClaimText.notification).notification?.event
         #expect(expected != nil)
@@ -67,7 +67,10 @@ import Testing
         let fixture = try VerifierFixture.set()
         let event = ClaimText.event.text
         let shapes = [
-            "[]", "[\(event),\(event)]", "[[\(event)]]", "[\(JSONValue.quoted(event))]", "[null]", "null", "true", "1",
+            "[]", "[\(event),\(event)]", "[[\(event)]]", "[null]", "null", "true", "1", "[\"\"]", "[\"x\"]", "[\"[]\"]",
+            "[\(JSONValue.quoted(event)),\(JSONValue.quoted(event))]", "[\(JSONValue.quoted(event)),\(event)]",
+            "[\(event),\(JSONValue.quoted(event))]", "[\(JSONValue.quoted(JSONValue.quoted(event)))]",
+            JSONValue.quoted("[\(JSONValue.quoted(event))]"), "[\(JSONValue.quoted("[\(JSONValue.quoted(event))]"))]",
             "\"\"", "\"x\"", "\"1\"", "\"null\"", "\"[]\"", JSONValue.quoted("[\(event),\(event)]"),
             JSONValue.quoted(JSONValue.quoted(event)), JSONValue.quoted(event + "x"), JSONValue.quoted("{\"type\":}"),
             JSONValue.quoted("\u{FEFF}\(event)"), "{}", "[{}]", "\"{}\"",
@@ -78,15 +81,14 @@ import Testing
         }
     }
 
-    @Test("A member that comes twice makes the event unreadable in either spelling.")
+    @Test("A member that comes twice makes the event unreadable in every spelling.")
     func duplicates() throws {
         let fixture = try VerifierFixture.set()
         let event = String(ClaimText.event.text.dropLast()) + ",\"sub\":\"another\"}"
-        #expect(
-            try fixture.decision(on: .notification.with("events", JSONValue.quoted(event))).summary
-                == "malformed-claims"
-        )
-        #expect(try fixture.decision(on: .notification.with("events", event)).summary == "malformed-claims")
+        for spelling in [JSONValue.quoted(event), event, "[\(JSONValue.quoted(event))]", "[\(event)]"] {
+            let decision = try fixture.decision(on: .notification.with("events", spelling))
+            #expect(decision.summary == "malformed-claims", "\(spelling)")
+        }
     }
 
     @Test("The time of an event is read in milliseconds and in seconds.")

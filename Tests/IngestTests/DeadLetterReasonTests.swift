@@ -3,6 +3,7 @@ import AppleTokens
 import AppleSimulator
 import Basics
 import Ingest
+import JOSE
 import StoreTestSupport
 import Testing
 
@@ -131,6 +132,26 @@ struct DeadLetterReasonTests {
             #expect(try await fixture.advice(now: later).remedy == "That time has come: replay it.")
             #expect(try await fixture.replay(now: { later })?.lines == ["1 not-yet-valid → applied"])
             #expect(try await fixture.isLive() == false)
+        }
+    }
+
+    @Test("not-yet-valid: says until when to wait, in every spelling of events.")
+    func notYetValidSpellings() async throws {
+        let issued = WallTime.now().wholeSeconds
+        let time = WallTime(seconds: issued + 7_200)
+        let event = #"{"type":"consent-revoked","sub":"person","event_time":\#(time.wholeSeconds)}"#
+        let text = JSONValue.quoted(event)
+        for events in [event, text, "[\(event)]", "[\(text)]", JSONValue.quoted("[\(event)]")] {
+            try await IngestFixture.with { fixture in
+                await fixture.untilStoring()
+                let claims =
+                    #"{"iss":"https://appleid.apple.com","aud":"com.example.one","iat":\#(issued),"jti":"a","events":"#
+                    + "\(events)}"
+                let body = SimulatedApple.body(token: try fixture.apple.token(claims: claims))
+                #expect(await fixture.client.answer(body) == .acknowledged)
+                let remedy = try await fixture.advice().remedy
+                #expect(remedy.contains("wait until \(time)"), "\(events): \(remedy)")
+            }
         }
     }
 

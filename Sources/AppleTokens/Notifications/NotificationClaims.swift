@@ -126,17 +126,17 @@ enum EventsClaim: Sendable {
     case wrongType
     /// A string without JSON, or with JSON that is neither an object nor an array.
     case unreadableText
-    /// An array that does not have exactly one element, or whose element is not an object.
+    /// An array that does not have exactly one element, or whose element is neither an object nor a string.
     case notOne
     case one(EventClaims)
 
-    /// Apple sends a string that contains JSON, and documents the JSON itself.
+    /// Apple sends a string that contains JSON, and documents the JSON itself. Either may be the only element of an array.
     init(reading reader: inout JSONReader) throws(JOSEError) {
         switch try reader.kind() {
         case .string:
             self = Self.read(text: try reader.utf8())
         case .object, .array:
-            self = try Self.read(&reader)
+            self = try Self.read(&reader, isInText: false)
         case .number, .boolean, .null:
             try reader.skipValue()
             self = .wrongType
@@ -146,7 +146,7 @@ enum EventsClaim: Sendable {
     private static func read(text: [UInt8]) -> EventsClaim {
         do {
             var reader = JSONReader(text)
-            let claim = try read(&reader)
+            let claim = try read(&reader, isInText: true)
             try reader.end()
             return claim
         } catch {
@@ -155,7 +155,9 @@ enum EventsClaim: Sendable {
     }
 
     /// Reads one event object, or an array with one.
-    private static func read(_ reader: inout JSONReader) throws(JOSEError) -> EventsClaim {
+    ///
+    /// - Parameter isInText: true inside a string, which does not contain a further string with JSON.
+    private static func read(_ reader: inout JSONReader, isInText: Bool) throws(JOSEError) -> EventsClaim {
         switch try reader.kind() {
         case .object:
             return .one(try EventClaims(reading: &reader))
@@ -167,6 +169,8 @@ enum EventsClaim: Sendable {
                 count += 1
                 if count == 1, try reader.kind() == .object {
                     claim = .one(try EventClaims(reading: &reader))
+                } else if count == 1, !isInText, try reader.kind() == .string {
+                    claim = read(text: try reader.utf8())
                 } else {
                     try reader.skipValue()
                 }

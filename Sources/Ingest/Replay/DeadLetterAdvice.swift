@@ -132,11 +132,11 @@ private struct Facts {
     private var claimedTime: WallTime? {
         let claims = claims
         let issued = claims?["iat"]?.integer.map { WallTime(seconds: $0) }
-        var events = claims?["events"]
-        // Events that can't be read have no time either.
-        if let text = events?.string { events = try? JSONValue(parsing: Array(text.utf8)) }
-        let event = (events?.array?.first ?? events)?["event_time"]?.integer
-        let happened = event.map { WallTime(secondsOrMilliseconds: $0) }
+        func one(_ events: JSONValue?) -> JSONValue? { events?.array?.first ?? events }
+        var event = one(claims?["events"])
+        // An event that can't be read has no time either.
+        if let text = event?.string { event = one(try? JSONValue(parsing: Array(text.utf8))) }
+        let happened = event?["event_time"]?.integer.map { WallTime(secondsOrMilliseconds: $0) }
         return [issued, happened].compactMap { $0 }.max()
     }
 
