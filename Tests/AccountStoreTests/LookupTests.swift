@@ -57,6 +57,39 @@ struct LookupTests {
         }
     }
 
+    @Test("Finding the person of a dead letter by a beginning reads accounts and letters by their indexes.")
+    func letterPrefixes() async throws {
+        try await Store.with { store in
+            try await store.populate(5_000)
+            try await store.run(
+                """
+                INSERT INTO siwa.dead_letters (
+                    received_at, last_received_at, reason, detail, body, token_digest, sub, verified_kid, verified_at
+                )
+                SELECT now(), now(), 'expired', '', '', sha256(i::text::bytea), 'letter ' || i, 'k', now()
+                FROM generate_series(1, 5000) AS i;
+                UPDATE siwa.dead_letters SET sub = 'person 4321' WHERE sub = 'letter 1';
+                ANALYZE siwa.dead_letters
+                """
+            )
+            let found: [(String, [String])] = [
+                ("letter 4321", ["letter 4321"]), ("person 4321", ["person 4321"]), ("letter 499", ["letter 499"]),
+                ("letter", ["letter 10"]), ("%", []), ("nobody", []),
+            ]
+            for (text, expected) in found {
+                let (ids, scans) = try await store.countingScans { session throws(PostgresError) in
+                    try LookupKey.letterSubject.matches(text, in: session)
+                }
+                #expect(Array(ids.prefix(1)) == expected, "\(text)")
+                #expect(scans.tables.isEmpty, "\(text)")
+            }
+            let both = try await store.connection.withSession { session throws(PostgresError) in
+                try LookupKey.letterSubject.matches("person 4321", in: session)
+            }
+            #expect(both == ["person 4321"], "an id that both have is one id")
+        }
+    }
+
     @Test("A change of state is a HOT update: it writes to no index of accounts or consents.")
     func staysOnItsPage() async throws {
         try await Store.with { store in

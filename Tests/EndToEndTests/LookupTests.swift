@@ -63,6 +63,19 @@ struct LookupTests {
         }
     }
 
+    @Test("An id that ends in an ellipsis itself is found in full.")
+    func ellipsis() async throws {
+        try await withPeople { fixture, environment in
+            try await fixture.run(
+                "SELECT siwa.open_session('com.example.one', '\(Self.kim)', id) FROM unnest(ARRAY['ends-in…', 'ends-in-this']) AS id"
+            )
+            let end = try await siwad(["sessions", "end", "ends-in…", "--note", "x"], environment: environment)
+            #expect(end.status == 0, "\(end.errors)")
+            let live = "SELECT session_id FROM siwa.live_sessions WHERE session_id LIKE 'ends%'"
+            #expect(try await fixture.texts(live) == ["ends-in-this"])
+        }
+    }
+
     @Test("An app and an event type are found as a table abbreviates them; several apps are listed.")
     func abbreviations() async throws {
         try await withPeople { fixture, environment in

@@ -220,6 +220,52 @@ struct DeadLetterCommandTests {
         }
     }
 
+    @Test("A person is found by the beginning of a sub that only letters have, unless several people have it.")
+    func beginnings() async throws {
+        try await with { environment, database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(
+                    script: """
+                        UPDATE siwa.dead_letters SET sub = (ARRAY[
+                            '000768.1111aaaa.0001', '000768.1111bbbb.0002', '001999.cccc.0003', '001999.cccc.0003'
+                        ])[id::integer];
+                        INSERT INTO siwa.accounts (team_id, sub) VALUES
+                            ('AAAAAAAAAA', '000768.2222dddd.0004'), ('AAAAAAAAAA', '001999.cccc.0003');
+                        """
+                )
+            }
+            await connection.close()
+            func run(_ words: String...) async -> CommandResult {
+                await siwadCommand(["dead-letters"] + words, environment: environment)
+            }
+            for beginning in ["000768.1111a", "000768.1111aaaa…", "000768.1111aaaa.0001"] {
+                let list = await run("list", "--sub", beginning, "--json")
+                #expect(list.lines.count == 1 && list.output.hasPrefix(#"{"id":1,"#), "\(beginning): \(list)")
+                #expect(await run("stats", "--sub", beginning).status == .done)
+            }
+            #expect(await run("list", "--sub", "0019", "--json").lines.count == 2)
+            let letters = await run("list", "--sub", "000768.1111")
+            #expect(letters.status == .usage)
+            #expect(letters.errors.contains("2 subs begin with this: write more of it"), "\(letters.errors)")
+            let all = await run("list", "--sub", "000768.")
+            #expect(all.errors.contains("3 subs begin with this"), "accounts count too: \(all.errors)")
+            for verb in ["replay", "discard"] {
+                #expect(await run(verb, "--dry-run", "--sub", "001999.").status == .nothingMatched, "7 characters")
+                #expect(await run(verb, "--dry-run", "--sub", "001999.c").status == .done)
+                #expect(await run(verb, "--dry-run", "--sub", "000768.1111").status == .usage)
+                #expect(await run(verb, "--dry-run", "--sub", "000768.1111b").status == .done)
+            }
+            let audited = ["--sub", "000768.1111b", "--note", "why", "--operator", "kim"]
+            for (verb, output) in [("discard", "1 discarded\n"), ("reopen", "1 reopened\n")] {
+                let result = await siwadCommand(["dead-letters", verb] + audited, environment: environment)
+                #expect(result.output == output, "\(result.errors)")
+            }
+            let actions = try await audit(database)
+            #expect(actions.first == "kim|dead-letters discard|--sub 000768.1111bbbb.0002|why|1")
+        }
+    }
+
     @Test("Letters are discarded and reopened, and the audit records operator and note.")
     func decisions() async throws {
         try await with { environment, database in
@@ -311,7 +357,7 @@ struct DeadLetterCommandTests {
             #expect(result.output == "1 reopened\n")
             #expect(
                 result.errors
-                    == "siwad: 1 stay discarded, as the same token is open in another letter: nothing is lost; "
+                    == "siwad: 1 stay discarded, as the token is open in another letter, or was erased with the person's account; "
                     + "1 of 3 named is no discarded letter that matches: siwad dead-letters list 1 2 999 "
                     + "shows their status\n"
             )

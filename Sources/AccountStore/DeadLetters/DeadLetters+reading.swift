@@ -119,11 +119,6 @@ extension DeadLetters {
         try list(Conditions(filter, status: status), limit: limit, in: session)
     }
 
-    /// True if a letter has this `sub`. The person may have no account.
-    package static func exist(about subject: String, in session: borrowing Session) throws(PostgresError) -> Bool {
-        try session.execute(once: "SELECT EXISTS (SELECT FROM siwa.dead_letters WHERE sub = $1)", subject).bool(0, 0)
-    }
-
     /// The open letters about a person, latest first. A letter for an app of another team is about a different person with
     /// the same `sub`.
     package static func open(

@@ -3,8 +3,10 @@ package import Postgres
 
 /// A kind of id that an operator may abbreviate.
 package enum LookupKey: Sendable {
-    /// The `sub` of a person.
+    /// The `sub` of a person who has an account.
     case subject
+    /// The `sub` of a person who has an account or a dead letter.
+    case letterSubject
     /// The application's name for a session.
     case session
     /// The `jti` of a notification.
@@ -13,27 +15,31 @@ package enum LookupKey: Sendable {
     /// The most ids that ``matches(_:in:)`` returns.
     package static let limit = 100
 
-    /// The table whose unique index finds the ids with a prefix. Ids have the collation "C", which LIKE requires.
-    private var source: (table: String, column: String) {
+    /// The columns whose indexes find the ids with a prefix. Ids have the collation "C", which LIKE requires.
+    private var sources: [(table: String, column: String)] {
         switch self {
-        case .subject: ("accounts", "sub")
-        case .session: ("account_sessions", "session_id")
-        case .notification: ("notifications", "jti")
+        case .subject: [("accounts", "sub")]
+        case .letterSubject: [("accounts", "sub"), ("dead_letters", "sub")]
+        case .session: [("account_sessions", "session_id")]
+        case .notification: [("notifications", "jti")]
         }
     }
 
     /// The ids that begin with a text, up to ``limit``. The text itself comes first if it is an id.
     package func matches(_ prefix: String, in session: borrowing Session) throws(PostgresError) -> [String] {
         guard !prefix.isEmpty else { return [] }
-        let (table, column) = source
         var pattern = ""
         for scalar in prefix.unicodeScalars {
             if #"\%_"#.unicodeScalars.contains(scalar) { pattern += #"\"# }
             pattern.unicodeScalars.append(scalar)
         }
-        let sql = """
-            SELECT DISTINCT \(column) FROM siwa.\(table) WHERE \(column) LIKE $1 ORDER BY \(column) LIMIT \(Self.limit)
+        // Each SELECT has its own limit, so that it reads only the beginning of its index.
+        let found = sources.map { table, column in
             """
+            (SELECT DISTINCT \(column) AS id FROM siwa.\(table) WHERE \(column) LIKE $1 ORDER BY 1 LIMIT \(Self.limit))
+            """
+        }.joined(separator: " UNION ")
+        let sql = "SELECT id FROM (\(found)) AS found ORDER BY 1 LIMIT \(Self.limit)"
         return try session.execute(once: sql, pattern + "%").decode { (id: String) in id }
     }
 }

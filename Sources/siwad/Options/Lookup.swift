@@ -5,17 +5,20 @@ import Postgres
 import Terminal
 
 extension LookupKey {
-    /// The id that an operator wrote: in full, or the beginning of only one id. A text may end in the ellipsis of a table.
+    /// The id that an operator wrote: in full, or the beginning of only one id. The beginning may end in the ellipsis of a table.
     ///
     /// - Parameter minimum: of the characters of a beginning. Commands that change something require more than one, because
     ///   a script may pass an id that is no longer stored.
     /// - Returns: nil if there is none.
     /// - Throws: `CommandFailure` if there are several, or `PostgresError`.
     func find(_ text: String, atLeast minimum: Int = 1, in session: borrowing Session) throws -> String? {
+        var ids = try matches(text, in: session)
+        // An id may end in an ellipsis itself.
+        if ids.first == text { return text }
         let text = Self.pasted(text)
-        let ids = try matches(text, in: session)
+        if ids.isEmpty { ids = try matches(text, in: session) }
         if let first = ids.first, first == text || ids.count == 1 && text.count >= minimum { return first }
-        guard ids.count < 2 else { throw Self.ambiguity(ids, Self.counted(ids, self == .subject ? "sub" : noun)) }
+        guard ids.count < 2 else { throw Self.ambiguity(ids, Self.counted(ids, idNoun)) }
         return nil
     }
 
@@ -57,13 +60,27 @@ extension LookupKey {
 
     private var noun: String {
         switch self {
-        case .subject: "person"
+        case .subject, .letterSubject: "person"
         case .session: "session"
         case .notification: "notification"
         }
     }
 
-    private var listing: String { self == .subject ? "accounts" : noun + "s" }
+    private var idNoun: String {
+        switch self {
+        case .subject, .letterSubject: "sub"
+        case .session, .notification: noun
+        }
+    }
+
+    private var listing: String {
+        switch self {
+        case .subject: "accounts"
+        case .letterSubject: "dead-letters"
+        case .session: "sessions"
+        case .notification: "notifications"
+        }
+    }
 
     private static func pasted(_ text: String) -> String { text.last == "…" ? String(text.dropLast()) : text }
 
@@ -149,9 +166,7 @@ extension DeadLetterFilterOptions {
     func filter(atLeast minimum: Int = 1, in session: borrowing Session) throws -> DeadLetterFilter {
         var filter = filter
         filter.app = try app.map { try registeredApp($0, in: session) }
-        if let sub, try !DeadLetters.exist(about: sub, in: session) {
-            filter.subject = try LookupKey.subject.find(sub, atLeast: minimum, in: session) ?? sub
-        }
+        filter.subject = try sub.map { try LookupKey.letterSubject.find($0, atLeast: minimum, in: session) ?? $0 }
         return filter
     }
 }
