@@ -131,31 +131,7 @@ struct CommandRunnerTests {
         #expect(named.status == .done)
     }
 
-    @Test(
-        "Examples fit 80 columns and can be pasted: one command per line or continued lines.",
-        arguments: [
-            ["serve"], ["dev"], ["migrate"], ["migrate", "sql"], ["accounts", "show"], ["sessions", "list"],
-            ["sessions", "end"], ["notifications", "list"], ["notifications", "show"], ["dead-letters"],
-            ["dead-letters", "list"], ["dead-letters", "stats"], ["dead-letters", "replay"],
-            ["dead-letters", "discard"], ["dead-letters", "reopen"], ["simulate"], ["simulate", "keys"],
-            ["simulate", "serve"], ["simulate", "token"], ["simulate", "send"], ["verify"], ["doctor"], ["config"],
-        ]
-    )
-    func examples(command: [String]) async {
-        let result = await run(command + ["--help"])
-        let example = result.lines.drop { !$0.hasPrefix("Example") }.dropFirst().prefix { !$0.isEmpty }
-        #expect(!example.isEmpty)
-        var isOpen = false
-        for line in example {
-            #expect(VisibleText.width(line) <= 80, "\(line)")
-            let isCommand = line.hasPrefix("  siwad ") || line.hasPrefix("  SIWAD_")
-            #expect(isCommand != isOpen, "\(line)")
-            isOpen = line.hasSuffix(" \\")
-        }
-        #expect(!isOpen)
-    }
-
-    @Test("The help of every command fits 80 columns.")
+    @Test("The help of every command fits 80 columns, and its examples can be pasted.")
     func width() async {
         var commands: [[String]] = [[]]
         var seen = 0
@@ -163,6 +139,7 @@ struct CommandRunnerTests {
             let help = await run(command + ["--help"])
             #expect(help.status == .done)
             for line in help.lines { #expect(VisibleText.width(line) <= 80, "\(line)") }
+            expectPastableExample(help.lines)
             let subcommands = help.lines.drop { $0 != "SUBCOMMANDS:" }.dropFirst().prefix { !$0.isEmpty }
             for line in subcommands where line.prefix(3).last?.isLetter == true {
                 commands.append(command + [String(line.dropFirst(2).prefix { $0 != " " })])
@@ -170,6 +147,20 @@ struct CommandRunnerTests {
             seen += 1
         }
         #expect(seen > 30)
+    }
+
+    /// Expects one command per line, or continued lines. A line that is wrapped begins in the first column.
+    private func expectPastableExample(_ help: [String]) {
+        let example = help.drop { !$0.hasPrefix("Example") }.dropFirst().prefix { !$0.isEmpty }
+        #expect(!example.isEmpty, "\(help)")
+        var isOpen = false
+        for line in example {
+            #expect(line.hasPrefix("  "), "\(line)")
+            let isCommand = line.hasPrefix("  siwad ") || line.hasPrefix("  SIWAD_")
+            #expect(isCommand != isOpen, "\(line)")
+            isOpen = line.hasSuffix(" \\")
+        }
+        #expect(!isOpen, "\(example)")
     }
 
     @Test("A wrong setting ends with 78 and the first problem.")

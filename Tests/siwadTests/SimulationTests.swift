@@ -66,6 +66,38 @@ struct SimulationTests {
         #expect(result.errors == "siwad: nothing answers at \(url)/simulator/sign-in; \(step)\n")
     }
 
+    @Test(
+        "Wrong options of behave are wrong usage: the error names the options and the next step.",
+        arguments: [
+            ([], "nothing would change: add --delay, a response (--status, --body, "),
+            (["--endpoint", "keys"], "--endpoint and --times need an effect: add --delay, a response (--status, "),
+            (["--times", "2", "--rotate-keys"], "--endpoint and --times need an effect: add --delay, "),
+            (["--endpoint", "token2", "--cut"], "Please provide one of 'keys', 'token' or 'revoke'"),
+            (["--tamper", "aud"], "Please provide one of 'sub' and 'at_hash'"),
+            (["--flag-form", "number"], "Please provide one of 'text' and 'boolean'"),
+            (["--endpoint", "keys", "--tamper", "sub"], "leave --endpoint out, or write --endpoint token"),
+            (["--cut", "--drop"], "choose one of a response (--status, --body, --size, --content-type, "),
+            (["--location", "https://example.com", "--tamper", "sub"], "choose one of a response (--status, "),
+            (["--times", "0", "--cut"], "--times must be from 1 to 1000000"),
+            (["--delay", "-1"], "--delay must be from 0 to 600000"),
+            (["--status", "199"], "--status must be from 200 to 599"),
+            (["--size", "16777217"], "--size must be from 0 to 16777216"),
+            (["--throttle", "86401"], "--throttle must be from 0 to 86400"),
+            (["--content-type", "a\nb"], "--content-type must be visible ASCII"),
+            (["--location", "ä"], "--location must be visible ASCII"),
+        ] as [([String], String)]
+    )
+    func behaviour(options: [String], error: String) async {
+        let result = await siwadCommand(["simulate", "behave"] + options)
+        #expect(result.status == .usage)
+        #expect(result.errors.contains(error), "\(result.errors)")
+        #expect(result.errors.hasSuffix(": see 'siwad simulate behave --help'\n"), "\(result.errors)")
+        let words = result.errors.split { !$0.isLetter && $0 != "_" }
+        for member in ["delay_ms", "retry_after", "content_type", "rotate_keys", "repeat_code"] {
+            #expect(!words.contains(Substring(member)), "\(result.errors)")
+        }
+    }
+
     @Test("verify accepts every form of body that the endpoint accepts, with white space around it.")
     func bodies() async throws {
         try await withDirectory { directory in

@@ -19,6 +19,18 @@ package struct Behaviour: Sendable, Equatable {
         case otherHash
     }
 
+    /// The values that a control request may have.
+    package enum Limits {
+        package static let times: ClosedRange<Int64> = 1...1_000_000
+        /// In milliseconds.
+        package static let delay: ClosedRange<Int64> = 0...600_000
+        package static let status: ClosedRange<Int64> = 200...599
+        /// In bytes.
+        package static let size: ClosedRange<Int64> = 0...16_777_216
+        /// In seconds.
+        package static let retryAfter: ClosedRange<Int64> = 0...86_400
+    }
+
     package var endpoint = Endpoint.token
     /// The number of requests.
     package var times = 1

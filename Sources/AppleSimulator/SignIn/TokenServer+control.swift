@@ -243,7 +243,7 @@ extension TokenServer {
         let repeats = try members.boolean("repeat_code")
         let flags = try members.choice("flags", SimulatedIdentity.Flags.self)
         try members.end()
-        guard (1...1_000_000).contains(times ?? 1), (0...600_000).contains(delay ?? 0) else {
+        guard Behaviour.Limits.times.contains(times ?? 1), Behaviour.Limits.delay.contains(delay ?? 0) else {
             throw ControlError("times or delay_ms is out of range")
         }
         if let effect {
@@ -297,8 +297,8 @@ extension TokenServer {
         let contentType = try members.string("content_type")
         let location = try members.string("location")
         let retryAfter = try members.integer("retry_after")
-        guard (200...599).contains(status ?? 200), (0...86_400).contains(retryAfter ?? 0),
-            (0...16_777_216).contains(size ?? 0)
+        guard Behaviour.Limits.status.contains(status ?? 200), Behaviour.Limits.retryAfter.contains(retryAfter ?? 0),
+            Behaviour.Limits.size.contains(size ?? 0)
         else { throw ControlError("status, retry_after or size is out of range") }
         for text in [contentType, location].compactMap(\.self) where !text.utf8.allSatisfy({ 0x20...0x7E ~= $0 }) {
             throw ControlError("content_type and location are visible ASCII")
