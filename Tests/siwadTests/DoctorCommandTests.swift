@@ -96,6 +96,17 @@ struct DoctorCommandTests {
         #expect(lines(result, "certificate").first?.hasPrefix("✓") == true)
     }
 
+    @Test("names a missing database and missing apps, each with its next step.")
+    func nothingConfigured() async {
+        let result = await siwad("doctor", "--keys-url", "file:///nowhere")
+        #expect(result.status == .failed)
+        let found = lines(result, "configuration")
+        #expect(found.count == 2)
+        let database = "✗ configuration   no database is configured: set SIWAD_DATABASE_URL, "
+        #expect(found.first?.hasPrefix(database) == true, "\(found)")
+        #expect(found.last?.hasPrefix("✗ configuration   no apps are configured: set SIWAD_APPS ") == true, "\(found)")
+    }
+
     @Test("reports malformed settings as a finding.")
     func settings() async {
         let result = await siwad("doctor", "--listen", "here", "--json")

@@ -38,7 +38,7 @@ struct Checkup: Sendable {
         async let application = applicationFinding()
         let files = [configuration.tls?.key, configuration.applicationTLS?.key].compactMap(\.self) + secretFiles
         let exposure = Finding.files(files) + [.operations(operations)]
-        let settings = await attempt(.configuration) { [try configurationFinding()] }
+        let settings = await configurationFindings()
         let spool = await attempt(.spool, spoolFindings)
         let appleKeys = configuration.appleKeys.map { [Finding.appleKeys($0, configuration.apps)] } ?? []
         let secrets = [clientSecretFinding()].compactMap(\.self) + (isLive ? await liveFindings() : [])
@@ -60,9 +60,17 @@ struct Checkup: Sendable {
         CommandFailure(knownCause: error) ?? CommandFailure(.failed, "\(error)")
     }
 
-    private func configurationFinding() throws -> Finding {
+    /// Checks the database and the apps separately, because both may be missing.
+    private func configurationFindings() async -> [Finding] {
+        let database = await attempt(.configuration) {
+            _ = try configuration.connectionSettings()
+            return []
+        }
+        return database + (await attempt(.configuration) { [try appsFinding()] })
+    }
+
+    private func appsFinding() throws -> Finding {
         let audiences = try configuration.audiences()
-        _ = try configuration.connectionSettings()
         let apps = counted(audiences.groups.count, "app group")
         let teams = counted(Set(audiences.groups.map(\.team)).count, "team")
         let clients = counted(audiences.groups.flatMap(\.clients).count, "client id")
