@@ -141,7 +141,7 @@ struct WriterState<Connection: AnyObject & Sendable>: Sendable {
 
     enum LostAction: Equatable {
         case report
-        /// Another connection is in use already.
+        /// It is not in use: its loss is reported already, or another one replaced it.
         case none
     }
 
@@ -153,8 +153,7 @@ struct WriterState<Connection: AnyObject & Sendable>: Sendable {
         case .closing(.some(let use)) where use.connection === connection:
             state = .closing(nil)
             return .report
-        case .away, .closing(nil): return .report
-        case .starting, .storing, .closing(.some): return .none
+        case .starting, .storing, .away, .closing: return .none
         }
     }
 
