@@ -50,16 +50,7 @@ struct ClusterDirectory {
         var status = stat()
         guard lstat(path, &status) == 0 else { return false }
         let target = try access("\(path)/elsewhere", F_OK) == 0 ? linkTarget(in: path) : path
-        let deadline = ContinuousClock.now + .seconds(10)
-        while let server = runningServer(in: target) {
-            guard .now < deadline else {
-                throw LocalPostgresError(
-                    .unusableDirectory,
-                    "process \(server) is a PostgreSQL server that uses \(target): stop it first"
-                )
-            }
-            try await Task.sleep(for: .milliseconds(50))
-        }
+        try await waitForServer(in: target, atMost: .seconds(10))
         // Renamed first, so that an interruption leaves nothing that looks like a cluster.
         let removed = "\(path).removed"
         try await delete([removed])
@@ -67,6 +58,20 @@ struct ClusterDirectory {
         let isLinked = target != path && target.hasPrefix("/var/tmp/\(name)")
         try await delete([removed] + (isLinked ? [target] : []))
         return true
+    }
+
+    /// Waits until no server uses a cluster: after the process that started it was killed, a server takes some time to stop.
+    static func waitForServer(in cluster: String, atMost time: Duration) async throws {
+        let deadline = ContinuousClock.now + time
+        while let server = runningServer(in: cluster) {
+            guard .now < deadline else {
+                throw LocalPostgresError(
+                    .unusableDirectory,
+                    "process \(server) is a PostgreSQL server that uses \(cluster): stop it first"
+                )
+            }
+            try await Task.sleep(for: .milliseconds(50))
+        }
     }
 
     // MARK: - Private parts

@@ -1,3 +1,5 @@
+import Glibc
+
 /// A private PostgreSQL server: a child of this process, on a unix socket in its own directory. It stops when this process
 /// ends, even by SIGKILL.
 ///
@@ -16,6 +18,8 @@ package final class LocalCluster: Sendable {
         /// A port on 127.0.0.1, open to every local user; nil for no TCP.
         package var port: UInt16?
         package var maximumConnections = 100
+        /// How long to wait for a former server that is still shutting down.
+        package var formerServerWait = Duration.seconds(10)
         /// Further settings of the server, by their names in `postgresql.conf`.
         package var settings: [String: String] = [:]
         /// The directory of PostgreSQL's programs; nil for the one that `POSTGRES_BIN` names, or the newest that is installed.
@@ -41,7 +45,7 @@ package final class LocalCluster: Sendable {
     /// Starts the cluster in `directory`, which is created and initialized if necessary, and waits until it accepts
     /// connections.
     ///
-    /// - Throws: `LocalPostgresError`, `CancellationError`.
+    /// - Throws: `LocalPostgresError`, also if a former server does not end in time; `CancellationError`.
     package static func start(at directory: String, _ options: Options = Options()) async throws -> LocalCluster {
         try await start(in: directory, options)
     }
@@ -70,6 +74,8 @@ package final class LocalCluster: Sendable {
     /// Stops the server without waiting for its clients, and returns when it has ended.
     package func stop() async {
         await supervisor.stop()
+        // The supervisor leaves it, because without this process it would remove the directory of the next server.
+        if !socketDirectory.hasPrefix(directory) { rmdir(socketDirectory) }
     }
 
     // MARK: - Private parts
@@ -84,6 +90,9 @@ package final class LocalCluster: Sendable {
             } else {
                 try ClusterDirectory.makeTemporary(for: user)
             }
+        if !directory.isTemporary {
+            try await ClusterDirectory.waitForServer(in: directory.path, atMost: options.formerServerWait)
+        }
         let supervisor = Supervisor(
             arguments: [
                 programs, directory.path, directory.socketDirectory,

@@ -124,7 +124,6 @@ final class Supervisor: Sendable {
         wait "$server"
         kill "$watcher" 2>/dev/null
         if [ "$state" != "${server}ready" ]; then echo "$(last_error)"; fi
-        rmdir "$sockets" 2>/dev/null
         if [ "$afterwards" = remove ]; then rm -rf "$dir"; fi
         exit 0
         """

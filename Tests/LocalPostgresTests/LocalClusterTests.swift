@@ -39,13 +39,23 @@ struct LocalClusterTests {
         }
     }
 
-    @Test("A second cluster in the same directory is refused, and the first keeps running.")
+    @Test("A second cluster in the same directory starts when the first has stopped, or is refused.")
     func twice() async throws {
         try await withDirectory { directory in
             let first = try await LocalCluster.start(at: directory + "/cluster")
-            await #expect(throws: LocalPostgresError.self) { try await LocalCluster.start(at: directory + "/cluster") }
+            async let second = LocalCluster.start(at: directory + "/cluster")
+            var impatient = LocalCluster.Options()
+            impatient.formerServerWait = .zero
+            let options = impatient
+            let error = await #expect(throws: LocalPostgresError.self) {
+                try await LocalCluster.start(at: directory + "/cluster", options)
+            }
+            #expect(error?.description.contains("stop it first") == true)
             try await execute("SELECT 1", first)
             await first.stop()
+            let next = try await second
+            try await execute("SELECT 1", next)
+            await next.stop()
         }
     }
 
