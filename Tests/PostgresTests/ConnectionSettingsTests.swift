@@ -1,5 +1,8 @@
-import Postgres
+import Glibc
+import TestSupport
 import Testing
+
+@testable import Postgres
 
 @Suite("Connection settings")
 struct ConnectionSettingsTests {
@@ -56,6 +59,77 @@ struct ConnectionSettingsTests {
     )
     func usable(conninfo: String) throws {
         _ = try ConnectionSettings(conninfo: conninfo, applicationName: "tests")
+    }
+
+    @Test(
+        "A name with several addresses is one place for each, and a standby is looked for at all of them first.",
+        arguments: [
+            ("host=db.example", ["192.0.2.1", "192.0.2.2"]),
+            (
+                "host=db.example target_session_attrs=prefer-standby",
+                ["192.0.2.1 standby", "192.0.2.2 standby", "192.0.2.1 any", "192.0.2.2 any"]
+            ),
+            ("host=db.example hostaddr=192.0.2.9", [""]), ("host=/tmp", [""]), ("host=@abstract", [""]),
+        ]
+    )
+    func addresses(conninfo: String, expected: [String]) throws {
+        var settings = try ConnectionSettings(conninfo: conninfo, applicationName: "tests")
+        settings.resolve = { _ in ["192.0.2.1", "192.0.2.2"] }
+        #expect(Self.texts(settings.places(of: settings.parameters), ["hostaddr", "target_session_attrs"]) == expected)
+    }
+
+    @Test("A name with one address, or none, is left to libpq.", arguments: [[], ["192.0.2.1"]])
+    func address(addresses: [String]) throws {
+        var settings = try ConnectionSettings(conninfo: "host=db.example", applicationName: "tests")
+        settings.resolve = { _ in addresses }
+        #expect(Self.texts(settings.places(of: settings.parameters), ["hostaddr"]) == [""])
+    }
+
+    @Test("The resolver of the system knows an address, and no name that cannot exist.")
+    func resolver() throws {
+        let settings = try ConnectionSettings(conninfo: nil, applicationName: "tests")
+        #expect(settings.resolve("127.0.0.1") == ["127.0.0.1"])
+        #expect(settings.resolve("::1") == ["::1"])
+        #expect(settings.resolve("nowhere.invalid") == [])
+    }
+
+    @Test("The hosts and the time limit of a service apply, whether the conninfo or the environment names it.")
+    func service() async {
+        // libpq reads the variables of the process, which other tests read at the same time.
+        await #expect(processExitsWith: .success) {
+            let directory = try TemporaryDirectory()
+            let file = "[ha]\nhost=a,b\nport=1,2\nconnect_timeout=7\npassword=geheim\n"
+            try directory.write(Array(file.utf8), to: "services")
+            setenv("PGSERVICEFILE", directory.file("services"), 1)
+            let named = try ConnectionSettings(conninfo: "service=ha port=3,4", applicationName: "tests")
+            #expect(ConnectionSettingsTests.texts(named.alternatives, ["host", "port"]) == ["a 3", "b 4"])
+            #expect(named.connectTimeout == .seconds(7))
+            #expect(!named.redactedDescription.contains("geheim"))
+            let unknown = try ConnectionSettings(conninfo: "service=none host=a", applicationName: "tests")
+            #expect(unknown.redactedDescription.contains("host=a"))
+            setenv("PGSERVICE", "ha", 1)
+            let implied = try ConnectionSettings(conninfo: nil, applicationName: "tests")
+            #expect(ConnectionSettingsTests.texts(implied.alternatives, ["host", "port"]) == ["a 1", "b 2"])
+            #expect(implied.connectTimeout == .seconds(7))
+        }
+    }
+
+    @Test("The time limit for connecting may come from the environment, and the conninfo overrides it.")
+    func timeLimit() async {
+        await #expect(processExitsWith: .success) {
+            setenv("PGCONNECT_TIMEOUT", "7", 1)
+            let settings = try ConnectionSettings(conninfo: "host=a", applicationName: "tests")
+            #expect(settings.connectTimeout == .seconds(7))
+            let own = try ConnectionSettings(conninfo: "host=a connect_timeout=3", applicationName: "tests")
+            #expect(own.connectTimeout == .seconds(3))
+        }
+    }
+
+    /// The values of some keywords for each place; the last value is in force.
+    private static func texts(_ places: [[(keyword: String, value: String)]], _ keywords: [String]) -> [String] {
+        places.map { place in
+            keywords.compactMap { keyword in place.last { $0.keyword == keyword }?.value }.joined(separator: " ")
+        }
     }
 
     @Test("The redacted description contains no password.")

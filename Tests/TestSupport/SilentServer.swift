@@ -1,24 +1,29 @@
 import Glibc
 import Testing
 
-/// A TCP port on every address that accepts connections and never answers. The port is free again after `deinit`.
+/// A TCP port that accepts connections and never answers, on every address unless one is given. The port is free again after
+/// `deinit`.
 package final class SilentServer: Sendable {
-    /// Chosen by the kernel.
     package let port: UInt16
     private let descriptor: Int32
 
-    package init() throws {
+    /// - Parameter port: 0 for a free one.
+    package init(address: String = "0.0.0.0", port: UInt16 = 0) throws {
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-        // The kernel chooses a free port for an unbound socket.
-        try #require(listen(descriptor, 8) == 0)
-        var address = sockaddr_in()
+        var place = sockaddr_in()
+        place.sin_family = sa_family_t(AF_INET)
+        place.sin_port = port.bigEndian
+        place.sin_addr.s_addr = inet_addr(address)
         var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let result = withUnsafeMutableBytes(of: &address) { bytes in
-            bytes.withMemoryRebound(to: sockaddr.self) { getsockname(descriptor, $0.baseAddress, &length) }
+        let result = withUnsafeMutableBytes(of: &place) { bytes in
+            bytes.withMemoryRebound(to: sockaddr.self) { place in
+                bind(descriptor, place.baseAddress, length) == 0 && listen(descriptor, 8) == 0
+                    && getsockname(descriptor, place.baseAddress, &length) == 0
+            }
         }
-        try #require(result == 0)
+        try #require(result)
         self.descriptor = descriptor
-        port = UInt16(bigEndian: address.sin_port)
+        self.port = UInt16(bigEndian: place.sin_port)
     }
 
     deinit {

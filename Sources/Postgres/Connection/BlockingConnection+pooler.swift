@@ -67,7 +67,7 @@ extension BlockingConnection {
         settings.grace = .milliseconds(10)
         let probe = BlockingConnection(settings, thread)
         probe.context = context
-        try probe.connect(to: settings.parameters + handle.place)
+        try probe.connect(to: settings.parameters + handle.place, until: context.deadline)
         return probe
     }
 

@@ -28,7 +28,7 @@ final class BlockingConnection {
 
     /// Connects, checks the server and applies the session settings.
     func open(_ parameters: [(keyword: String, value: String)]) throws(PostgresError) {
-        try connect(to: parameters)
+        try connect(toAnyOf: settings.places(of: parameters))
         guard handle.serverVersion >= 14_00_00 else {
             throw PostgresError(
                 .connectionFailed,
@@ -44,25 +44,44 @@ final class BlockingConnection {
         _ = try execute(script: settings.sessionScript)
     }
 
-    /// Connects to one server, within the current operation.
-    func connect(to parameters: [(keyword: String, value: String)]) throws(PostgresError) {
+    /// Connects to the first place that answers. Each gets an equal share of the time that is left.
+    private func connect(toAnyOf places: [[(keyword: String, value: String)]]) throws(PostgresError) {
+        var failures: [PostgresError] = []
+        for (number, place) in places.enumerated() {
+            let share = ContinuousClock.now.duration(to: context.deadline) / (places.count - number)
+            do throws(PostgresError) {
+                return try connect(to: place, until: .now + share)
+            } catch {
+                failures.append(error)
+                // The places are addresses of one host: a wrong password is wrong at the next one too.
+                guard error.isRetryable else { break }
+            }
+        }
+        throw PostgresError(connectionFailures: failures)
+    }
+
+    /// Connects to one server.
+    func connect(
+        to parameters: [(keyword: String, value: String)],
+        until deadline: ContinuousClock.Instant
+    ) throws(PostgresError) {
+        // Looking up the addresses may have taken the time, and libpq would block in it again.
+        guard .now < deadline else { throw Self.unanswered }
         handle.connect(parameters)
         handle.setVerbose(true)
         var next = PGRES_POLLING_WRITING
         while next != PGRES_POLLING_OK {
-            guard next != PGRES_POLLING_FAILED, !handle.isBroken else {
-                throw PostgresError(connectionFailure: handle.errorMessage)
-            }
+            guard next != PGRES_POLLING_FAILED, !handle.isBroken else { throw handle.connectionFailure }
             if context.isCancelled { throw .taskCancelled }
             let events = next == PGRES_POLLING_READING ? POLLIN : POLLOUT
-            switch thread.wait(handle.socket, events, until: context.deadline) {
+            switch thread.wait(handle.socket, events, until: deadline) {
             case .ready: next = handle.continueConnecting()
             case .woken: continue
-            case .timedOut: throw PostgresError(.connectionFailed, "no answer from PostgreSQL in time")
+            case .timedOut: throw Self.unanswered
             }
         }
         handle.setVerbose(false)
-        guard handle.setNonBlocking() else { throw PostgresError(connectionFailure: handle.errorMessage) }
+        guard handle.setNonBlocking() else { throw handle.connectionFailure }
     }
 
     func close() {
@@ -182,6 +201,8 @@ final class BlockingConnection {
     }
 
     // MARK: - Private parts
+
+    private static let unanswered = PostgresError(.connectionFailed, "no answer from PostgreSQL in time")
 
     private func checkTransaction() throws(PostgresError) {
         // Closed after the last statement, if its cancel request got no answer.

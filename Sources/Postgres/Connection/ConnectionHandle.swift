@@ -74,13 +74,25 @@ struct ConnectionHandle: ~Copyable {
     }
 
     var endpoint: ServerEndpoint {
-        var sslMode: String?
-        // Freed once, here. The options include the password, so only one of them is kept.
-        if let options = unsafe PQconninfo(raw) {
-            sslMode = unsafe Conninfo.dictionary(options)["sslmode"]
-            unsafe PQconninfoFree(options)
+        ServerEndpoint(address: place.first { $0.keyword == "hostaddr" }?.value, sslMode: options["sslmode"] ?? "")
+    }
+
+    /// The options in force, with those of a service file and the environment. They include the password.
+    var options: [String: String] {
+        guard let options = unsafe PQconninfo(raw) else { return [:] }
+        // Freed once, here.
+        defer { unsafe PQconninfoFree(options) }
+        return unsafe Conninfo.dictionary(options)
+    }
+
+    /// libpq's report of the failure to connect. libpq leaves out the name of a host whose address it was given.
+    var connectionFailure: PostgresError {
+        var report = errorMessage
+        let place = Dictionary(uniqueKeysWithValues: place.map { ($0.keyword, $0.value) })
+        if let host = place["host"], let address = place["hostaddr"], host != address {
+            report = report.replacing("server at \"\(address)\"", with: "server at \"\(host)\" (\(address))")
         }
-        return ServerEndpoint(address: place.first { $0.keyword == "hostaddr" }?.value, sslMode: sslMode ?? "")
+        return PostgresError(connectionFailure: report)
     }
 
     /// PostgreSQL's name of the database's encoding; nil if a pooler did not report it.

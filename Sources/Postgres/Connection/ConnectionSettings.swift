@@ -8,7 +8,7 @@ package struct ConnectionSettings: Sendable {
     private let given: [String: String]
     /// The name in the server's activity views, unless the conninfo sets one.
     package let applicationName: String
-    /// For connecting as a whole. `connect_timeout` in the conninfo overrides it.
+    /// For connecting as a whole. A `connect_timeout` of the conninfo, a service or the environment overrides it.
     package var connectTimeout: Duration = .seconds(5)
     /// For one use of a connection that has no deadline of its own.
     package var deadline: Duration = .seconds(30)
@@ -18,6 +18,8 @@ package struct ConnectionSettings: Sendable {
     package var statementTimeout: Duration = .seconds(60)
     /// The server's limit on the wait for one lock.
     package var lockTimeout: Duration = .seconds(10)
+    /// Looks up the addresses of a host; may block.
+    var resolve: @Sendable (_ host: String) -> [String] = { addresses(of: $0) }
 
     /// Of the libpq that connects, such as `17.2`.
     package static var libraryVersion: String { "\(PQlibVersion() / 10_000).\(PQlibVersion() % 10_000)" }
@@ -30,7 +32,7 @@ package struct ConnectionSettings: Sendable {
         self.applicationName = applicationName
         given = if let conninfo { try Conninfo.parse(conninfo) } else { [:] }
         try Conninfo.check(options)
-        if let seconds = given["connect_timeout"].flatMap({ Int64($0) }), seconds > 0 {
+        if let seconds = options["connect_timeout"].flatMap({ Int64($0) }), seconds > 0 {
             connectTimeout = .seconds(seconds)
         }
     }
@@ -43,8 +45,7 @@ package struct ConnectionSettings: Sendable {
             .joined(separator: " ")
     }
 
-    /// The parameters for each host in turn, where the conninfo or the environment names several. libpq itself tries the
-    /// hosts of a service file.
+    /// The parameters for each host in turn, where the conninfo, a service or the environment names several.
     var alternatives: [[(keyword: String, value: String)]] {
         let options = options
         func list(_ keyword: String) -> [String] {
@@ -54,13 +55,8 @@ package struct ConnectionSettings: Sendable {
         let count = max(hosts.count, addresses.count)
         // libpq refuses lists of different lengths.
         let match = [hosts.count, addresses.count].allSatisfy { [0, count].contains($0) }
-        guard count > 1, match, [0, 1, count].contains(ports.count), given["service"] == nil else {
-            return [parameters]
-        }
-        let prefersStandby = options["target_session_attrs"] == "prefer-standby"
-        let passes: [[(keyword: String, value: String)]] =
-            prefersStandby ? [[("target_session_attrs", "standby")], [("target_session_attrs", "any")]] : [[]]
-        return passes.flatMap { wanted in
+        guard count > 1, match, [0, 1, count].contains(ports.count) else { return [parameters] }
+        return Self.passes(options).flatMap { wanted in
             (0..<count).map { index in
                 var place: [(keyword: String, value: String)] = []
                 if !hosts.isEmpty { place.append(("host", hosts[index])) }
@@ -71,8 +67,36 @@ package struct ConnectionSettings: Sendable {
         }
     }
 
+    /// `alternative` for each address of its host in turn, if the host is a name with several. libpq would try the next
+    /// address after an error, but not if the network drops packets.
+    ///
+    /// Blocks while the name is looked up.
+    func places(of alternative: [(keyword: String, value: String)]) -> [[(keyword: String, value: String)]] {
+        let options = options.merging(alternative.map { ($0.keyword, $0.value) }) { _, later in later }
+        let host = options["host"] ?? ""
+        // Directories, abstract sockets and lists that libpq refuses have no address.
+        guard !host.isEmpty, !host.hasPrefix("/"), !host.hasPrefix("@"), !host.contains(","),
+            (options["hostaddr"] ?? "").isEmpty
+        else { return [alternative] }
+        var addresses = resolve(host)
+        guard addresses.count > 1 else { return [alternative] }
+        if options["load_balance_hosts"] == "random" { addresses.shuffle() }
+        return Self.passes(options).flatMap { wanted in
+            // libpq still uses the name for the password file and the server's certificate.
+            addresses.map { alternative + [("hostaddr", $0)] + wanted }
+        }
+    }
+
+    /// What to require of a server, pass by pass: every place is asked for a standby before another server is accepted.
+    private static func passes(_ options: [String: String]) -> [[(keyword: String, value: String)]] {
+        guard options["target_session_attrs"] == "prefer-standby" else { return [[]] }
+        return [[("target_session_attrs", "standby")], [("target_session_attrs", "any")]]
+    }
+
     private var options: [String: String] {
-        Conninfo.defaults().merging(given) { _, given in given }
+        let options = Conninfo.defaults().merging(given) { _, given in given }
+        guard let conninfo, given["service"] != nil else { return options }
+        return options.merging(Conninfo.withService(conninfo)) { _, merged in merged }
     }
 
     /// For `PQconnectStartParams`: before the conninfo what it may override, after it what it may not.
@@ -196,6 +220,15 @@ enum Conninfo {
         guard let options = unsafe PQconndefaults() else { return [:] }
         defer { unsafe PQconninfoFree(options) }
         return unsafe dictionary(options)
+    }
+
+    /// The options in force for a conninfo that names a service, without the password; none if the service is unknown.
+    static func withService(_ conninfo: String) -> [String: String] {
+        var handle = ConnectionHandle()
+        // libpq reads a service file only when it connects. It refuses the unknown mode before it looks up a host, and the
+        // password keeps it from reading the password file.
+        handle.connect([("dbname", conninfo), ("password", "-"), ("gssencmode", "-")])
+        return handle.options.filter { $0.key != "password" && $0.key != "gssencmode" }
     }
 
     /// Copies a list of libpq's, which ends with an option without a keyword.
