@@ -98,6 +98,17 @@ struct SimulationTests {
         }
     }
 
+    @Test("A number that simulate sign-in can't use is wrong usage.")
+    func signIn() async {
+        for (option, value) in [("--age", "1000000001"), ("--real-user-status", "3")] {
+            let result = await siwadCommand(["simulate", "sign-in", option, value])
+            #expect(
+                result.status == .usage && result.errors.contains("\(option) must be from 0 to"),
+                "\(result.errors)"
+            )
+        }
+    }
+
     @Test("verify accepts every form of body that the endpoint accepts, with white space around it.")
     func bodies() async throws {
         try await withDirectory { directory in

@@ -234,6 +234,14 @@ struct SimulateSignInCommand: LocalAppleCommand {
 
     func validate() throws {
         if request, clientID == nil { throw ValidationError("--request needs --client-id") }
+        let numbers: [(String, Int64?, last: Int64)] = [
+            ("--age", age, 1_000_000_000), ("--real-user-status", realUserStatus, 2),
+        ]
+        for (name, number, last) in numbers {
+            guard number.map({ 0...last ~= $0 }) ?? true else {
+                throw ValidationError("\(name) must be from 0 to \(last)")
+            }
+        }
     }
 
     func run(_ invocation: Invocation) async throws {
