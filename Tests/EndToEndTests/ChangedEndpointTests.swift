@@ -9,7 +9,7 @@ struct ChangedEndpointTests {
     func formerURL() async throws {
         let secret = try DaemonFixture.secret
         try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in
-            let late = WebhookReceiver.Answer.delayed(.seconds(3), 410)
+            let late = WebhookReceiver.Answer.delayed(.seconds(5), 410)
             try await WebhookReceiver.with(secret, answering: { _, _ in late }) { former in
                 try await WebhookReceiver.with(secret) { receiver in
                     try await fixture.addEndpoint("shop", former.url)
@@ -37,7 +37,7 @@ struct ChangedEndpointTests {
             ) { receiver in
                 try await fixture.addEndpoint("shop", receiver.url) {
                     $0.concurrency = 1
-                    $0.timeout = .seconds(3)
+                    $0.timeout = .seconds(6)
                 }
                 try await fixture.revoke(5)
                 for rate in [100, 99] {
@@ -49,6 +49,6 @@ struct ChangedEndpointTests {
             }
         }
         let times = arrivals.withLock(\.self)
-        for (former, next) in zip(times, times.dropFirst()) { #expect(next - former > .seconds(2)) }
+        for (former, next) in zip(times, times.dropFirst()) { #expect(next - former > .seconds(3)) }
     }
 }
