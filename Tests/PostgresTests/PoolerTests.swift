@@ -146,6 +146,25 @@ struct PoolerTests {
         }
     }
 
+    @Test("If other clients hold all connections of the pooler, connecting names its pool_size.")
+    func held() async throws {
+        try await TestDatabase.with { database in
+            try await PgBouncer.with(database, .session, ["default_pool_size": "2"]) { pooler in
+                let holder = try await connect(pooler)
+                let other = try await connect(pooler)
+                var settings = try ConnectionSettings(conninfo: pooler.conninfo, applicationName: "tests")
+                settings.connectTimeout = .milliseconds(500)
+                let error = await #expect(throws: PostgresError.self) {
+                    try await PostgresConnection.connect(settings)
+                }
+                #expect(error?.code == .connectionFailed)
+                #expect(error?.message.contains("pool_size") == true, "\(String(describing: error))")
+                await holder.close()
+                await other.close()
+            }
+        }
+    }
+
     @Test("No two connections use the same name for a prepared statement.")
     func names() async throws {
         try await TestDatabase.with { database in

@@ -61,11 +61,8 @@ extension BlockingConnection {
     }
 
     private func connectProbe() throws(PostgresError) -> BlockingConnection {
-        var settings = settings
-        // A pooler does not answer cancel requests for a client that waits for a backend. The error of this connection has to
-        // come before the attempt is abandoned, which reports a less precise cause.
-        settings.grace = .milliseconds(10)
         let probe = BlockingConnection(settings, thread)
+        probe.grace = grace
         probe.context = context
         try probe.connect(to: settings.parameters + handle.place, until: context.deadline)
         return probe

@@ -114,7 +114,7 @@ extension BlockingConnection {
 
     /// Waits until libpq has the next result, and cancels the statement on the server when necessary.
     func waitForResult(_ purpose: Purpose, _ cancellation: inout Cancellation?) -> WaitResult {
-        let deadline = purpose.isCancellable ? context.deadline : max(context.deadline, .now) + settings.grace
+        let deadline = purpose.isCancellable ? context.deadline : max(context.deadline, .now) + grace
         while true {
             let unsent = handle.flush()
             guard unsent >= 0 else { return .broken }
@@ -142,7 +142,7 @@ extension BlockingConnection {
             request: .send(for: handle, waking: thread),
             nextRequest: now + interval,
             interval: interval * 2,
-            deadline: now + settings.grace
+            deadline: now + grace
         )
     }
 

@@ -12,6 +12,8 @@ final class BlockingConnection {
 
     let settings: ConnectionSettings
     let thread: ConnectionThread
+    /// The time that the server has to answer a cancel request or a COMMIT.
+    var grace: Duration
     /// The deadline and cancellation of the current operation.
     var context: OperationContext
     var handle = ConnectionHandle()
@@ -23,6 +25,7 @@ final class BlockingConnection {
     init(_ settings: ConnectionSettings, _ thread: ConnectionThread) {
         self.settings = settings
         self.thread = thread
+        self.grace = settings.grace
         self.context = OperationContext(lasting: settings.connectTimeout)
     }
 
@@ -39,9 +42,23 @@ final class BlockingConnection {
         if let encoding = handle.serverEncoding, encoding != "UTF8" {
             throw PostgresError(.usage, "the database's encoding is \(encoding); create one with ENCODING 'UTF8'")
         }
-        // Before any setting is changed, because a pooler would pass the change on to other clients.
-        try refuseSharedBackends()
-        _ = try execute(script: settings.sessionScript)
+        // The error of a query has to come before the attempt is abandoned, which reports a less precise cause: a pooler does not
+        // answer cancel requests for a client that waits for a server.
+        grace = .milliseconds(10)
+        defer { grace = settings.grace }
+        do throws(PostgresError) {
+            // Before any setting is changed, because a pooler would pass the change on to other clients.
+            try refuseSharedBackends()
+            _ = try execute(script: settings.sessionScript)
+        } catch let error where error.code == .timedOut {
+            throw PostgresError(
+                .connectionFailed,
+                "the login was accepted, but the first query not answered in time; a pooler may have no free connection: raise "
+                    + "its pool_size"
+            )
+        } catch let error where error.code == .connectionLost {
+            throw PostgresError(.connectionFailed, error.message, sqlState: error.sqlState)
+        }
     }
 
     /// Connects to the first place that answers. Each gets an equal share of the time that is left.
