@@ -4,15 +4,16 @@ import Testing
 
 @Suite("SIWAD_DATABASE_CONNECTIONS", .timeLimit(.minutes(10)))
 struct DatabaseConnectionTests {
-    /// Runs a test with a daemon whose role may have exactly SIWAD_DATABASE_CONNECTIONS connections.
+    /// Runs a test with a daemon whose role may have `limit` connections; nil: exactly SIWAD_DATABASE_CONNECTIONS.
     private func withDaemon(
         connections: Int,
+        limit: Int? = nil,
         _ settings: [String: String] = [:],
         _ body: (DaemonFixture, DaemonProcess, DaemonProcess.Addresses) async throws -> Void
     ) async throws {
         try await DaemonFixture.with { fixture in
             let role = "limited_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
-            try await fixture.run("CREATE ROLE \(role) LOGIN IN ROLE siwad_daemon CONNECTION LIMIT \(connections)")
+            try await fixture.run("CREATE ROLE \(role) LOGIN IN ROLE siwad_daemon CONNECTION LIMIT \(limit ?? connections)")
             var settings = settings
             settings["SIWAD_DATABASE_URL"] = "\(fixture.conninfo) user=\(role)"
             settings["SIWAD_DATABASE_CONNECTIONS"] = "\(connections)"
@@ -41,6 +42,16 @@ struct DatabaseConnectionTests {
         try await withDaemon(connections: 2) { fixture, daemon, addresses in
             try await use(fixture, addresses)
             #expect(!daemon.log.contains { $0.contains("too many connections") })
+        }
+    }
+
+    @Test("A daemon that can store notifications is ready although PostgreSQL refuses its other connections.")
+    func refused() async throws {
+        try await withDaemon(connections: 8, limit: 2) { fixture, _, addresses in
+            for _ in 0..<5 {
+                #expect(try await Web.post(fixture.body(fixture.event()), to: addresses.notifications).status == 200)
+                #expect(try await Web.get(addresses.operations + "/readyz").status == 200)
+            }
         }
     }
 

@@ -99,6 +99,10 @@ extension Daemon {
                 schema.map(Self.schemaCheck)
                 ?? ReadinessCheck(name: "schema", isReady: true, detail: "not checked, the connections are in use")
             return [ReadinessCheck(name: "database", isReady: true), schemaCheck]
+        } catch let error where error.sqlState == .tooManyConnections {
+            // The writer has its connection, and notices by itself if it is lost.
+            let schemaCheck = ReadinessCheck(name: "schema", isReady: true, detail: "not checked, \(error.message)")
+            return [ReadinessCheck(name: "database", isReady: true), schemaCheck]
         } catch {
             // The writer has not noticed yet; its next batch will go to the spool.
             guard intake.spoolBytes == nil else { return [spooling, unasked] }
