@@ -64,7 +64,8 @@ struct ShutdownTests {
             async let response = try? Web.post(body, to: addresses.notifications)
             try await fixture.untilStalled()
             daemon.send("TERM")
-            _ = try await daemon.end(within: .seconds(30))
+            // Less than the 20 s after which the writer gives a stalled commit up.
+            _ = try await daemon.end(within: .seconds(12))
             let status = await response?.status
             #expect(status != 200)
             try await fixture.letCommit()

@@ -203,7 +203,8 @@ struct LetterSettlementTests {
     func spooled() async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
-                let spool = try Spool(directory: try TemporaryDirectory().path, limit: 1 << 20)
+                let directory = try TemporaryDirectory()
+                let spool = try Spool(directory: directory.path, limit: 1 << 20)
                 try await IngestFixture.with(
                     database,
                     role.settings,

@@ -142,7 +142,8 @@ struct RepeatedTokenTests {
         limits.deadLetters = 1
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
-                let spool = try Spool(directory: try TemporaryDirectory().path, limit: 1 << 30)
+                let directory = try TemporaryDirectory()
+                let spool = try Spool(directory: directory.path, limit: 1 << 30)
                 try await IngestFixture.with(database, role.settings, limits: limits, settles: true, spool: spool) {
                     fixture in
                     await fixture.until { $0.service.storage == .database }

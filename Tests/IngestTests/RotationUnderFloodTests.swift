@@ -82,7 +82,8 @@ struct RotationUnderFloodTests {
     func withSpool() async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
-                let spool = try Spool(directory: try TemporaryDirectory().path, limit: 4 << 20)
+                let directory = try TemporaryDirectory()
+                let spool = try Spool(directory: directory.path, limit: 4 << 20)
                 try await IngestFixture.with(
                     database,
                     role.settings,

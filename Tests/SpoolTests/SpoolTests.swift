@@ -327,7 +327,8 @@ struct SpoolTests {
 
     @Test("A batch of several files has at most one mebibyte.")
     func batchBytes() async throws {
-        let spool = try Spool(directory: try TemporaryDirectory().path, limit: 1 << 30)
+        let directory = try TemporaryDirectory()
+        let spool = try Spool(directory: directory.path, limit: 1 << 30)
         for number in 0..<40 { try await spool.append([record(number, bytes: 60_000)]) }
         try await spool.append((0..<30).map { record($0, bytes: 60_000) })
         var counts: [Int] = []
