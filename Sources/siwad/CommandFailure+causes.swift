@@ -47,8 +47,9 @@ extension CommandFailure {
             self.init(.configuration, "\(key): \(error)")
         case (.migration, _):
             self.init(.configuration, line: error.description)
-        // A missing schema, table, function or column.
-        case (.server, _) where ["3F000", "42P01", "42883", "42703"].contains(error.sqlState?.rawValue):
+        // A missing schema, table, function or column. A failed migration is no reason to migrate.
+        case (.server, _)
+        where error.migration == nil && ["3F000", "42P01", "42883", "42703"].contains(error.sqlState?.rawValue):
             self.init(.configuration, "the database is not migrated", nextStep: SchemaState.nextStep)
         case (.server, "42") where error.sqlState == .insufficientPrivilege:
             let step = "connect as a member of the role siwad_daemon, or of siwad_reader to look only"

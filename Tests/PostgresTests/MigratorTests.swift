@@ -86,11 +86,51 @@ struct MigratorTests {
             migrations[1] = Migration(number: 2, name: "broken", sql: "DROP TABLE app.b; SELECT * FROM nothing")
             let migrator = try Self.migrator(migrations)
             let error = await postgresError { try await migrator.up(on: connection) }
-            #expect(error?.code == .migration)
+            #expect(error?.code == .server)
             #expect(error?.sqlState == .undefinedTable)
+            #expect(error?.migration == "2 (broken)")
             #expect(error?.description.contains("migration 2 (broken)") == true)
             #expect(try await migrator.status(on: connection).map(\.state) == [.applied, .pending, .pending])
             #expect(try await connection.integer("SELECT count(*) FROM app.b") == 0)
+        }
+    }
+
+    @Test("A migration that is the victim of a deadlock is retried.")
+    func deadlock() async throws {
+        try await withConnection { connection in
+            // A rollback does not set a sequence back.
+            try await connection.script("CREATE SEQUENCE public.attempts")
+            let migration = Migration(
+                number: 1,
+                name: "victim",
+                sql: """
+                    DO $$ BEGIN
+                        IF nextval('public.attempts') = 1 THEN
+                            RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01';
+                        END IF;
+                    END $$
+                    """
+            )
+            #expect(try await Self.migrator([migration]).up(on: connection) == [migration])
+            #expect(try await connection.integer("SELECT last_value FROM public.attempts") == 2)
+        }
+    }
+
+    @Test("A migration that fails for the state of the server is not the migration of another version.")
+    func serverFault() async throws {
+        try await withConnection { connection in
+            let migrator = try Self.migrator([
+                Migration(
+                    number: 1,
+                    name: "large",
+                    sql: "DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$"
+                )
+            ])
+            let error = await postgresError { try await migrator.up(on: connection) }
+            #expect(error?.code == .server)
+            #expect(error?.sqlState?.rawValue == "53100")
+            #expect(error?.description.hasPrefix("migration 1 (large) failed: ") == true)
+            #expect(try await migrator.status(on: connection).map(\.state) == [.pending])
         }
     }
 

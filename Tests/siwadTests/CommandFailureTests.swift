@@ -27,6 +27,23 @@ struct CommandFailureCausesTests {
         #expect(failure(.server, "23505")?.status == .failed)
         #expect(failure(.usage)?.status == .configuration)
         #expect(failure(.timedOut)?.status == .unavailable)
+        #expect(failure(.migration)?.status == .configuration)
+    }
+
+    @Test("names the migration that failed, and does not advise to migrate.")
+    func migration() {
+        func failure(_ state: String) -> CommandFailure? {
+            var error = PostgresError(.server, "cause", sqlState: SQLState(rawValue: state))
+            error.migration = "2 (second)"
+            return CommandFailure(knownCause: error)
+        }
+        #expect(failure("42P01")?.status == .failed)
+        #expect(failure("40P01")?.status == .failed)
+        #expect(failure("53100")?.status == .unavailable)
+        #expect(failure("57014")?.status == .unavailable)
+        for state in ["42P01", "53100", "23505"] {
+            #expect(failure(state)?.message.hasPrefix("migration 2 (second) failed: ") == true, "\(state)")
+        }
     }
 }
 

@@ -166,6 +166,20 @@ struct DatabaseCommandTests {
         }
     }
 
+    @Test("A migration that fails is named, and is no error of the configuration.")
+    func failedMigration() async throws {
+        try await TestDatabase.with { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(script: "CREATE SCHEMA siwa; CREATE TABLE siwa.clients ()")
+            }
+            await connection.close()
+            let result = await siwad("migrate", environment: ["SIWAD_DATABASE_URL": database.conninfo])
+            #expect(result.status == .failed)
+            #expect(result.errors.hasPrefix("siwad: migration 1 (accounts) failed: "), "\(result.errors)")
+        }
+    }
+
     @Test("A role that may not create the schema gets an error with the next step.")
     func forbiddenMigration() async throws {
         try await TestDatabase.with { database in

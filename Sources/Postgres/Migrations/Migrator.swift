@@ -97,7 +97,7 @@ package struct Migrator: Sendable {
         return result
     }
 
-    /// A migration that failed to get a lock and will be tried again.
+    /// A migration that failed because of another session's locks, and will be tried again.
     package struct LockWait: Sendable {
         package let migration: Migration
         /// The number of failed attempts, from 1.
@@ -113,11 +113,12 @@ package struct Migrator: Sendable {
     ///
     /// - Parameters:
     ///   - deadline: for each migration.
-    ///   - patience: how long a migration is retried while other sessions hold locks.
-    ///   - onLockWait: called after each attempt that failed because of a lock.
+    ///   - patience: how long a migration is retried while other sessions interfere.
+    ///   - onLockWait: called after each attempt that failed because of a lock or a deadlock.
     /// - Returns: the migrations that this call applied.
-    /// - Throws: `migration` if the database has a migration that is unknown or has another text, or if one fails, with
-    ///   SQLSTATE 55P03 if it could not get a lock. Earlier migrations stay applied.
+    /// - Throws: `migration` if the database has a migration that is unknown or has another text; `server` with
+    ///   ``PostgresError/migration`` if one fails, with SQLSTATE 55P03 if it could not get a lock. Earlier migrations stay
+    ///   applied.
     @discardableResult
     package func up(
         on connection: PostgresConnection,
@@ -139,7 +140,8 @@ package struct Migrator: Sendable {
                     break
                 } catch {
                     let elapsed = start.duration(to: .now)
-                    guard error.sqlState == .lockNotAvailable, elapsed < patience else { throw error }
+                    let isTransient = error.sqlState == .lockNotAvailable || error.isConflict
+                    guard isTransient, elapsed < patience else { throw error }
                     attempts += 1
                     onLockWait(LockWait(migration: migration, attempts: attempts, elapsed: elapsed))
                 }
@@ -293,12 +295,9 @@ extension Migrator {
         do throws(PostgresError) {
             try session.execute(script: migration.sql)
         } catch {
-            guard error.code == .server else { throw error }
-            throw PostgresError(
-                .migration,
-                "migration \(migration.number) (\(migration.name)) failed: \(error)",
-                sqlState: error.sqlState
-            )
+            var failure = error
+            failure.migration = "\(migration.number) (\(migration.name))"
+            throw failure
         }
         _ = try session.execute(
             once: """

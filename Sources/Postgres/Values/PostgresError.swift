@@ -35,6 +35,8 @@ package struct PostgresError: Error, Sendable, CustomStringConvertible {
     package internal(set) var tableName: String?
     package internal(set) var columnName: String?
     package internal(set) var constraintName: String?
+    /// The number and name of the migration whose statements failed.
+    package internal(set) var migration: String?
     /// True if the server may have committed in spite of the error: the connection was lost during a COMMIT, or during a
     /// statement outside a transaction; or the commit stopped waiting for its synchronous standbys.
     package internal(set) var isOutcomeUnknown = false
@@ -93,6 +95,7 @@ package struct PostgresError: Error, Sendable, CustomStringConvertible {
         if let hint, showsServerText {
             text += ". \(hint)"
         }
+        if let migration { text = "migration \(migration) failed: \(text)" }
         return text.singleLine
     }
 
@@ -179,6 +182,7 @@ package struct SQLState: RawRepresentable, Hashable, Sendable, CustomStringConve
     package static let undefinedTable = SQLState(rawValue: "42P01")
     package static let objectNotInPrerequisiteState = SQLState(rawValue: "55000")
     /// A lock was not granted within `lock_timeout`.
+    package static let tooManyConnections = SQLState(rawValue: "53300")
     package static let lockNotAvailable = SQLState(rawValue: "55P03")
     /// A statement was cancelled, by request or by `statement_timeout`.
     package static let queryCanceled = SQLState(rawValue: "57014")
