@@ -26,7 +26,8 @@ package struct YAMLNode: Sendable, Equatable {
 
     /// - Throws: An error that names line and column, but not the path.
     package init(parsing bytes: [UInt8]) throws(ConfigurationFileError) {
-        guard let text = String(validating: bytes, as: UTF8.self) else {
+        let hasByteOrderMark = bytes.starts(with: [0xef, 0xbb, 0xbf])
+        guard let text = String(validating: bytes.dropFirst(hasByteOrderMark ? 3 : 0), as: UTF8.self) else {
             throw ConfigurationFileError(line: 1, column: 1, cause: "the file is not UTF-8")
         }
         var parser = YAMLParser(text)
