@@ -244,20 +244,46 @@ enum NewFile {
 
     /// - Returns: false if the file exists. It stays as it is.
     static func create(_ path: String, mode: mode_t, _ bytes: [UInt8]) throws -> Bool {
-        let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)
-        guard descriptor >= 0 else {
-            if errno == EEXIST { return false }
-            throw failure(path)
-        }
-        let file = fdopen(descriptor, "w")
-        guard fwrite(bytes, 1, bytes.count, file) == bytes.count, fclose(file) == 0 else { throw failure(path) }
+        let temporary = try temporaryFile(for: path, mode: mode, bytes)
+        defer { unlink(temporary) }
+        // Unlike rename(2), link(2) replaces no file.
+        if link(temporary, path) == 0 { return true }
+        let hasNoLinks = errno == EPERM || errno == EOPNOTSUPP
+        if errno == EEXIST || hasNoLinks && access(path, F_OK) == 0 { return false }
+        // File systems without links, such as FAT.
+        guard hasNoLinks, rename(temporary, path) == 0 else { throw failure(path) }
         return true
     }
 
     static func replace(_ path: String, mode: mode_t, _ bytes: [UInt8]) throws {
+        let temporary = try temporaryFile(for: path, mode: mode, bytes)
+        guard rename(temporary, path) == 0 else {
+            let failure = failure(path)
+            unlink(temporary)
+            throw failure
+        }
+    }
+
+    /// Writes a file in the directory of `path`, and leaves none if that fails, because an empty one would be taken for a key.
+    ///
+    /// - Returns: its path.
+    private static func temporaryFile(for path: String, mode: mode_t, _ bytes: [UInt8]) throws -> String {
         let temporary = "\(path).\(getpid()).tmp"
         unlink(temporary)
-        guard try create(temporary, mode: mode, bytes), rename(temporary, path) == 0 else { throw failure(path) }
+        let descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)
+        guard descriptor >= 0 else { throw failure(path) }
+        let file = fdopen(descriptor, "w")
+        var problem: CommandFailure?
+        if fwrite(bytes, 1, bytes.count, file) != bytes.count || fflush(file) != 0 || fsync(descriptor) != 0 {
+            problem = failure(path)
+        }
+        // Some file systems report only here that there was no room.
+        if fclose(file) != 0 { problem = problem ?? failure(path) }
+        if let problem {
+            unlink(temporary)
+            throw problem
+        }
+        return temporary
     }
 
     private static func failure(_ path: String) -> CommandFailure {
