@@ -8,6 +8,7 @@ package struct SiwadMetrics: Sendable {
     /// Counted by the HTTP endpoint, like ``unavailable``.
     package let rejections: CounterFamily
     package let unavailable: CounterFamily
+    /// Of the database; unknown until the first count.
     package let deadLetters: GaugeFamily
     package let requestDuration: Histogram
     package let commitDuration: Histogram
@@ -66,7 +67,12 @@ package struct SiwadMetrics: Sendable {
             "unknown-audience", "unknown-event-type", "malformed-claims", "expired", "not-yet-valid",
             "store-rejected", "keys-unavailable",
         ]
-        deadLetters = registry.gauges("siwad_dead_letters", "Open dead letters.", LabelSet("reason", reasons))
+        deadLetters = registry.gauges(
+            "siwad_dead_letters",
+            "Open dead letters.",
+            initially: .nan,
+            LabelSet("reason", reasons)
+        )
         requestDuration = registry.histogram(
             "siwad_request_duration_seconds",
             "From the head of a request to its response.",

@@ -96,6 +96,7 @@ struct MetricsTests {
     func contract() {
         let metrics = SiwadMetrics(version: "1.0", appIDs: ["com.example.app"])
         metrics.keysFetchedAt.set(1)
+        metrics.deadLetters.gauge("expired").set(0)
         metrics.lastNotification.gauge("com.example.app").set(1_700_000_000)
         let text = metrics.registry.prometheusText()
         let promised = [
@@ -112,6 +113,12 @@ struct MetricsTests {
         for line in promised {
             #expect(text.contains("\n\(line)"), "\(line)")
         }
+    }
+
+    @Test("Open dead letters are left out until they are counted.")
+    func unknownDeadLetters() {
+        let metrics = SiwadMetrics(version: "1.0", appIDs: [])
+        #expect(!metrics.registry.prometheusText().contains("\nsiwad_dead_letters{"))
     }
 
     @Test("The last notification of an app is exported once the app is configured.")
