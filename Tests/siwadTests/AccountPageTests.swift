@@ -24,7 +24,8 @@ private func page(
     erasedAt: WallTime? = nil,
     source: String = "endpoint",
     live: Int = 0,
-    endReason: String? = "consent-revoked"
+    endReason: String? = "consent-revoked",
+    limit: Int = 10
 ) -> AccountPage {
     let isRevoked = state == "revoked"
     let telling = AccountRegister.Notification(id: id, source: source, receivedAt: revoked + .seconds(10))
@@ -33,6 +34,18 @@ private func page(
         AccountRegister(name: .revoked, app: app, time: revoked, source: .notification(telling)),
         deletedAt.map { AccountRegister(name: .deleted, app: nil, time: $0, source: .dropped(id: id)) },
     ]
+    let session = AccountSession(
+        id: "a3f1c5d",
+        team: team,
+        subject: person,
+        app: app,
+        createdAt: signedIn,
+        signedInAt: signedIn,
+        expiresAt: endReason == nil ? revoked : nil,
+        endedAt: endReason == nil ? nil : revoked,
+        endReason: endReason,
+        isLive: false
+    )
     return AccountPage(
         registers: AccountRegisters(
             team: team,
@@ -62,20 +75,8 @@ private func page(
             )
         ],
         sessionCounts: [app: SessionCount(all: 2, live: live)],
-        sessions: [
-            AccountSession(
-                id: "a3f1c5d",
-                team: team,
-                subject: person,
-                app: app,
-                createdAt: signedIn,
-                signedInAt: signedIn,
-                expiresAt: endReason == nil ? revoked : nil,
-                endedAt: endReason == nil ? nil : revoked,
-                endReason: endReason,
-                isLive: false
-            )
-        ],
+        sessions: [session],
+        lastEnded: [session],
         history: ["authorized", "revoked"].map { former in
             AccountChange(
                 team: team,
@@ -90,7 +91,8 @@ private func page(
                 sessionsEnded: 2
             )
         },
-        letters: []
+        letters: [],
+        limit: limit
     )
 }
 
@@ -117,6 +119,12 @@ struct AccountPageTests {
         for line in lines { #expect(VisibleText.width(line) <= 80, "\(line)") }
         for title in ["STATES", "SET BY", "SESSIONS: 0 live of 2", "HISTORY"] { #expect(lines.contains(title)) }
         #expect(!lines.contains("OPEN DEAD LETTERS"))
+    }
+
+    @Test("The title of a list that the limit may have cut says so.")
+    func cut() {
+        #expect(page(limit: 2).lines(style: .plain).contains("HISTORY: the latest 2"))
+        #expect(page(limit: 3).lines(style: .plain).contains("HISTORY"))
     }
 
     @Test("The page names the sign-in or notification that set each fact, and its source.")

@@ -24,18 +24,22 @@ func siwad(
 
 /// Runs a command line given as a list of words.
 ///
-/// - Parameter room: the number of bytes that standard output accepts.
+/// - Parameters:
+///   - style: of standard output.
+///   - errorStyle: of standard error; nil: the same.
+///   - room: the number of bytes that standard output accepts.
 func siwadCommand(
     _ arguments: [String],
     environment: [String: String] = [:],
     style: OutputStyle = .plain,
+    errorStyle: OutputStyle? = nil,
     room: Int = .max
 ) async -> CommandResult {
     let output = Collected()
     let errors = Collected()
     let console = Console(
         style: style,
-        errorStyle: style,
+        errorStyle: errorStyle ?? style,
         output: { text throws(OutputError) in
             guard output.text.utf8.count + text.utf8.count <= room else { throw OutputError("no room") }
             output.append(text)

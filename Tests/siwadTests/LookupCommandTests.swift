@@ -96,6 +96,24 @@ struct LookupCommandTests {
         }
     }
 
+    @Test(
+        "The note about the limit needs only standard error to be a terminal.",
+        arguments: [[], ["--json"]] as [[String]]
+    )
+    func partInPipe(more: [String]) async throws {
+        try await withTraffic { environment, _ in
+            let command = ["notifications", "list", "--limit", "1"] + more
+            let result = await siwadCommand(
+                command,
+                environment: environment,
+                errorStyle: OutputStyle(width: 80, usesColor: false)
+            )
+            #expect(result.errors == "the first 1 notification; --limit shows more\n")
+            let quiet = await siwadCommand(command, environment: environment)
+            #expect(quiet == CommandResult(status: .done, output: result.output, errors: ""))
+        }
+    }
+
     @Test("A list of notifications omits the tokens; a notification's page shows its token.")
     func tokens() async throws {
         try await withTraffic { environment, _ in
@@ -142,6 +160,21 @@ struct LookupCommandTests {
         let result = await siwad("notifications", "list", "--since", text)
         #expect(result.status == .usage)
         #expect(result.errors.contains("write 2026-01-02, 2026-01-02 03:04 or 2026-01-02T03:04:05Z, in UTC"))
+    }
+
+    @Test(
+        "A date without hyphens is refused, and not taken for seconds since 1970.",
+        arguments: ["2026", "20261123", "+20261123", "202611231504"]
+    )
+    func digits(text: String) async {
+        let result = await siwad("dead-letters", "discard", "--since", text, "--note", "why")
+        #expect(result.status == .usage)
+        #expect(result.errors.contains("write a date with hyphens, such as 2026-11-23"), "\(result.errors)")
+    }
+
+    @Test("Seconds and milliseconds since 1970 are times.", arguments: ["1790000000", "1790000000000"])
+    func seconds(text: String) throws {
+        #expect(try WallTime(argument: text) == Self.start)
     }
 
     @Test("A dry run of sessions end lists the sessions and changes nothing.")
@@ -216,6 +249,34 @@ struct LookupCommandTests {
             #expect(text.contains(action), "\(action)")
             let command = await siwadCommand(action.split(separator: " ").map(String.init) + ["--help"])
             #expect(command.output.contains("USAGE: siwad \(action)"), "\(action)")
+        }
+    }
+
+    @Test("A person's page explains the session that ended last, even if the page does not list it.")
+    func lastEnd() async throws {
+        try await withTraffic { environment, connection in
+            try await connection.withSession { session throws(PostgresError) in
+                let (client, sub) = (ClientID("com.example.one"), Subject("r"))
+                _ = try Applications.recordSignIn(client: client, subject: sub, signedInAt: Self.start, in: session)
+                for index in 0..<11 {
+                    _ = try Applications.openSession(
+                        client: client,
+                        subject: sub,
+                        session: "r\(index)",
+                        createdAt: Self.start + .seconds(index),
+                        in: session
+                    )
+                }
+                for index in 1..<11 { _ = try Applications.endSession("r\(index)", in: session) }
+            }
+            let ended = await siwad("sessions", "end", "r0", "--note", "stolen", environment: environment)
+            #expect(ended.status == .done)
+            let page = await siwad("accounts", "show", "r", environment: environment)
+            try #require(page.lines.count > 1, "\(page.errors)")
+            #expect(page.lines[1].contains("com.example.one: no session is live; the last one ended on "))
+            #expect(page.lines[1].contains(" UTC, when the operator kim ended it."), "\(page.lines[1])")
+            #expect(page.lines.contains("SESSIONS: 0 live of 11"))
+            #expect(!page.lines.contains { $0.hasPrefix("  r0 ") })
         }
     }
 

@@ -118,6 +118,10 @@ package struct SessionFilter: Sendable {
 
 package enum Sessions {
     fileprivate static let isLive = "ended_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
+    private static let columns = """
+        session_id, team_id, sub, app_id, created_at, signed_in_at, expires_at, ended_at, end_reason, \(isLive), \
+        NULL::bigint, NULL::text, NULL::text
+        """
 
     /// The matching sessions, most recently opened first.
     package static func list(
@@ -139,16 +143,37 @@ package enum Sessions {
         let order = filter.isSpecific ? "created_at DESC, session_id" : "opened_at DESC, key"
         let statement = Statement(
             once: """
-                SELECT
-                    session_id, team_id, sub, app_id, created_at, signed_in_at, expires_at, ended_at, end_reason, \(isLive),
-                    NULL::bigint, NULL::text, NULL::text
+                SELECT \(columns)
                 FROM \(source)
                 WHERE \(conditions.sql)
                 ORDER BY \(order)
                 LIMIT \(limit)
                 """
         )
-        var sessions = try session.execute(statement, conditions.binds).decode(AccountSession.init)
+        return try explained(try session.execute(statement, conditions.binds).decode(AccountSession.init), in: session)
+    }
+
+    /// Of each app group in which a person has a session that is not live, the one that ended last.
+    package static func lastEnded(
+        subject: Subject,
+        team: TeamID,
+        in session: borrowing Session
+    ) throws(PostgresError) -> [AccountSession] {
+        let sql = """
+            SELECT DISTINCT ON (app_id) \(columns)
+            FROM siwa.sessions
+            WHERE sub = $1 AND team_id = $2 AND NOT (\(isLive))
+            ORDER BY app_id, coalesce(ended_at, expires_at) DESC, session_id
+            """
+        return try explained(try session.execute(once: sql, subject, team).decode(AccountSession.init), in: session)
+    }
+
+    /// The sessions with the actions by which operators ended them.
+    private static func explained(
+        _ found: [AccountSession],
+        in session: borrowing Session
+    ) throws(PostgresError) -> [AccountSession] {
+        var sessions = found
         // An operator's action has the time of the transaction that closed its sessions.
         let times = sessions.filter { $0.endReason == "operator" }.compactMap(\.endedAt)
         let actions = times.isEmpty ? [] : try OperatorActions.sessionEnds(at: times, in: session)

@@ -268,6 +268,12 @@ extension WallTime {
         case "today": self = today
         case "yesterday": self = today - .seconds(86_400)
         default:
+            // Seconds since 1973, or milliseconds since 2001. 2026 and 20261123 are meant as dates, and are no seconds.
+            guard Int64(text) == nil || [9, 10, 13].contains(text.filter(\.isNumber).count) else {
+                throw ValidationError(
+                    "write a date with hyphens, such as 2026-11-23, or seconds since 1970 with all their digits"
+                )
+            }
             let time = WallTime(iso8601: text) ?? WallTime(iso8601: text + "Z")
             guard let time = time ?? Duration(short: text).map({ now - $0 }) else {
                 throw ValidationError(

@@ -14,10 +14,14 @@ struct AccountPage: Sendable, CommandOutput {
     let sessionCounts: [AppID: SessionCount]
     /// The latest sessions, the last opened first.
     let sessions: [AccountSession]
+    /// Of each app group, the session that ended last.
+    let lastEnded: [AccountSession]
     /// The latest changes, the oldest first.
     let history: [AccountChange]
     /// The latest open letters, the last received first.
     let letters: [KeptDeadLetter]
+    /// The maximum number of sessions, changes and letters each.
+    let limit: Int
 
     static func pages(
         subject: String,
@@ -40,8 +44,10 @@ struct AccountPage: Sendable, CommandOutput {
                     states: states,
                     sessionCounts: try Sessions.count(subject: person, team: team, in: session),
                     sessions: try Sessions.list(sessions, in: session),
+                    lastEnded: try Sessions.lastEnded(subject: person, team: team, in: session),
                     history: try Accounts.history(accounts, in: session),
-                    letters: try DeadLetters.open(about: person, of: team, limit: limit, in: session)
+                    letters: try DeadLetters.open(about: person, of: team, limit: limit, in: session),
+                    limit: limit
                 )
             )
         }
@@ -68,10 +74,12 @@ struct AccountPage: Sendable, CommandOutput {
         add(sessionTitle, AccountListings.sessionColumns, sessions, sessionTitles, none: "none")
         lines += endings.flatMap { style.hanging("  ", indentation: 2, $0) }
         let changeTitles = ["TIME (UTC)", "APP", "WHAT", "BECAUSE OF", "ENDED"]
-        add("HISTORY", AccountListings.changeColumns, history, changeTitles, none: "nothing changed yet")
+        let historyTitle = "HISTORY" + latest(of: history.count)
+        add(historyTitle, AccountListings.changeColumns, history, changeTitles, none: "nothing changed yet")
         if !letters.isEmpty {
             let listing = DeadLetterListing.list(letters)
-            add("OPEN DEAD LETTERS", listing.columns, letters, listing.titles, none: "")
+            let title = "OPEN DEAD LETTERS" + latest(of: letters.count)
+            add(title, listing.columns, letters, listing.titles, none: "")
         }
         return lines
     }
@@ -90,6 +98,9 @@ struct AccountPage: Sendable, CommandOutput {
         ]
         return [.object(AccountListings.accountColumns.members(of: registers) + columns.members(of: self))]
     }
+
+    /// The end of the title of a list that the limit may have cut.
+    private func latest(of count: Int) -> String { count < limit ? "" : ": the latest \(count)" }
 
     private var sessionCount: SessionCount {
         let counts = sessionCounts.values
@@ -185,12 +196,10 @@ extension AccountPage {
         }
     }
 
-    /// How the last session ended, among the sessions on the page.
+    /// How the session that ended last did.
     private func lastEnd(in app: AppID) -> String {
-        let ends = sessions.filter { $0.app == app && !$0.isLive }.compactMap { session in
-            (session.endedAt ?? session.expiresAt).map { (session, $0) }
-        }
-        guard let (session, time) = ends.max(by: { $0.1.microseconds < $1.1.microseconds }) else { return "" }
+        guard let session = lastEnded.first(where: { $0.app == app }), let time = session.endedAt ?? session.expiresAt
+        else { return "" }
         let how =
             switch session.endReason {
             case "signed-out": "the application signed it out"

@@ -69,7 +69,8 @@ struct Listing<Row: Sendable>: CommandOutput, Sendable {
         (style.width.map { table(fitting: $0) } ?? table).lines(style: style)
     }
 
-    /// Prints the rows. On a terminal, a note says so if the limit may have left out some.
+    /// Prints the rows. If the limit may have left out some, a note says so where standard error is a terminal, whatever reads
+    /// the rows.
     ///
     /// - Throws: `CommandFailure` with `.nothingMatched` if there are no rows.
     func print(_ options: ListingOptions, to console: Console) throws {
@@ -79,7 +80,7 @@ struct Listing<Row: Sendable>: CommandOutput, Sendable {
         } else {
             console.print(self, asJSON: options.json)
         }
-        if !options.json, rows.count == options.limit, console.style.width != nil {
+        if rows.count == options.limit, console.errorStyle.width != nil {
             console.note("the \(part) \(counted(options.limit, noun)); --limit shows more")
         }
     }
