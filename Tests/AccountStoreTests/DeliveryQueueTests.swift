@@ -279,6 +279,28 @@ struct DeliveryQueueTests {
         }
     }
 
+    @Test("A probe of a retry that is not due leaves it due when it was, and a fresh change stays due.")
+    func postponedRetry() async throws {
+        try await Store.with { store in
+            let endpoint = try await prepare(store, 2)
+            let first = try await claim(store, endpoint, 1)
+            #expect(try await settle(store, endpoint, first, .retry(after: .seconds(3_600))) == 1)
+            for _ in 0..<2 {
+                let probe = try await claim(store, endpoint, 1, probe: "oldest")
+                #expect(people(probe) == ["p0"])
+                #expect(try await settle(store, endpoint, probe, .postponed) == 1)
+                let fresh = try await claim(store, endpoint, 2)
+                #expect(people(fresh) == ["p1"])
+                #expect(try await settle(store, endpoint, fresh, .postponed) == 1)
+            }
+            let rows = """
+                SELECT concat_ws(' ', status, attempts, next_attempt_at > now() + interval '59 min')
+                FROM siwa.deliveries ORDER BY position
+                """
+            #expect(try await store.texts(rows) == ["retry 1 t", "pending 0 f"])
+        }
+    }
+
     @Test("Nothing is claimed for an endpoint that is paused.")
     func paused() async throws {
         try await Store.with { store in
