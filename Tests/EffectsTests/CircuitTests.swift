@@ -12,7 +12,7 @@ struct CircuitTests {
 
         func apply(to circuit: inout Circuit) -> [Circuit.Action] {
             switch self {
-            case .attemptSucceeded: circuit.attemptSucceeded()
+            case .attemptSucceeded: circuit.attemptSucceeded(at: now)
             case .attemptFailed: circuit.attemptFailed(change: 9, at: now, jitter: 0)
             case .attemptAborted: circuit.attemptAborted(at: now, jitter: 0)
             case .throttled: circuit.throttled(until: later)
@@ -45,7 +45,7 @@ struct CircuitTests {
 
     private static func recovering() -> Circuit {
         var circuit = probing()
-        _ = circuit.attemptSucceeded()
+        _ = circuit.attemptSucceeded(at: now)
         return circuit
     }
 
@@ -160,7 +160,7 @@ struct CircuitTests {
         #expect(!Self.failing(100, changes: 2).isOpen)
         #expect(!Self.failing(100, changes: 1).isOpen)
         var interrupted = Self.failing(4, changes: 4)
-        _ = interrupted.attemptSucceeded()
+        _ = interrupted.attemptSucceeded(at: Self.now)
         _ = interrupted.attemptFailed(change: 7, at: Self.now, jitter: 0)
         #expect(!interrupted.isOpen)
     }
@@ -189,7 +189,7 @@ struct CircuitTests {
     @Test("After a success, the number of requests doubles until it is the usual one.")
     func recovery() {
         var circuit = Self.probing()
-        let limits = (0..<5).map { _ in circuit.attemptSucceeded().last }
+        let limits = (0..<5).map { _ in circuit.attemptSucceeded(at: Self.now).last }
         #expect(limits == [1, 2, 4, 8, 8].map { .send(limit: $0) })
         #expect(circuit.state == fresh)
     }
@@ -202,8 +202,8 @@ struct CircuitTests {
         _ = circuit.throttled(until: Self.now - .seconds(1))
         #expect(circuit.failingSince == nil)
         _ = circuit.probeDue(at: Self.now)
-        #expect(circuit.attemptSucceeded().last == .send(limit: 4))
-        #expect(circuit.attemptSucceeded().last == .send(limit: 8))
+        #expect(circuit.attemptSucceeded(at: Self.now).last == .send(limit: 4))
+        #expect(circuit.attemptSucceeded(at: Self.now).last == .send(limit: 8))
     }
 
     @Test("The time of the first failure since the last success is kept over a restart.")
@@ -220,7 +220,7 @@ struct CircuitTests {
         circuit = Circuit(concurrency: 8, persisted)
         #expect(circuit.isOpen)
         #expect(circuit.hasFailed(for: .seconds(3_600), at: end))
-        _ = circuit.attemptSucceeded()
+        _ = circuit.attemptSucceeded(at: Self.now)
         #expect(circuit.persisted == .init())
     }
 
@@ -274,6 +274,27 @@ struct CircuitTests {
         #expect(circuit.failingSince == nil && circuit.standing == .wait(until: Self.later))
         _ = circuit.learned(.init(), lastSuccessAt: Self.later, at: Self.later)
         #expect(circuit.state == .recovering(window: 1))
+    }
+
+    @Test("A request that was under way when the receiver asked for a pause ends failures, but not the pause.")
+    func lateSuccess() {
+        var circuit = Self.failing(1, changes: 1)
+        _ = circuit.throttled(until: Self.later)
+        #expect(circuit.attemptSucceeded(at: Self.now) == [.persist, .wait(until: Self.later)])
+        #expect(circuit.attemptSucceeded(at: Self.now) == [.wait(until: Self.later)])
+        #expect(circuit.failingSince == nil && circuit.lastFailedAt == nil)
+        #expect(circuit.probeDue(at: Self.later) == [.probe(.oldest)])
+        #expect(circuit.attemptSucceeded(at: Self.later) == [.persist, .send(limit: 4)])
+
+        // The pause was asked of another daemon.
+        var other = Circuit(concurrency: 8)
+        _ = other.learned(.init(openUntil: Self.later, probeDelay: .seconds(5)), at: Self.now)
+        #expect(other.attemptSucceeded(at: Self.now) == [.wait(until: Self.later)])
+        // Its requests failed.
+        var failing = Circuit(concurrency: 8)
+        let failures = Circuit.Persisted(failingSince: Self.now, openUntil: Self.later, probeDelay: .seconds(5))
+        _ = failing.learned(failures, at: Self.now)
+        #expect(failing.attemptSucceeded(at: Self.now).last == .send(limit: 1))
     }
 
     @Test("A circuit that another daemon opened is closed by that daemon's success after it.")

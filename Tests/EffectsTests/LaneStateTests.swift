@@ -140,9 +140,11 @@ struct LaneStateTests {
     func finished() throws {
         var lane = lane(concurrency: 1)
         let first = try #require(send(1...2, from: &lane).first)
-        lane.finished(at: start)
-        lane.finished(at: start + .seconds(1))
-        #expect(lane.finishedAt == start)
+        lane.finished(at: start, within: .seconds(20))
+        lane.finished(at: start + .seconds(1), within: .seconds(20))
+        #expect(lane.deadline == start + .seconds(20))
+        lane.finished(at: start + .seconds(2), within: .seconds(10))
+        #expect(lane.deadline == start + .seconds(12))
         #expect(lane.next(at: start) == nil)
         let interrupted = answered(first, .failed(.timedOut), isInterrupted: true, in: &lane)
         #expect(interrupted.outcome == .postponed && interrupted.failure == nil)
@@ -216,6 +218,38 @@ struct LaneStateTests {
         _ = send(9...12, from: &lane)
         lane.closed()
         #expect(budget.take(upTo: 200) == 100)
+    }
+
+    @Test(
+        "Of what is sent, a quarter are retries, also if each claim takes one delivery; without fresh ones, all are.",
+        arguments: [(8, 2), (1, nil)] as [(Int, Double?)]
+    )
+    func retryShare(concurrency: Int, rate: Double?) {
+        for hasFresh in [true, false] {
+            var lane = lane(concurrency: concurrency, rate: rate)
+            var (now, position) = (start, Int64(0))
+            var areRetries: [Bool] = []
+            while areRetries.count < 8, now < start + .seconds(60) {
+                let claim = lane.wantedClaim(at: now, time)
+                var claimed: [ClaimedDelivery] = []
+                // As PostgreSQL does it: retries first.
+                while claimed.count < (hasFresh ? claim.capacity : claim.retries) {
+                    position += 1
+                    let isRetry = claimed.count < claim.retries
+                    claimed += ClaimedDelivery.samples(position...position, isRetry: isRetry)
+                }
+                lane.claimed(claimed, for: claim, since: now)
+                while let held = lane.next(at: now) {
+                    areRetries.append(held.delivery.isRetry)
+                    answered(held, .delivered, in: &lane)
+                }
+                lane.stored(lane.takeUnstored(at: now, time))
+                now += lane.pause(at: now, time)
+            }
+            #expect(areRetries.count(where: { $0 }) == (hasFresh ? 2 : 8))
+            // A claim that finds too few fresh ones is followed by the next one, without a pause.
+            #expect(now < start + .seconds(9))
+        }
     }
 
     @Test("It pauses until its next retry, its next probe or the next request that its rate allows.")

@@ -51,4 +51,52 @@ struct ChangedEndpointTests {
         let times = arrivals.withLock(\.self)
         for (former, next) in zip(times, times.dropFirst()) { #expect(next - former > .seconds(3)) }
     }
+
+    @Test(
+        "A request under way is answered in its time although its endpoint is paused or changed, and not repeated.",
+        arguments: [("3s", "status = 'paused', status_reason = 'operator'"), ("0s", "rate = 100")]
+    )
+    func underWay(grace: String, change: String) async throws {
+        let settings = try DaemonFixture.delivering(["SIWAD_SHUTDOWN_GRACE": grace])
+        try await DaemonFixture.withDaemon(settings) { fixture, _, _ in
+            let slow = WebhookReceiver.Answer.delayed(.seconds(4), 200)
+            try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in slow }) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url)
+                try await fixture.revoke(1)
+                try await eventually("the request") { receiver.messages.count == 1 }
+                try await fixture.run("UPDATE siwa.endpoints SET \(change); NOTIFY \(Endpoints.channel)")
+                try await fixture.untilDelivered("shop delivered 1")
+                #expect(receiver.messages.count == 1)
+            }
+        }
+    }
+
+    @Test(
+        "At SIGTERM, a request from before a change is given back after the grace, like the others.",
+        arguments: [["paused"], ["paused", "enabled"]]
+    )
+    func terminated(changes: [String]) async throws {
+        try await DaemonFixture.with { fixture in
+            try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in .never }) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url) { $0.timeout = .seconds(60) }
+                try await fixture.revoke(1)
+                let daemon = fixture.start(try DaemonFixture.delivering(["SIWAD_SHUTDOWN_GRACE": "3s"]))
+                let addresses = try await daemon.ready()
+                try await eventually("the request") { receiver.messages.count == 1 }
+                for status in changes {
+                    let reason = status == "paused" ? "'operator'" : "NULL"
+                    let change = "status = '\(status)', status_reason = \(reason)"
+                    try await fixture.run("UPDATE siwa.endpoints SET \(change); NOTIFY \(Endpoints.channel)")
+                    let gauge = "siwad_endpoint_state{endpoint=\"shop\",state=\"\(status)\"} 1\n"
+                    try await eventually("the daemon to read the change") {
+                        try await Web.get(addresses.operations + "/metrics").body.contains(gauge)
+                    }
+                }
+                daemon.send("TERM")
+                #expect(try await daemon.end(within: .seconds(30)) == 0)
+                let rows = "SELECT concat_ws(' ', status, attempts, claim, reason) FROM siwa.deliveries"
+                #expect(try await fixture.texts(rows) == ["pending 0"])
+            }
+        }
+    }
 }

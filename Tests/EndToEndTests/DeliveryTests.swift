@@ -89,6 +89,27 @@ struct DeliveryTests {
         }
     }
 
+    @Test("A pause that the receiver asks for is kept although requests that were under way succeed after it.")
+    func throttledWithOthersUnderWay() async throws {
+        let arrivals = Mutex<[ContinuousClock.Instant]>([])
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in
+            try await WebhookReceiver.with(
+                try DaemonFixture.secret,
+                answering: { _, number in
+                    arrivals.withLock { $0.append(.now) }
+                    return number == 1 ? .status(429, ["Retry-After": "5"]) : .delayed(.milliseconds(200), 200)
+                }
+            ) { receiver in
+                try await fixture.addEndpoint("shop", receiver.url) { $0.concurrency = 8 }
+                try await fixture.revoke(20)
+                try await fixture.untilDelivered("shop delivered 20")
+                #expect(receiver.messages.count == 21)
+            }
+        }
+        let times = arrivals.withLock(\.self)
+        #expect(times.count > 8 && times[8] - times[0] >= .milliseconds(4_900))
+    }
+
     @Test("A redirect is not followed: the other listener sees nothing, and the next attempts wait for their times.")
     func redirected() async throws {
         let secret = try DaemonFixture.secret

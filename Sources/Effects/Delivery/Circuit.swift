@@ -111,9 +111,12 @@ package struct Circuit: Sendable, Equatable {
 
     // MARK: - Inputs
 
-    package mutating func attemptSucceeded() -> [Action] {
+    package mutating func attemptSucceeded(at now: WallTime) -> [Action] {
         let before = persisted
-        (failingSince, lastFailedAt, pausedUntil) = (nil, nil, nil)
+        (failingSince, lastFailedAt) = (nil, nil)
+        // Requests that were under way when the receiver asked for a pause may succeed, and don't end it.
+        if case .open = state, let pausedUntil, pausedUntil > now { return actions(since: before) }
+        pausedUntil = nil
         switch state {
         case .closed:
             state = .closed(failures: 0, changes: [])
@@ -227,6 +230,8 @@ package struct Circuit: Sendable, Equatable {
         case .closed, .recovering:
             guard let until = others.openUntil, let delay = others.probeDelay, until > now else { break }
             state = .open(until: until, delay: delay, window: 1)
+            // Without a failure, a receiver asked for a pause.
+            if others.failingSince == nil { pausedUntil = until }
             failingSince = failingSince ?? lasting(others.failingSince)
         case .open, .probing:
             break

@@ -37,7 +37,7 @@ package final class Dispatcher: Sendable {
 
     private struct State {
         var lanes: [Int32: Running] = [:]
-        /// The last lane of each endpoint that was changed, while it has requests under way.
+        /// The last lane of each endpoint that was changed or paused, until it has ended.
         var finished: [Int32: EndpointLane] = [:]
         /// Endpoints without a lane, and why, so that each cause is reported once.
         var broken: [Int32: String] = [:]
@@ -112,7 +112,8 @@ package final class Dispatcher: Sendable {
                 for running in state.lanes.values { running.lane.wake() }
                 await event.wait(atMost: Self.interval)
             }
-            for running in state.lanes.values { running.lane.finish() }
+            for running in state.lanes.values { running.lane.shutDown() }
+            for lane in state.finished.values { lane.shutDown() }
             state.listening?.cancel()
             await state.listening?.value
         }
@@ -205,14 +206,14 @@ package final class Dispatcher: Sendable {
         resources.metrics.keep(found.map(\.endpoint.name))
         let delivered = found.filter { $0.endpoint.status == .enabled && $0.endpoint.configuration.kind == .webhook }
         let known = Dictionary(uniqueKeysWithValues: delivered.map { ($0.endpoint.id, $0) })
-        state.finished = state.finished.filter { $0.value.requestsUnderWay > 0 }
+        state.finished = state.finished.filter { !$0.value.hasEnded }
         for (id, running) in state.lanes {
             let isCurrent = known[id].map {
                 $0.endpoint == running.lane.endpoint && $0.secrets == running.secrets
                     && running.generation == generation
             }
             guard isCurrent != true else { continue }
-            running.lane.finish()
+            running.lane.retire()
             state.lanes[id] = nil
             state.finished[id] = running.lane
         }

@@ -33,7 +33,7 @@ final class EndpointLane: Sendable {
     private let attempts: CounterFamily
     private let event = WakeupEvent()
     private let state: Mutex<LaneState>
-    /// The lane that delivered to the endpoint before it was changed, while it has requests under way.
+    /// The lane that delivered to the endpoint before it was changed, until it has ended.
     private let predecessor: Mutex<EndpointLane?>
 
     init(
@@ -59,10 +59,15 @@ final class EndpointLane: Sendable {
     /// Those of the lanes before this one. They are finished, so their number only falls.
     private var earlierRequests: Int {
         predecessor.withLock { lane in
-            let count = lane?.requestsUnderWay ?? 0
-            if count == 0 { lane = nil }
-            return count
+            if lane?.hasEnded == true { lane = nil }
+            return lane?.requestsUnderWay ?? 0
         }
+    }
+
+    /// True once this lane and the ones before it have nothing under way or to store.
+    var hasEnded: Bool {
+        let earlier = predecessor.withLock { $0 }
+        return state.withLock(\.isClosed) && earlier?.hasEnded ?? true
     }
 
     /// True while only probes are sent.
@@ -76,9 +81,19 @@ final class EndpointLane: Sendable {
         state.withLock { $0.learned(stored, at: .now()) }
     }
 
-    /// Claims nothing more; ``run()`` returns when the requests under way have ended.
-    func finish() {
-        state.withLock { $0.finished(at: .now) }
+    /// Claims nothing more; ``run()`` returns when the requests under way have ended. Each ends within its timeout: if it were
+    /// interrupted, it would be repeated, although the receiver may have handled it.
+    func retire() { finish(within: endpoint.configuration.timeout + DeliveryQueue.claimGrace / 2) }
+
+    /// Claims nothing more, and interrupts requests after the grace of a shutdown, also those of the lanes before this one.
+    func shutDown() {
+        finish(within: resources.grace)
+        let earlier = predecessor.withLock { $0 }
+        earlier?.shutDown()
+    }
+
+    private func finish(within grace: Duration) {
+        state.withLock { $0.finished(at: .now, within: grace) }
         event.signal()
     }
 
@@ -87,14 +102,14 @@ final class EndpointLane: Sendable {
         var isReported = false
         await withDiscardingTaskGroup { group in
             while true {
-                if Task.isCancelled { finish() }
-                let finishedAt = state.withLock { $0.finishedAt }
+                if Task.isCancelled { finish(within: resources.grace) }
+                let deadline = state.withLock { $0.deadline }
                 var wait: Duration
                 let start = ContinuousClock.now
                 let earlier = earlierRequests
                 state.withLock { $0.counted(earlierRequests: earlier) }
                 do throws(PostgresError) {
-                    try await settleAndClaim(claiming: finishedAt == nil)
+                    try await settleAndClaim(claiming: deadline == nil)
                     while let held = next() {
                         group.addTask(executorPreference: transport.executor) { await self.send(from: held) }
                     }
@@ -109,14 +124,14 @@ final class EndpointLane: Sendable {
                     }
                     wait = pauses.next()
                 }
-                if let finishedAt {
+                if let deadline {
                     let (underWay, unsettled) = state.withLock { ($0.held.underWay, $0.ended.count) }
                     if underWay == 0, unsettled == 0 { break }
-                    let time = ContinuousClock.now - finishedAt
+                    let now = ContinuousClock.now
                     // Cancelled requests give their claims back.
-                    if time >= resources.grace || Task.isCancelled { group.cancelAll() }
+                    if now >= deadline || Task.isCancelled { group.cancelAll() }
                     // Without PostgreSQL, the claims end by themselves.
-                    if time >= resources.grace * 2 { break }
+                    if now >= deadline + resources.grace { break }
                     wait = min(wait, .milliseconds(100))
                 }
                 await event.wait(atMost: wait)

@@ -32,10 +32,12 @@ struct LaneState {
         let capacity: Int
         /// How many of them may be retries.
         let retries: Int
+        /// True if more retries could be claimed, but fresh deliveries come first.
+        let leavesRetries: Bool
         /// Set if the circuit is open; then one delivery is claimed.
         let probe: Circuit.Probe?
 
-        static let nothing = Claim(capacity: 0, retries: 0, probe: nil)
+        static let nothing = Claim(capacity: 0, retries: 0, leavesRetries: false, probe: nil)
     }
 
     /// A request that has ended.
@@ -66,13 +68,19 @@ struct LaneState {
     private(set) var held: HeldDeliveries
     /// Taken from the budget.
     private var borrowed = 0
+    private var retryShare = RetryShare()
+    /// The last claim left retries to fresh deliveries, and found too few of these.
+    private var mustClaimRetries = false
     /// When the next retry that was scheduled here is due.
     private var retryDue: ContinuousClock.Instant?
     /// The receiver wants no more events.
     private var isGone = false
     /// Requests of the lanes that delivered to the endpoint before it was changed.
     private var earlierRequests = 0
-    private(set) var finishedAt: ContinuousClock.Instant?
+    /// When requests under way are interrupted; nil until the lane has finished.
+    private(set) var deadline: ContinuousClock.Instant?
+    /// True once nothing is under way, and nothing more is stored.
+    private(set) var isClosed = false
 
     init(
         _ endpoint: Endpoint,
@@ -99,13 +107,13 @@ struct LaneState {
 
     /// The requests that may be under way, apart from a probe.
     private var limit: Int {
-        guard finishedAt == nil, !isGone, case .send(let limit) = circuit.standing else { return 0 }
+        guard deadline == nil, !isGone, case .send(let limit) = circuit.standing else { return 0 }
         return max(0, min(limit - earlierRequests, borrowed + 1))
     }
 
     /// True if a statement now lets requests be sent that otherwise wait for the end of the pace.
     var isUrgent: Bool {
-        held.count == 0 || held.areBlocked(below: limit) || mustStoreHealth || finishedAt != nil
+        held.count == 0 || held.areBlocked(below: limit) || mustStoreHealth || deadline != nil
     }
 
     /// How long nothing can be due that this lane knows of.
@@ -115,7 +123,8 @@ struct LaneState {
         if case .wait(let until) = circuit.standing, until > time {
             pause = min(pause, max(.milliseconds(1), until.duration(since: time)))
         }
-        guard finishedAt == nil else { return pause }
+        guard deadline == nil else { return pause }
+        if mustClaimRetries { return .milliseconds(1) }
         if earlierRequests > 0 { pause = min(pause, .milliseconds(100)) }
         if let due = retryDue { pause = min(pause, max(.milliseconds(1), due - now)) }
         // While the circuit is open, nothing is counted against the rate.
@@ -134,8 +143,10 @@ struct LaneState {
     /// So many requests of the lanes before this one have not ended.
     mutating func counted(earlierRequests count: Int) { earlierRequests = count }
 
-    /// Nothing more is claimed or sent.
-    mutating func finished(at now: ContinuousClock.Instant) { finishedAt = finishedAt ?? now }
+    /// Nothing more is claimed or sent. The earliest deadline counts.
+    mutating func finished(at now: ContinuousClock.Instant, within grace: Duration) {
+        deadline = min(deadline ?? now + grace, now + grace)
+    }
 
     /// The next delivery to send now; nil if there is none, or if the circuit allows no further request.
     mutating func next(at now: ContinuousClock.Instant) -> Held? { held.next(below: limit, at: now) }
@@ -182,6 +193,7 @@ struct LaneState {
     /// What to claim now. Takes from the budget what the requests need.
     mutating func wantedClaim(at now: ContinuousClock.Instant, _ time: WallTime) -> Claim {
         if let due = retryDue, due <= now { retryDue = nil }
+        mustClaimRetries = false
         guard earlierRequests < configuration.concurrency else { return .nothing }
         switch circuit.probeDue(at: time).last ?? circuit.standing {
         case .send(let all):
@@ -189,11 +201,12 @@ struct LaneState {
             // One request needs no budget.
             if limit > borrowed + 1 { borrowed += budget.take(upTo: limit - borrowed - 1) }
             guard limit > 0 else { return .nothing }
-            let capacity = held.capacity(below: min(limit, borrowed + 1), at: now)
-            let retries = max(1, configuration.concurrency / 4) - held.retries
-            return Claim(capacity: min(capacity, rate.available(at: now)), retries: max(0, retries), probe: nil)
+            let capacity = min(held.capacity(below: min(limit, borrowed + 1), at: now), rate.available(at: now))
+            let most = min(capacity, max(0, max(1, configuration.concurrency / 4) - held.retries))
+            let retries = min(most, retryShare.most(of: capacity))
+            return Claim(capacity: capacity, retries: retries, leavesRetries: retries < most, probe: nil)
         case .probe(let probe):
-            return Claim(capacity: 1, retries: 1, probe: probe)
+            return Claim(capacity: 1, retries: 1, leavesRetries: false, probe: probe)
         case .wait, .persist:
             return .nothing
         }
@@ -206,6 +219,11 @@ struct LaneState {
         if let deliveries {
             held.claimed(deliveries, areProbes: claim.probe != nil, at: start)
             rate.used(deliveries.count)
+            if claim.probe == nil, claim.capacity > 0 {
+                let retries = deliveries.count(where: \.isRetry)
+                retryShare.claimed(deliveries.count, retries: retries, of: claim.capacity)
+                mustClaimRetries = claim.leavesRetries && deliveries.count < claim.capacity
+            }
         }
         if claim.probe != nil, deliveries?.isEmpty ?? true { _ = circuit.probeMissed() }
         returnBudget()
@@ -215,6 +233,7 @@ struct LaneState {
     mutating func closed() {
         budget.giveBack(borrowed)
         borrowed = 0
+        isClosed = true
     }
 
     /// Decides about a delivery whose request has ended, and returns what is to be stored of it.
@@ -256,7 +275,7 @@ struct LaneState {
         let actions: [Circuit.Action]
         switch attempt.outcome {
         case .delivered:
-            actions = circuit.attemptSucceeded()
+            actions = circuit.attemptSucceeded(at: time)
             settled = .delivered
             health.lastSuccessAt = time
         case .aborted:
@@ -294,7 +313,7 @@ struct LaneState {
 
     /// Ends the claims of deliveries that can't be sent soon; they count as not attempted.
     private mutating func giveBack(at now: ContinuousClock.Instant, _ time: WallTime) {
-        let isFinished = finishedAt != nil || isGone
+        let isFinished = deadline != nil || isGone
         let removed = held.givenBack(isStopped: limit == 0, isFinished: isFinished, at: now)
         // Another one must be sent, or the circuit would wait for an outcome for ever.
         if removed.contains(where: \.isProbe) { _ = circuit.probeMissed() }
