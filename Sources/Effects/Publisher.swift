@@ -52,6 +52,8 @@ package final class Publisher: Sendable {
         var pauses = Backoff()
         // The writer reports that PostgreSQL is away.
         var (hasFailed, isReported) = (false, false)
+        // The rounds in a row that another session held up.
+        var heldUp = 0
         var measuredAt: ContinuousClock.Instant?
         while true {
             let isLast = isFinished.load(ordering: .acquiring) || Task.isCancelled
@@ -59,7 +61,7 @@ package final class Publisher: Sendable {
             if isLast, hasFailed { return }
             var failure: PostgresError?
             do throws(PostgresError) {
-                try await publish()
+                heldUp = try await publish() ? 0 : heldUp + 1
             } catch {
                 failure = error
             }
@@ -95,7 +97,10 @@ package final class Publisher: Sendable {
                 let pause = limit.withLock { $0 } > usualRound ? Self.interval : Self.pause
                 // A signal during the pause ends the wait after it. A cancelled sleep ends the loop.
                 try? await Task.sleep(for: pause)
-                await changes.wait(atMost: Self.interval - pause)
+                // The other session's round may have begun before a change that waits here. The pauses become longer, because
+                // the session may hold the lock for hours.
+                let rest = Self.interval - pause
+                await changes.wait(atMost: heldUp > 0 ? min(Self.pause * (heldUp - 1), rest) : rest)
             }
         }
     }
@@ -110,10 +115,12 @@ package final class Publisher: Sendable {
 
     // MARK: - Private parts
 
-    private func publish() async throws(PostgresError) {
+    /// Returns false if changes wait because another session publishes, or has locked the publication.
+    private func publish() async throws(PostgresError) -> Bool {
         do throws(PostgresError) {
-            // nil also means that another daemon publishes.
-            guard let round = try await withinLimit(Publication.publish) else { return }
+            guard let round = try await withinLimit(Publication.publish) else {
+                return try await !withinLimit(Publication.isBehind)
+            }
             limit.withLock { $0 = usualRound }
             lastPosition.store(round.positions.upperBound, ordering: .releasing)
             published.signal()
@@ -123,6 +130,7 @@ package final class Publisher: Sendable {
             guard error.sqlState == .objectNotInPrerequisiteState else { throw error }
             try await rebase()
         }
+        return true
     }
 
     /// Each statement is its own transaction: a daemon that is stopped between two of them must not hold the lock of the round.

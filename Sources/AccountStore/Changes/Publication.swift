@@ -27,6 +27,7 @@ package enum Publication {
     }
 
     private static let publishing = Statement("SELECT first, last FROM siwa.publish_changes()")
+    private static let waiting = Statement("SELECT siwa.publication_age() IS NOT NULL")
     /// Not a join, for which PostgreSQL may read the whole history: release 18 does so where nested loops are off.
     private static let firstTimes = Statement(
         """
@@ -47,6 +48,11 @@ package enum Publication {
             published.duration(since: recorded)
         }
         return Round(positions: first...last, delay: times.first ?? .zero)
+    }
+
+    /// Whether a committed change is not in the log.
+    package static func isBehind(in session: borrowing Session) throws(PostgresError) -> Bool {
+        try session.execute(waiting).bool(0, 0)
     }
 
     /// Continues the log after the transaction ids began again. Writers wait for as long as it takes.
