@@ -79,6 +79,27 @@ struct ChangesCommandTests {
         }
     }
 
+    @Test("follow that reaches a standby tries again until the standby is promoted.")
+    func promotion() async throws {
+        try await PrivateCluster.withMigrated { cluster, fixture in
+            try await signIn("before", in: fixture)
+            try await cluster.withStandby { standby in
+                try await DaemonFixture.with(standby.conninfo(database: "siwa")) { copy in
+                    let follow = copy.start(arguments: ["changes", "follow", "--json", "--from-start"])
+                    try await eventually("the message about the standby") { follow.log.count == 1 }
+                    #expect(follow.log[0].hasSuffix(": trying again"), "\(follow.log)")
+                    try await copy.run("SELECT pg_promote()")
+                    try await eventually("the change from before") { follow.output.count == 1 }
+                    try await signIn("after", in: copy)
+                    try await eventually("the next change") { follow.output.count == 2 }
+                    follow.send("INT")
+                    #expect(try await follow.end() == 0)
+                    #expect(subs(follow.output) == ["before", "after"])
+                }
+            }
+        }
+    }
+
     @Test("A change is printed within a fraction of a second, because the publisher's hint wakes the command.")
     func hint() async throws {
         try await DaemonFixture.with { fixture in

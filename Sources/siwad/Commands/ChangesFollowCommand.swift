@@ -140,7 +140,7 @@ private struct ChangeFeed {
                         if !isDone { try await connection.waitForNotifications(atMost: .seconds(1)) }
                     }
                 }
-            } catch let error as PostgresError where error.isConnectionError || error.isRetryable {
+            } catch let error as PostgresError where Self.isTemporary(error) {
                 if !isReported {
                     let cause = CommandFailure(knownCause: error)?.parts?.cause ?? "\(error)"
                     console.report(CommandFailure(.unavailable, cause, nextStep: "trying again"))
@@ -161,6 +161,11 @@ private struct ChangeFeed {
                 nextStep: "the database lost its last changes or is another one; start with --since or --from-start"
             )
         }
+    }
+
+    /// After a failover, the standby may answer before it is promoted. Until then it refuses LISTEN.
+    private static func isTemporary(_ error: PostgresError) -> Bool {
+        error.isConnectionError || error.isRetryable || error.sqlState == .readOnlyTransaction
     }
 
     private var isDone: Bool {
