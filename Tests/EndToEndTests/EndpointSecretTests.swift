@@ -37,6 +37,23 @@ struct EndpointSecretTests {
         }
     }
 
+    @Test("The listing shows the fingerprint of a secret that signs, also after the kind of signature was changed.")
+    func fingerprint() async throws {
+        try await DaemonFixture.with { fixture in
+            try await fixture.endpoints("add shop --url \(DaemonFixture.receiverURL)")
+            for (signature, purpose) in [("ed25519", "ed25519"), ("both", "hmac"), ("hmac", "hmac")] {
+                try await fixture.endpoints("edit shop --signature \(signature)")
+                let known = "SELECT fingerprint FROM siwa.endpoint_secrets WHERE purpose = '\(purpose)'"
+                let fingerprint = try #require(try await fixture.texts(known).first)
+                for command in ["list --json", "show shop --json"] {
+                    let run = try await fixture.endpoints(command)
+                    let member = "\"secret_fingerprint\":\"\(fingerprint)\""
+                    #expect(run.output.contains(member), "\(signature): \(run.output)")
+                }
+            }
+        }
+    }
+
     @Test("A sealed row that was altered, or copied to another endpoint, opens nothing.")
     func swappedRows() async throws {
         try await DaemonFixture.with { fixture in

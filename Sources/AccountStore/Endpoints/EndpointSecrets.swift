@@ -88,15 +88,18 @@ package enum EndpointSecrets {
         )
     }
 
-    /// The fingerprints of the latest secrets by endpoint, HMAC before Ed25519; nil if the role may not read them.
+    /// The fingerprints of the latest secrets that sign, by endpoint, HMAC before Ed25519; nil if the role may not read them.
     package static func fingerprints(in session: borrowing Session) throws(PostgresError) -> [Int32: String]? {
         let mayRead = "SELECT has_table_privilege('siwa.endpoint_secrets', 'SELECT')"
         guard try session.execute(once: mayRead).bool(0, 0) else { return nil }
         let rows = try session.execute(
             once: """
-                SELECT DISTINCT ON (endpoint_id) endpoint_id, fingerprint FROM siwa.endpoint_secrets
-                WHERE purpose IN ('hmac', 'ed25519') AND expires_at IS NULL
-                ORDER BY endpoint_id, purpose DESC
+                SELECT DISTINCT ON (s.endpoint_id) s.endpoint_id, s.fingerprint
+                FROM siwa.endpoint_secrets AS s JOIN siwa.endpoints AS e ON e.endpoint_id = s.endpoint_id
+                WHERE s.purpose IN ('hmac', 'ed25519') AND s.expires_at IS NULL
+                    -- A secret stays when the endpoint is changed to sign with the other kind only.
+                    AND e.signature IN ('both', s.purpose)
+                ORDER BY s.endpoint_id, s.purpose DESC
                 """
         ).decode { (endpoint: Int32, fingerprint: String) in (endpoint, fingerprint) }
         return Dictionary(rows) { first, _ in first }
