@@ -111,6 +111,11 @@ package final class EndpointClient: Sendable {
     }
 
     private static let connectLimit = Duration.seconds(5)
+    private static let proxyRemedy = "check SIWAD_DELIVERY_PROXY"
+    /// With a proxy that does not answer, the first of several deadlines decides which one it is.
+    private static let lateConnections: [HTTPClientError] = [
+        .connectTimeout, .getConnectionFromPoolTimeout, .httpProxyHandshakeTimeout,
+    ]
     /// More of the body is not read, because nothing is done with it.
     static let largestBody = 8_192
 
@@ -301,6 +306,10 @@ package final class EndpointClient: Sendable {
             return error
         case let error as HTTPClientError where [.deadlineExceeded, .readTimeout].contains(error):
             return Failure(.timedOut, words)
+        case let error as HTTPClientError where PlainCause.proxyRefusals.contains(error):
+            return Failure(.unreachable, words, remedy: Self.proxyRemedy)
+        case let error as HTTPClientError where settings.proxy != nil && Self.lateConnections.contains(error):
+            return Failure(.unreachable, PlainCause.proxyLate, remedy: Self.proxyRemedy)
         case _ where PlainCause.isBrokenConnection(error):
             return Failure(.unreachable, words, mayHaveArrived: true)
         case let error as HTTPClientError where error == .tlsHandshakeTimeout:

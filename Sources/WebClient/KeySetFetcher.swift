@@ -13,6 +13,7 @@ package struct KeySetFetcher: Sendable {
     private let userAgent: String
     private let deadline: Duration
     private let eventLoopGroup: any EventLoopGroup
+    private let resolver: Resolver
 
     /// - Parameters:
     ///   - version: of siwad, for the User-Agent that Apple sees.
@@ -21,12 +22,14 @@ package struct KeySetFetcher: Sendable {
         url: KeySetURL,
         version: String,
         eventLoopGroup: any EventLoopGroup,
-        deadline: Duration = .seconds(10)
+        deadline: Duration = .seconds(10),
+        resolver: Resolver = Resolver()
     ) {
         self.url = url
         self.userAgent = notificationUserAgent(version)
         self.deadline = deadline
         self.eventLoopGroup = eventLoopGroup
+        self.resolver = resolver
     }
 
     package func fetch() async throws(WebClientError) -> [UInt8] {
@@ -56,6 +59,9 @@ package struct KeySetFetcher: Sendable {
         configuration.tlsConfiguration?.minimumTLSVersion = .tlsv12
         configuration.timeout = .init(connect: .seconds(5), read: .seconds(10))
         return try await withHTTPClient(configuration, on: eventLoopGroup, deadline: deadline) { client in
+            // The client looks names up one after the other, and can't cancel a look-up. With a name server that does not
+            // answer, look-ups of earlier fetches would delay the first fetch that could succeed.
+            if let host = url.host { _ = try await resolver.addresses(of: host, within: deadline) }
             var request = HTTPClientRequest(url: address)
             request.headers.add(name: "User-Agent", value: userAgent)
             request.headers.add(name: "Accept", value: "application/json")
@@ -73,6 +79,8 @@ package struct KeySetFetcher: Sendable {
 
     private static func error(_ error: any Error, _ address: String) -> WebClientError {
         switch error {
+        case let error as WebClientError where error.code == .unreachable:
+            unreachable(address, error.message)
         case let error as WebClientError:
             error
         case is NIOTooManyBytesError:
@@ -83,11 +91,12 @@ package struct KeySetFetcher: Sendable {
         case let error as HTTPClientError where PlainCause.timeouts.contains(error):
             WebClientError(.timedOut, "\(address) did not answer in time; check the network")
         default:
-            WebClientError(
-                .unreachable,
-                "cannot reach \(address): \(PlainCause.words(for: error, from: address)); check the network and the URL"
-            )
+            unreachable(address, PlainCause.words(for: error, from: address))
         }
+    }
+
+    private static func unreachable(_ address: String, _ cause: String) -> WebClientError {
+        WebClientError(.unreachable, "cannot reach \(address): \(cause); check the network and the URL")
     }
 
     // MARK: File

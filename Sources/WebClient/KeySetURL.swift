@@ -40,6 +40,13 @@ package struct KeySetURL: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
+    /// In lower case and without brackets; nil for a file.
+    var host: String? {
+        guard case .web(let address) = source, let scheme = address.firstRange(of: ":") else { return nil }
+        // Never fails: the host was checked when the URL was read.
+        return try? Self.host(address[scheme.upperBound...])
+    }
+
     private static func invalid(_ reason: String) -> WebClientError {
         WebClientError(
             .invalidURL,

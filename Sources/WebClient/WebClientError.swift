@@ -49,6 +49,12 @@ enum PlainCause {
             late
         case let error as HTTPClientError where [.remoteConnectionClosed, .uncleanShutdown].contains(error):
             closed
+        case let error as HTTPClientError where error == .proxyAuthenticationRequired:
+            "the proxy wants a user and a password, which siwad does not send"
+        case let error as HTTPClientError where error == .invalidProxyResponse:
+            "the proxy did not open a tunnel to \(host(of: url))"
+        case let error as HTTPClientError where error == .httpProxyHandshakeTimeout:
+            proxyLate
         case let error as HTTPClientError where plain.contains(error):
             lowercased(error.shortDescription)
         case NIOSSLError.handshakeFailed(let cause):
@@ -107,6 +113,9 @@ enum PlainCause {
         .deadlineExceeded, .readTimeout, .connectTimeout, .getConnectionFromPoolTimeout, .tlsHandshakeTimeout,
     ]
 
+    static let proxyRefusals: [HTTPClientError] = [.proxyAuthenticationRequired, .invalidProxyResponse]
+
+    static let proxyLate = "no connection through the proxy in time"
     private static let usualTrustAdvice = "use one of a known authority, or http: to a loopback address"
     private static let late = "no answer in time"
     private static let closed = "the connection was closed before an answer came"

@@ -292,7 +292,8 @@ struct EndpointClientTests {
                 try self.client(url, names.resolver, allowing: "10.9.0.0/16", proxy: "http://127.0.0.1:\(server.port)")
             }
             let named = try client("https://shop.example.com/hooks")
-            #expect(await post(named).hasPrefix("unreachable: "))
+            let closed = "unreachable: the proxy did not open a tunnel to shop.example.com; check SIWAD_DELIVERY_PROXY"
+            #expect(await post(named) == closed)
             await named.close()
             #expect(server.received.map { $0.prefix { $0 != "\r\n" } } == ["CONNECT shop.example.com:443 HTTP/1.1"])
             #expect(await post(try client("https://10.1.2.3/")).hasPrefix("blocked: 10.1.2.3"))
@@ -306,6 +307,26 @@ struct EndpointClientTests {
         #expect(throws: WebClientError.self) {
             try self.client("https://a.example/", Resolver(), proxy: "http://proxy.example/x")
         }
+    }
+
+    @Test("A proxy that wants a login, and one that does not answer, are named as the cause.")
+    func refusingProxies() async throws {
+        func attempt(_ port: Int) async throws -> String {
+            let names = NameServer(["127.0.0.1"])
+            let client = try client("https://shop.example.com/", names.resolver, proxy: "http://127.0.0.1:\(port)")
+            let result = await post(client, timeout: .seconds(30))
+            await client.close()
+            return result
+        }
+        let login = "HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n"
+        let wanted = "unreachable: the proxy wants a user and a password, which siwad does not send"
+        try await StubWebServer.with(answering: login, on: group) { server in
+            let refused = try await attempt(server.port)
+            #expect(refused == "\(wanted); check SIWAD_DELIVERY_PROXY")
+        }
+        let silent = try SilentServer()
+        let late = try await attempt(Int(silent.port))
+        #expect(late == "unreachable: no connection through the proxy in time; check SIWAD_DELIVERY_PROXY")
     }
 
     @Test("Through a proxy, TLS reaches to the endpoint, whose certificate must be for its name; connections are kept.")

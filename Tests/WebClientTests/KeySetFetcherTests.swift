@@ -1,3 +1,4 @@
+import Basics
 import Glibc
 import NIOPosix
 import Testing
@@ -92,6 +93,33 @@ struct KeySetFetcherTests {
             try await expectFailure("http://127.0.0.1:\(server.port)/", .unreachable)
         }
         try await expectFailure("http://127.0.0.1:1/", .unreachable)
+    }
+
+    @Test("Nothing is requested before the name server knows the host.")
+    func names() async throws {
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+        try await StubWebServer.with(answering: answer, on: group) { server in
+            let url = "http://localhost:\(server.port)/"
+            for (addresses, message) in [
+                ([], "cannot reach \(url): the host name localhost is not known; check the network and the URL"),
+                (["127.0.0.1"], nil),
+            ] as [([String], String?)] {
+                let resolver = WebClient.Resolver { _ in addresses.compactMap { IPAddress($0) } }
+                let fetcher = KeySetFetcher(
+                    url: try KeySetURL(parsing: url),
+                    version: "1.2.3",
+                    eventLoopGroup: group,
+                    resolver: resolver
+                )
+                do throws(WebClientError) {
+                    _ = try await fetcher.fetch()
+                    #expect(message == nil)
+                } catch {
+                    #expect(error.message == message && error.code == .unreachable)
+                }
+                #expect(server.received.count == addresses.count)
+            }
+        }
     }
 
     @Test("A file is read; other kinds of files and large files are refused.")

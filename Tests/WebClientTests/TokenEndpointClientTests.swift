@@ -1,5 +1,7 @@
+import Basics
 import NIOCore
 import NIOPosix
+import Synchronization
 import Testing
 
 @testable import WebClient
@@ -77,6 +79,54 @@ struct TokenEndpointClientTests {
     func broken() async throws {
         try await expect("", .broken, requests: 2)
         try await expect("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", .broken, requests: 2)
+    }
+
+    /// Knows `localhost` unless it is told to fail.
+    private final class NameServer: Sendable {
+        let fails = Mutex(false)
+        let lookUps = Mutex(0)
+
+        func lookUp(_ host: String) throws(WebClientError) -> [IPAddress] {
+            lookUps.withLock { $0 += 1 }
+            if fails.withLock(\.self) { throw WebClientError(.unreachable, "the name server could not answer") }
+            return [IPAddress("127.0.0.1")].compactMap(\.self)
+        }
+    }
+
+    @Test("After a failure, nothing is sent before the name server knows the host; otherwise it is not asked.")
+    func names() async throws {
+        let names = NameServer()
+        let grant = TokenGrant.code("c1", redirectURI: nil, clientID: "com.a", clientSecret: "s")
+        func attempts(_ port: Int, _ body: (TokenEndpointClient) async -> Void) async throws {
+            let client = try TokenEndpointClient(
+                url: try AppleURL(parsing: "http://localhost:\(port)"),
+                version: "1.2.3",
+                eventLoopGroup: group,
+                resolver: WebClient.Resolver(lookUp: names.lookUp)
+            )
+            await body(client)
+            await client.close()
+        }
+        try await StubWebServer.with(answering: Self.response(500, "x"), closes: false, on: group) { server in
+            try await attempts(server.port) { client in
+                for _ in 0..<2 { _ = await client.send(grant, budget: .seconds(6)) }
+                #expect(server.received.count == 2 && names.lookUps.withLock(\.self) == 0)
+            }
+        }
+        // Each grant is sent twice.
+        try await StubWebServer.with(answering: "", on: group) { server in
+            try await attempts(server.port) { client in
+                #expect(await client.send(grant, budget: .seconds(6)).answer == .unavailable(Unavailability(.broken)))
+                #expect(server.received.count == 2)
+                names.fails.withLock { $0 = true }
+                let answer = await client.send(grant, budget: .seconds(6)).answer
+                #expect(answer == .unavailable(Unavailability(.unreachable)))
+                #expect(server.received.count == 2)
+                names.fails.withLock { $0 = false }
+                #expect(await client.send(grant, budget: .seconds(6)).answer == .unavailable(Unavailability(.broken)))
+                #expect(server.received.count == 4)
+            }
+        }
     }
 
     @Test("A redirect is not followed.", arguments: [301, 302, 303, 307, 308])

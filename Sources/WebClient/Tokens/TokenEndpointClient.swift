@@ -4,6 +4,7 @@ package import NIOCore
 import NIOHTTP1
 import NIOPosix
 import NIOSSL
+import Synchronization
 
 /// The client of Apple's token endpoint. It keeps connections open between requests, follows no redirect and uses no proxy.
 package struct TokenEndpointClient: Sendable {
@@ -21,10 +22,16 @@ package struct TokenEndpointClient: Sendable {
     /// Without a body.
     private let request: HTTPClient.Request
     private let client: HTTPClient
+    private let names: NameCheck
 
     /// - Parameter version: of siwad, for the User-Agent that Apple sees.
     /// - Throws: `invalidURL`.
-    package init(url: AppleURL, version: String, eventLoopGroup: any EventLoopGroup) throws(WebClientError) {
+    package init(
+        url: AppleURL,
+        version: String,
+        eventLoopGroup: any EventLoopGroup,
+        resolver: Resolver = Resolver()
+    ) throws(WebClientError) {
         let headers = HTTPHeaders([
             ("User-Agent", "siwad/\(version) (Sign in with Apple)"),
             ("Accept", "application/json"),
@@ -41,6 +48,7 @@ package struct TokenEndpointClient: Sendable {
         // As many as there are sign-ins at the same time: none waits for another one's answer.
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = 256
         client = HTTPClient(eventLoopGroupProvider: .shared(eventLoopGroup), configuration: configuration)
+        names = NameCheck(host: url.host, resolver: resolver)
     }
 
     /// Call it once all requests have ended.
@@ -80,6 +88,7 @@ package struct TokenEndpointClient: Sendable {
     }
 
     private func attempt(_ grant: TokenGrant, until deadline: NIODeadline) async throws(Unavailability) -> Dated {
+        try await names.check(within: Duration(deadline - NIODeadline.now()))
         var request = request
         request.body = .byteBuffer(ByteBuffer(string: grant.form))
         let reader = ResponseAccumulator(request: request, maxBodySize: Self.largestAnswer)
@@ -90,8 +99,10 @@ package struct TokenEndpointClient: Sendable {
                 retryAfter: response.headers.first(name: "Retry-After"),
                 body: response.body.map { Array(buffer: $0) } ?? []
             )
+            names.succeeded()
             return Dated(answer: answer, date: response.headers.first(name: "Date"))
         } catch {
+            names.failed()
             throw Self.unavailability(error)
         }
     }
@@ -105,5 +116,40 @@ package struct TokenEndpointClient: Sendable {
         case is HTTPParserError: Unavailability(.notUnderstood)
         default: Unavailability(.unreachable)
         }
+    }
+}
+
+/// Looks Apple's host up before a request, if the request before it failed.
+///
+/// AsyncHTTPClient looks the host up for each new connection, one after the other, and a look-up can't be cancelled. With a
+/// name server that does not answer, look-ups of requests that were given up long ago would delay the first request that could
+/// get an answer. A kept connection needs no look-up, so nothing is looked up here while requests succeed.
+private final class NameCheck: Sendable {
+    private let host: String
+    private let resolver: Resolver
+    private let isDue = Atomic(false)
+
+    init(host: String, resolver: Resolver) {
+        self.host = host
+        self.resolver = resolver
+    }
+
+    /// - Throws: `unreachable` if the name server does not know the host or does not answer in time.
+    func check(within limit: Duration) async throws(Unavailability) {
+        guard isDue.load(ordering: .relaxed) else { return }
+        do throws(WebClientError) {
+            _ = try await resolver.addresses(of: host, within: limit)
+        } catch {
+            throw Unavailability(.unreachable)
+        }
+    }
+
+    func succeeded() {
+        isDue.store(false, ordering: .relaxed)
+    }
+
+    func failed() {
+        resolver.forget(host)
+        isDue.store(true, ordering: .relaxed)
     }
 }
