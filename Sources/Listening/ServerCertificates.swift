@@ -156,9 +156,15 @@ package final class ServerCertificates: Sendable {
     }
 }
 
-/// Identifies one version of a file's content; nil if there is no such file.
+/// Identifies one version of a file's content and permissions; nil if there is no such file.
+///
+/// The time of the last change of the inode (ctime) is part of it: only that one changes with the permissions, and no program
+/// can set it back.
 private func stamp(_ path: String) -> [Int]? {
     var status = stat()
     guard stat(path, &status) == 0 else { return nil }
-    return [Int(status.st_ino), status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec]
+    return [
+        Int(status.st_ino), status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec,
+        status.st_ctim.tv_nsec,
+    ]
 }

@@ -97,6 +97,26 @@ struct TLSTests {
         #expect(certificates.expiry != expiry)
     }
 
+    @Test("A file is read again after every change, even if its size and the time of its content are the same.")
+    func sameTime() throws {
+        let files = try CertificateFiles(LocalhostCertificate.pem, LocalhostCertificate.key)
+        let certificates = try files.certificates()
+        let wrong = String(repeating: "x", count: LocalhostCertificate.key.utf8.count)
+        try files.overwriteKey(wrong)
+        guard case .kept = certificates.reloadIfChanged() else {
+            Issue.record("not noticed")
+            return
+        }
+        // The time of the change itself has the resolution of the kernel's clock, a few milliseconds.
+        let end = ContinuousClock.now + .seconds(5)
+        var change = ServerCertificates.Change.none
+        while change == .none, ContinuousClock.now < end {
+            try files.overwriteKey(LocalhostCertificate.key)
+            change = certificates.reloadIfChanged()
+        }
+        #expect(change == .loaded)
+    }
+
     @Test("A key that does not match its certificate is reported with its setting.")
     func mismatch() throws {
         let files = try CertificateFiles(LocalhostCertificate.pem, Fixtures.otherKey)
@@ -143,6 +163,17 @@ private final class CertificateFiles {
 
     func certificates() throws -> ServerCertificates {
         try ServerCertificates(certificateFile: "\(folder)/cert.pem", keyFile: "\(folder)/key.pem")
+    }
+
+    /// Writes into the file of the key, and sets its time to the same one each time.
+    func overwriteKey(_ key: String) throws {
+        let descriptor = open("\(folder)/key.pem", O_WRONLY)
+        try #require(descriptor >= 0)
+        defer { close(descriptor) }
+        let bytes = Array(key.utf8)
+        #expect(Glibc.write(descriptor, bytes, bytes.count) == bytes.count)
+        let time = timespec(tv_sec: 1_000_000_000, tv_nsec: 0)
+        #expect(futimens(descriptor, [time, time]) == 0)
     }
 
     func write(_ certificate: String, _ key: String) throws {
