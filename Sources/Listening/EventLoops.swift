@@ -52,7 +52,15 @@ package enum OpenFileLimit {
 
     static let leastConnections = 16
 
-    /// Raises the soft limit to the hard limit, and returns the number of connections that it allows.
+    /// The connections of a server with few clients, such as the operations endpoint: a sixteenth of all, but under a low
+    /// limit enough for probes and scrapes.
+    package static var fewConnections: Int {
+        // A limit that is too low for this is too low for the notification endpoint, which reports it.
+        let allowed = (try? raise()) ?? 0
+        return min(256, max(32, allowed / 16))
+    }
+
+    /// Raises the soft limit to the hard limit, and returns the number of connections that it allows to all servers together.
     ///
     /// - Throws: `tooFewOpenFiles`.
     package static func raise() throws(ServerError) -> Int {

@@ -92,7 +92,9 @@ package struct NotificationServer: Sendable {
     }
 
     private func makeLoops() async throws -> NotificationLoops {
-        let allowed = try OpenFileLimit.raise()
+        let all = try OpenFileLimit.raise()
+        // The application endpoint and the operations endpoint have a sixteenth each.
+        let allowed = all - all / 8
         if allowed < limits.connections {
             log.warning(
                 "fewer connections than configured: the limit of open files is low",

@@ -1,7 +1,7 @@
 import HTTPTypes
 import HummingbirdCore
 package import Listening
-import NIOCore
+package import NIOCore
 package import Telemetry
 
 /// The operations endpoint: `/livez`, `/readyz` and `/metrics`, for GET and HEAD. It listens where only operators and their
@@ -10,6 +10,7 @@ package enum OperationsServer {
     /// Serves until a graceful shutdown or until it is cancelled.
     ///
     /// - Parameters:
+    ///   - idleDeadline: for silence between requests, and for a client to read a response.
     ///   - onRunning: called with the port once connections are accepted.
     ///   - readiness: called for each `/readyz`; must return within a second or two.
     /// - Throws: `ServerError` if it cannot listen.
@@ -17,11 +18,12 @@ package enum OperationsServer {
         address: ListenAddress,
         eventLoops: EventLoops,
         log: Log,
+        idleDeadline: TimeAmount = .seconds(75),
         onRunning: @escaping @Sendable (_ port: Int) async -> Void = { _ in },
         metrics: MetricsRegistry,
         readiness: @escaping @Sendable () async -> [ReadinessCheck]
     ) async throws {
-        try await serve(on: address, eventLoops, log) { port in
+        try await serve(on: address, eventLoops, log, idleDeadline: idleDeadline) { port in
             let place = ListenAddress(host: address.host, port: port)
             log.info("operations endpoint is open", ["address": "\(place)"])
             await onRunning(port)

@@ -45,6 +45,23 @@ struct OpenFilesTests {
         }
     }
 
+    @Test("With more silent connections to the operations endpoint than open files, both endpoints keep answering.")
+    func operationsCrowd() async throws {
+        try await DaemonFixture.with { fixture in
+            let daemon = fixture.start(openFiles: 192)
+            let addresses = try await daemon.ready()
+            let channels = try await silent(200, to: addresses.operations)
+            let body = try fixture.body(fixture.event(id: "1"))
+            #expect(try await Web.post(body, to: addresses.notifications, closing: true).status == 200)
+            for channel in channels {
+                // Fails only if the daemon has closed it.
+                try? await channel.close()
+            }
+            #expect(try await Web.get(addresses.operations + "/readyz").status == 200)
+            #expect(daemon.status == nil)
+        }
+    }
+
     @Test("With a limit that is too low to work, the start fails and says what to do.")
     func tooFew() async throws {
         try await DaemonFixture.with { fixture in

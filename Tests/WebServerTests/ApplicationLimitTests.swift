@@ -127,6 +127,18 @@ struct ApplicationLimitTests {
         }
     }
 
+    @Test("A client that sends requests and reads no response is disconnected.")
+    func unread() async throws {
+        try await ApplicationFixture.with(limits: Self.limits { $0.idleDeadline = .milliseconds(300) }) { fixture in
+            guard case .network(let address) = fixture.address else { return }
+            // The responses are more than the buffers of the system hold.
+            let requests = String(repeating: request("GET /v1/openapi.json"), count: 4_000)
+            let client = try await Surroundings.unreadConnection(to: address.port, sending: requests)
+            // Waits until the server closes it.
+            try await client.closeFuture.get()
+        }
+    }
+
     @Test("More requests at once than the limit get 503, and are served again once one of them has ended.")
     func overload() async throws {
         let brake = Brake()

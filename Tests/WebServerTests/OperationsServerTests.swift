@@ -130,6 +130,27 @@ struct OperationsServerTests {
         }
     }
 
+    @Test("A client that sends requests and reads no response is disconnected.")
+    func unread() async throws {
+        let metrics = SiwadMetrics(version: "1.2.3", appIDs: [])
+        try await ask { onRunning in
+            try await OperationsServer.run(
+                address: ListenAddress(host: "127.0.0.1", port: 0),
+                eventLoops: Surroundings.eventLoops,
+                log: Surroundings.log,
+                idleDeadline: .milliseconds(300),
+                onRunning: onRunning,
+                metrics: metrics.registry
+            ) { [] }
+        } _: { get in
+            // The responses are more than the buffers of the system hold.
+            let requests = String(repeating: "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", count: 4_000)
+            let client = try await Surroundings.unreadConnection(to: get.port, sending: requests)
+            // Waits until the server closes it.
+            try await client.closeFuture.get()
+        }
+    }
+
     @Test("A key set is published where Apple publishes its own.")
     func keySet() async throws {
         try await ask { onRunning in

@@ -1,5 +1,7 @@
 import JOSE
 import Listening
+import NIOCore
+import NIOPosix
 import NIOSSL
 import ServiceLifecycle
 import SignIn
@@ -12,6 +14,15 @@ enum Surroundings {
     static let eventLoops = EventLoops.start(count: 1)
 
     static let log = Log(label: "test", level: .critical, format: .text) { _ in }
+
+    /// A connection to a port of this machine that sends requests and reads nothing.
+    static func unreadConnection(to port: Int, sending requests: String) async throws -> any Channel {
+        let channel = try await ClientBootstrap(group: eventLoops.group)
+            .channelOption(.autoRead, value: false)
+            .connect(host: "127.0.0.1", port: port).get()
+        channel.writeAndFlush(ByteBuffer(string: requests), promise: nil)
+        return channel
+    }
 }
 
 /// An application endpoint for the duration of a test.
@@ -67,6 +78,7 @@ struct ApplicationFixture {
         limits: ApplicationServer.Limits = .init(),
         callers: CallerDirectory? = nil,
         certificates: ServerCertificates? = nil,
+        certificateExpiry: Gauge? = nil,
         _ body: (ApplicationFixture) async throws -> Void
     ) async throws {
         let (places, place) = AsyncStream.makeStream(of: ApplicationServer.Address.self)
@@ -74,6 +86,7 @@ struct ApplicationFixture {
             address: address,
             certificates: certificates,
             certificatePoll: .milliseconds(5),
+            certificateExpiry: certificateExpiry,
             limits: limits,
             eventLoops: Surroundings.eventLoops,
             log: Surroundings.log,

@@ -95,7 +95,11 @@ struct ApplicationChannel: ServerChildChannel {
         defer { connections.mark(channel, isBusy: false) }
         let body: Body
         do {
-            if request.expectsContinue { try await writer.writeInformationalHead(HTTPResponse(status: .continue)) }
+            if request.expectsContinue {
+                let timer = closing(channel)
+                defer { timer.cancel() }
+                try await writer.writeInformationalHead(HTTPResponse(status: .continue))
+            }
             body = try await self.body(of: request, from: &parts, channel, deadline, isKept: true)
         } catch {
             requests.free()
@@ -104,7 +108,7 @@ struct ApplicationChannel: ServerChildChannel {
         switch body {
         case .complete(let bytes):
             let answer = await answer(to: accepted, of: request, bytes, channel, deadline)
-            try await write(answer, to: request, writer)
+            try await write(answer, to: request, writer, channel)
         case .refused(let problem):
             requests.free()
             endpoint.refused(request, problem, accepted)
@@ -180,7 +184,8 @@ struct ApplicationChannel: ServerChildChannel {
         _ answer: ApplicationEndpoint.Answer,
         to request: Request,
         _ writer: consuming ResponseWriter,
-        closing: Bool = false
+        _ channel: any Channel,
+        isLast: Bool = false
     ) async throws {
         var fields = answer.fields
         fields[.date] = WallTime.now().httpDate
@@ -189,10 +194,17 @@ struct ApplicationChannel: ServerChildChannel {
             fields[.contentType] = type
             fields[.contentLength] = "\(answer.body.readableBytes)"
         }
-        if closing { fields[.connection] = "close" }
+        if isLast { fields[.connection] = "close" }
         let head = HTTPResponse(status: .init(code: answer.status), headerFields: fields)
         let hasBody = answer.type != nil && request.method != .head
+        let timer = closing(channel)
+        defer { timer.cancel() }
         try await writer.write(response: head, body: hasBody ? ResponseBody(byteBuffer: answer.body) : ResponseBody())
+    }
+
+    /// Closes the connection at the deadline of a write, which waits for a client that does not read.
+    private func closing(_ channel: any Channel) -> Scheduled<Void> {
+        channel.eventLoop.scheduleTask(in: limits.idleDeadline) { channel.close(promise: nil) }
     }
 
     /// Answers a request that is not served.
@@ -208,7 +220,7 @@ struct ApplicationChannel: ServerChildChannel {
         guard !request.expectsContinue,
             case .complete = try await body(of: request, from: &parts, channel, deadline, isKept: false)
         else { return try await end(with: problem, request, &parts, writer, channel) }
-        try await write(ApplicationEndpoint.Answer(problem, at: request.uri.path), to: request, writer)
+        try await write(ApplicationEndpoint.Answer(problem, at: request.uri.path), to: request, writer, channel)
     }
 
     /// Ends a connection with a response, and gives the client the time to read it: if bytes of the request were left
@@ -221,7 +233,7 @@ struct ApplicationChannel: ServerChildChannel {
         _ channel: any Channel
     ) async throws {
         let answer = ApplicationEndpoint.Answer(problem, at: request.uri.path)
-        try await write(answer, to: request, writer, closing: true)
+        try await write(answer, to: request, writer, channel, isLast: true)
         channel.close(mode: .output, promise: nil)
         let timer = channel.eventLoop.scheduleTask(in: limits.lingerDeadline) { channel.close(promise: nil) }
         defer { timer.cancel() }
