@@ -23,6 +23,8 @@ package struct SignInMetrics: Sendable {
     package let requestDuration: MetricFamily<Histogram>
     /// Of all daemons; unknown until the first count.
     package let tokens: GaugeFamily
+    /// In seconds since 1970; unknown without TLS.
+    package let certificateExpiry: Gauge
 
     package init(registry: MetricsRegistry) {
         let endpoint = LabelSet("endpoint", ["token"])
@@ -55,6 +57,11 @@ package struct SignInMetrics: Sendable {
             "Refresh tokens in the database.",
             initially: .nan,
             LabelSet("state", Self.states)
+        )
+        certificateExpiry = registry.gauge(
+            "siwad_application_tls_certificate_expiry_timestamp_seconds",
+            "When the application endpoint's certificate expires.",
+            initially: .nan
         )
     }
 

@@ -3,6 +3,7 @@ import JOSE
 import Listening
 import NIOSSL
 import SignIn
+import Telemetry
 import TestSupport
 import Testing
 
@@ -251,7 +252,9 @@ struct ApplicationServerTests {
             settings: .init(certificate: "SIWAD_APPLICATION_TLS_CERTIFICATE", key: "SIWAD_APPLICATION_TLS_KEY")
         )
         let first = certificates.expiry
-        try await ApplicationFixture.with(certificates: certificates) { fixture in
+        let expiry = Gauge(.nan)
+        try await ApplicationFixture.with(certificates: certificates, certificateExpiry: expiry) { fixture in
+            #expect(expiry.value == Double(first))
             var configuration = TLSConfiguration.makeClientConfiguration()
             configuration.certificateVerification = .none
             let context = try NIOSSLContext(configuration: configuration)
@@ -260,7 +263,8 @@ struct ApplicationServerTests {
             #expect(try await client.response().status == 200)
             try directory.write(Array(LocalhostCertificate.key.utf8), to: "key.pem")
             try directory.write(Array(LocalhostCertificate.pem.utf8), to: "certificate.pem")
-            while certificates.expiry == first { try await Task.sleep(for: .milliseconds(2)) }
+            while expiry.value == Double(first) { try await Task.sleep(for: .milliseconds(2)) }
+            #expect(expiry.value == Double(certificates.expiry))
             let newcomer = try await fixture.connect(tls: context)
             try await newcomer.send(request("GET /v1/sessions/a"))
             #expect(try await newcomer.response().status == 200)

@@ -147,6 +147,40 @@ struct DoctorCommandTests {
         #expect(found.first?.hasPrefix(expected) == true, "\(found)")
     }
 
+    @Test(
+        "fails where siwad serve would refuse the settings of sign-ins, even without keys of Apple's.",
+        arguments: [("SIWAD_NONCE", "issued"), ("SIWAD_CODE_EXCHANGE", "required")]
+    )
+    func signIns(setting: String, value: String) async {
+        let environment = [
+            "SIWAD_APPS": "AAAAAAAAAA/com.example.one", "SIWAD_KEYS_URL": "file:///nowhere",
+            "SIWAD_APPLICATION_LISTEN": "unix:/nowhere/application.sock", setting: value,
+        ]
+        let result = await siwad("doctor", environment: environment)
+        #expect(result.status == .failed)
+        let found = lines(result, "configuration").filter { $0.contains(setting) }
+        #expect(found.count == 1, "\(result.output)")
+        #expect(found.first?.hasPrefix("✗ ") == true, "\(found)")
+    }
+
+    @Test("fails where the certificate of the application endpoint has expired.", .enabled(if: OpenSSL.isInstalled))
+    func applicationCertificate() async throws {
+        let directory = try TemporaryDirectory()
+        try await OpenSSL.makeCertificate("ec", in: directory)
+        try await OpenSSL.expireCertificate(in: directory)
+        let environment = [
+            "SIWAD_APPS": "AAAAAAAAAA/com.example.one", "SIWAD_KEYS_URL": "file:///nowhere",
+            "SIWAD_APPLICATION_LISTEN": "127.0.0.1:\(closed.port)",
+            "SIWAD_APPLICATION_TLS_CERTIFICATE": directory.file("certificate.pem"),
+            "SIWAD_APPLICATION_TLS_KEY": directory.file("key.pem"),
+            "SIWAD_APPLICATION_TOKENS": "shop \(String(repeating: "ab", count: 32)) com.example.one",
+        ]
+        let found = lines(await siwad("doctor", environment: environment), "certificate")
+        #expect(found.count == 2, "\(found)")
+        let expected = "✗ certificate     application endpoint: it expired on "
+        #expect(found.last?.hasPrefix(expected) == true, "\(found)")
+    }
+
     @Test("reports the files in the spool.")
     func spool() async throws {
         let directory = FileManager.default.temporaryDirectory.path + "/siwad-doctor-\(UInt64.random(in: 0 ... .max))"

@@ -95,7 +95,7 @@ struct FindingTests {
         #expect(missing.detail == "6 refresh tokens, some with keys that SIWAD_SEALING_KEYS lacks (old: 5)")
         let unreadable = judged(one, ("new", .valid, 1), ("old", .unreadable, 2))
         #expect(unreadable.status == .warn)
-        #expect(unreadable.detail == "2 of 3 refresh tokens unreadable: no key opened them")
+        #expect(unreadable.detail == "2 of 3 refresh tokens unreadable: no key opened them (sealed with old)")
         let waiting = judged(two, ("new", .valid, 1), ("old", .valid, 2))
         #expect((waiting.status, waiting.detail) == (.warn, "3 refresh tokens, some with old keys (old: 2)"))
         #expect(waiting.remedy == "siwad sealing rotate --note '…' seals them again")
@@ -225,6 +225,12 @@ struct FindingTests {
         #expect([judged(14), judged(13), judged(0), judged(-1)].map(\.status) == [.pass, .warn, .fail, .fail])
         #expect(judged(13).detail == "it expires in 13 d")
         #expect(judged(14).detail == "valid until 2026-10-05")
+        for days in [14, 13, -1] as [Int64] {
+            let expiry = now.wholeSeconds + days * 86_400
+            let finding = Finding.certificate(validUntil: expiry, now: now, subject: "application endpoint")
+            #expect(finding.status == judged(days).status)
+            #expect(finding.subject == "application endpoint")
+        }
     }
 
     @Test("The application endpoint passes if it answers as its callers are configured.")

@@ -27,7 +27,7 @@ package struct ApplicationServer: Sendable {
         package var requests = 256
         /// From the head of a request to its response.
         package var deadline = TimeAmount.seconds(10)
-        /// Silence between requests; also for a head and for a TLS handshake.
+        /// Silence between requests; also for a head, for a TLS handshake, and for a client to read a response.
         package var idleDeadline = TimeAmount.seconds(75)
         /// The time to read the response to a request that was not read to its end.
         package var lingerDeadline = TimeAmount.seconds(2)
@@ -38,6 +38,7 @@ package struct ApplicationServer: Sendable {
     private let address: Address
     private let certificates: ServerCertificates?
     private let certificatePoll: Duration
+    private let certificateExpiry: Gauge?
     private let limits: Limits
     private let eventLoops: EventLoops
     private let log: Log
@@ -46,12 +47,14 @@ package struct ApplicationServer: Sendable {
 
     /// - Parameters:
     ///   - certificatePoll: the interval of checks for changed certificate files.
+    ///   - certificateExpiry: set to the time when the certificate expires.
     ///   - callers: asked for each request; nil: no tokens are configured, and every caller is accepted.
     ///   - onRunning: called once connections are accepted, with the port that the system chose.
     package init(
         address: Address,
         certificates: ServerCertificates? = nil,
         certificatePoll: Duration = .seconds(5),
+        certificateExpiry: Gauge? = nil,
         limits: Limits = Limits(),
         eventLoops: EventLoops,
         log: Log,
@@ -62,6 +65,7 @@ package struct ApplicationServer: Sendable {
         self.address = address
         self.certificates = certificates
         self.certificatePoll = certificatePoll
+        self.certificateExpiry = certificateExpiry
         self.limits = limits
         self.eventLoops = eventLoops
         self.log = log
@@ -127,6 +131,7 @@ package struct ApplicationServer: Sendable {
             eventLoopGroup: eventLoops.group,
             logger: log.quieter(than: .warning).logger
         )
+        if let certificates { certificateExpiry?.set(Double(certificates.expiry)) }
         try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask {
                 do {
@@ -138,7 +143,11 @@ package struct ApplicationServer: Sendable {
                 }
             }
             if let certificates {
-                group.addTask { await certificates.watch(every: certificatePoll, log: log) }
+                group.addTask {
+                    await certificates.watch(every: certificatePoll, log: log) {
+                        certificateExpiry?.set(Double(certificates.expiry))
+                    }
+                }
             }
             // The watch ends only when it is cancelled, so the first to end is the server.
             try await group.next()

@@ -69,6 +69,9 @@ extension Daemon {
             }
         }
         if let certificates { metrics.certificateExpiry.set(Double(certificates.expiry)) }
+        if let signIn, let certificates = signIn.certificates {
+            signIn.certificateExpiry.set(Double(certificates.expiry))
+        }
     }
 
     /// Settings that changed since the start and need a restart.

@@ -16,6 +16,8 @@ struct SignInParts: Sendable {
     let service: SignInService
     /// nil without TLS on the application endpoint.
     let certificates: ServerCertificates?
+    /// Of the certificates.
+    let certificateExpiry: Gauge
     private let apple: TokenEndpointClient
 
     /// Makes no connection.
@@ -36,6 +38,7 @@ struct SignInParts: Sendable {
             try ServerCertificates(certificateFile: files.certificate, keyFile: files.key, settings: .application)
         }
         let metrics = SignInMetrics(registry: metrics)
+        certificateExpiry = metrics.certificateExpiry
         let apple = try TokenEndpointClient(
             url: try configuration.appleBase(),
             version: Version.current,
@@ -68,6 +71,7 @@ extension Daemon {
         let server = ApplicationServer(
             address: address,
             certificates: signIn.certificates,
+            certificateExpiry: signIn.certificateExpiry,
             eventLoops: loops,
             log: log,
             callers: { state.current(configuration).applicationTokens },

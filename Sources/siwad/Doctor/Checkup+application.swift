@@ -11,7 +11,7 @@ extension Checkup {
     func applicationFinding() async -> Finding? {
         guard let address = configuration.applicationListen else { return nil }
         do throws(ServerError) {
-            try checkApplicationCertificate()
+            _ = try applicationCertificates()
         } catch {
             return .fail(.application, error.description, "give the endpoint a certificate with its chain, and its key")
         }
@@ -45,9 +45,17 @@ extension Checkup {
         return .warn(.application, "\(tokens) names client ids that \(apps) lacks: \(names)", "correct one of the two")
     }
 
-    private func checkApplicationCertificate() throws(ServerError) {
-        guard let tls = configuration.applicationTLS else { return }
-        _ = try ServerCertificates(certificateFile: tls.certificate, keyFile: tls.key, settings: .application)
+    /// nil unless the application endpoint speaks TLS. The check of the endpoint reports files that can't be read.
+    func applicationCertificateFinding() -> Finding? {
+        guard configuration.applicationListen != nil,
+            let certificates = try? applicationCertificates()
+        else { return nil }
+        return .certificate(validUntil: certificates.expiry, now: now(), subject: "application endpoint")
+    }
+
+    private func applicationCertificates() throws(ServerError) -> ServerCertificates? {
+        guard let tls = configuration.applicationTLS else { return nil }
+        return try ServerCertificates(certificateFile: tls.certificate, keyFile: tls.key, settings: .application)
     }
 
     /// nil if the socket is there with its permissions, and this process may connect.

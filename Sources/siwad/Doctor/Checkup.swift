@@ -42,7 +42,8 @@ struct Checkup: Sendable {
         let spool = await attempt(.spool, spoolFindings)
         let appleKeys = configuration.appleKeys.map { [Finding.appleKeys($0, configuration.apps)] } ?? []
         let secrets = [clientSecretFinding()].compactMap(\.self) + (isLive ? await liveFindings() : [])
-        let certificates = [authoritiesFinding(), certificateFinding()].compactMap(\.self)
+        let certificates = [authoritiesFinding(), certificateFinding(), applicationCertificateFinding()]
+            .compactMap(\.self)
         let local = settings + certificates + exposure + spool + appleKeys + secrets
         let daemon = [await endpoint, await readiness, await instance, await application].compactMap(\.self)
         return Report(local + (await keys) + daemon + (await database))
@@ -60,13 +61,19 @@ struct Checkup: Sendable {
         CommandFailure(knownCause: error) ?? CommandFailure(.failed, "\(error)")
     }
 
-    /// Checks the database and the apps separately, because both may be missing.
+    /// Checks the database, the apps and the sign-ins separately, because each may be wrong.
     private func configurationFindings() async -> [Finding] {
         let database = await attempt(.configuration) {
             _ = try configuration.connectionSettings()
             return []
         }
-        return database + (await attempt(.configuration) { [try appsFinding()] })
+        let apps = await attempt(.configuration) { [try appsFinding()] }
+        let signIns = await attempt(.configuration) {
+            // With keys of Apple's, the check of the client secrets reports the same.
+            if configuration.signsIn, configuration.appleKeys == nil { _ = try configuration.signInPolicy() }
+            return []
+        }
+        return database + apps + signIns.filter { !apps.contains($0) }
     }
 
     private func appsFinding() throws -> Finding {

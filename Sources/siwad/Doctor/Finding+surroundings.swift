@@ -81,14 +81,18 @@ extension Finding {
         return .pass(.instance, "the siwad at \(url) has the same database and settings")
     }
 
-    /// - Parameter expiry: in seconds since 1970.
-    static func certificate(validUntil expiry: Int64, now: WallTime) -> Finding {
+    /// - Parameters:
+    ///   - expiry: in seconds since 1970.
+    ///   - subject: the endpoint, if it is not that of the notifications.
+    static func certificate(validUntil expiry: Int64, now: WallTime, subject: String? = nil) -> Finding {
         let left = WallTime(seconds: expiry).duration(since: now)
         let day = WallTime(seconds: expiry).secondText.prefix(10)
         let remedy = "renew it; siwad serve reads the files again by itself"
-        if left <= .zero { return .fail(.certificate, "it expired on \(day)", remedy) }
-        if left < .seconds(14 * 86_400) { return .warn(.certificate, "it expires in \(left.rounded)", remedy) }
-        return .pass(.certificate, "valid until \(day)")
+        if left <= .zero { return .fail(.certificate, "it expired on \(day)", remedy, subject: subject) }
+        if left < .seconds(14 * 86_400) {
+            return .warn(.certificate, "it expires in \(left.rounded)", remedy, subject: subject)
+        }
+        return .pass(.certificate, "valid until \(day)", subject: subject)
     }
 
     static func spool(_ contents: SpoolContents, limit: Int64, now: WallTime) -> Finding {

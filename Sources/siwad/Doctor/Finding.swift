@@ -66,8 +66,8 @@ struct Finding: Sendable, Equatable {
         Finding(check: check, subject: subject, status: .warn, detail: detail, remedy: remedy)
     }
 
-    static func fail(_ check: Check, _ detail: String, _ remedy: String) -> Finding {
-        Finding(check: check, status: .fail, detail: detail, remedy: remedy)
+    static func fail(_ check: Check, _ detail: String, _ remedy: String, subject: String? = nil) -> Finding {
+        Finding(check: check, subject: subject, status: .fail, detail: detail, remedy: remedy)
     }
 
     static func fail(_ check: Check, _ failure: CommandFailure) -> Finding {
@@ -231,7 +231,9 @@ extension Finding {
         let unreadable = total { $0.state == .unreadable }
         guard unreadable == 0 else {
             let remedy = "put their key back and run \(rotate), or let the people sign in again"
-            return .warn(.tokenKeys, "\(unreadable) of \(all) unreadable: no key opened them", remedy)
+            let keys = Set(counts.filter { $0.state == .unreadable }.map(\.keyName)).sorted().joined(separator: ", ")
+            let cause = "no key opened them (sealed with \(keys))"
+            return .warn(.tokenKeys, "\(unreadable) of \(all) unreadable: \(cause)", remedy)
         }
         let waiting = old.filter(used.contains)
         guard waiting.isEmpty, let first = ring.first else {
