@@ -84,14 +84,23 @@ final class SignInBatches: Sendable {
         }
     }
 
-    /// The longest waiting ones, of different people; nil if none waits.
+    /// The longest waiting ones, of different people, and with different tokens, because a code alone names no person; nil if
+    /// none waits.
     private func next() -> [Waiter]? {
         state.withLock { state in
             var subjects: Set<Subject> = []
+            var digests: Set<[UInt8]> = []
             var (batch, others): ([Waiter], [Waiter]) = ([], [])
             for waiter in state.waiting {
-                let isAlone = waiter.write.subject.map { subjects.insert($0).inserted } ?? true
-                if isAlone, batch.count < Self.largest { batch.append(waiter) } else { others.append(waiter) }
+                let (subject, digest) = (waiter.write.subject, waiter.write.reservation?.presentedDigest)
+                let isKnown = subject.map { subjects.contains($0) } ?? false
+                guard !isKnown, digest.map({ !digests.contains($0) }) ?? true, batch.count < Self.largest else {
+                    others.append(waiter)
+                    continue
+                }
+                if let subject { subjects.insert(subject) }
+                if let digest { digests.insert(digest) }
+                batch.append(waiter)
             }
             state.waiting = others
             state.isWriting = !batch.isEmpty

@@ -42,6 +42,37 @@ struct BatchTests {
         }
     }
 
+    @Test("Of simultaneous requests with the same code, one that is refused does not get the reservation of another.")
+    func sameCode() async throws {
+        try await FlowFixture.with { flow in
+            _ = try await flow.signIn(Self.request(of: "ada", flow))
+            let first = try Self.request(of: "eve", flow)
+            let device = try flow.apple.signIn(person: "bob", nonce: "nonce-of-bob")
+            let requests = try (Array(repeating: "s-ada", count: 8) + ["s-bob"]).map { session in
+                try flow.request(device, nonce: "nonce-of-bob", session: session, token: false)
+            }
+            let (lead, tasks) = try await flow.database.withOpenTransaction { session throws(PostgresError) in
+                try session.execute(script: "LOCK TABLE siwa.sign_ins IN SHARE MODE")
+            } _: {
+                let lead = Task { await flow.refusal(first) }
+                try await flow.untilOneWaits()
+                // These wait for the first one, and so share a transaction.
+                let tasks = requests.map { request in Task { await flow.refusal(request) } }
+                for _ in 0..<20 { _ = try await flow.texts("SELECT 1::text") }
+                return (lead, tasks)
+            }
+            #expect(await lead.value == nil)
+            var reasons: [Problem.Reason?] = []
+            for task in tasks { reasons.append(await task.value) }
+            #expect(reasons.last == .some(nil))
+            // Which of the two depends on the order in which they arrive.
+            for reason in reasons.dropLast() { #expect(reason == .sessionTaken || reason == .tokenUsed) }
+            #expect(flow.apple.requests == 3)
+            let sessions = try await flow.texts("SELECT session_id FROM siwa.live_sessions ORDER BY 1")
+            #expect(sessions == ["s-ada", "s-bob", "s-eve"])
+        }
+    }
+
     @Test("A person whose row an application has locked delays no other.")
     func locked() async throws {
         try await FlowFixture.with { flow in

@@ -17,6 +17,8 @@ extension SignIns {
 
     /// Reserves sign-ins as ``reserve(_:in:)`` does.
     ///
+    /// - Parameter batch: with different tokens: of two with the same one, the first would also get a reservation that is the
+    ///   other's.
     /// - Returns: for each, the id of its reservation; nil if only ``reserve(_:in:)`` can decide it.
     package static func reserve(
         _ batch: [NewSignIn],
