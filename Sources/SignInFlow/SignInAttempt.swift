@@ -347,9 +347,9 @@ extension SignInAttempt {
         }
     }
 
-    /// The stored name, or the one of the request where names aren't stored.
+    /// The stored name, or the one of the request where names aren't kept: one that was stored before is not given out then.
     private func name(_ settled: SettledSignIn) -> SignInAnswer.Name? {
-        if let name = settled.name {
+        if policy.keepsNames, let name = settled.name {
             return SignInAnswer.Name(given: name.given, family: name.family, capturedAt: name.capturedAt)
         }
         return request.name.map {

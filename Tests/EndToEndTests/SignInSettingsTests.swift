@@ -59,6 +59,9 @@ struct SignInSettingsTests {
                 let given = later.member("name")?["given"]?.string
                 #expect(later.status == 200 && given == (keeps == "true" ? "Ada" : nil), "\(later.body)")
             }
+            // The name that the other daemon has stored is in the database.
+            let hidden = try await fixture.post(fixture.device().request(session: "a3"), to: "a")
+            #expect(hidden.status == 200 && hidden.member("name") == .null, "\(hidden.body)")
         }
     }
 

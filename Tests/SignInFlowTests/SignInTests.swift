@@ -54,6 +54,25 @@ struct SignInTests {
         }
     }
 
+    @Test("Names that were stored before are not given out any more once names are not to be kept.")
+    func storedNames() async throws {
+        try await FlowFixture.with { flow in
+            #expect(try await flow.signIn(flow.request(flow.apple.signIn())).name != nil)
+            var rules = FlowFixture.Rules()
+            rules.keepsNames = false
+            try flow.replace(rules)
+            let device = try flow.apple.signIn(nonce: "nonce-two")
+            #expect(try await flow.signIn(flow.request(device, nonce: "nonce-two")).name == nil)
+            let third = try flow.apple.signIn(nonce: "nonce-three")
+            let user = #","user":{"given_name":"Augusta","family_name":"King"}"#
+            let request = try flow.request(third, nonce: "nonce-three", members: user)
+            #expect(try await flow.signIn(request).name?.given == "Augusta")
+            try flow.replace(FlowFixture.Rules())
+            let later = try flow.apple.signIn(nonce: "nonce-four")
+            #expect(try await flow.signIn(flow.request(later, nonce: "nonce-four")).name != nil)
+        }
+    }
+
     @Test("Without a code nothing is asked of Apple, and an older token is kept.")
     func withoutCode() async throws {
         try await FlowFixture.with { flow in
