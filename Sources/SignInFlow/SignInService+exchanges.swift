@@ -14,35 +14,60 @@ extension SignInService {
     /// Between two looks for exchanges that are due, of this daemon or of one that has ended.
     private static let interval = Duration.seconds(1)
     private static let budget = Duration.seconds(6)
-    private static let share = 16
+    /// How many codes this daemon trades at the same time: after an outage of Apple's, many wait, for five minutes at most.
+    private static let share = 64
+    /// How long after its claim an answer may wait for Apple's key. Another daemon may claim the code after a minute.
+    private static let verificationTime = Duration.seconds(40)
     /// Between two counts of the refresh tokens, which read all of them.
     private static let measurement = Duration.seconds(300)
 
     /// Trades codes until ``finishExchanges()``.
     package func runExchanges() async {
-        var pauses = Backoff()
-        var measuredAt: ContinuousClock.Instant?
-        while !isFinished.load(ordering: .acquiring), !Task.isCancelled {
-            do throws(PostgresError) {
-                let claimed = try await database.pool.transaction { transaction throws(PostgresError) in
-                    try SignIns.pendingExchanges(limit: Self.share, in: transaction)
+        // Returns after the exchanges that are under way.
+        await withDiscardingTaskGroup { group in
+            var pauses = Backoff()
+            var measuredAt: ContinuousClock.Instant?
+            while !isFinished.load(ordering: .acquiring), !Task.isCancelled {
+                do throws(PostgresError) {
+                    let free = Self.share - exchangesUnderWay.load(ordering: .acquiring)
+                    let claimed = try await claim(free)
+                    exchangesUnderWay.add(claimed.count, ordering: .acquiringAndReleasing)
+                    for exchange in claimed {
+                        group.addTask {
+                            await self.trade(exchange)
+                            self.exchangeEnded()
+                        }
+                    }
+                    if measuredAt.map({ .now - $0 >= Self.measurement }) ?? true {
+                        try await measure()
+                        measuredAt = .now
+                    }
+                    pauses = Backoff()
+                    // Otherwise more may be due, and there is room for them.
+                    if claimed.count < free || exchangesUnderWay.load(ordering: .acquiring) >= Self.share {
+                        await exchanges.wait(atMost: Self.interval)
+                    }
+                } catch {
+                    if !error.isConnectionError, error.code != .cancelled {
+                        database.faults.warning(.signIns, "codes that wait to be traded can't be read", error)
+                    }
+                    await exchanges.wait(atMost: pauses.next())
                 }
-                await withTaskGroup { group in
-                    for exchange in claimed { group.addTask { await self.trade(exchange) } }
-                }
-                if measuredAt.map({ .now - $0 >= Self.measurement }) ?? true {
-                    try await measure()
-                    measuredAt = .now
-                }
-                pauses = Backoff()
-                if claimed.count < Self.share { await exchanges.wait(atMost: Self.interval) }
-            } catch {
-                if !error.isConnectionError, error.code != .cancelled {
-                    database.faults.warning(.signIns, "codes that wait to be traded can't be read", error)
-                }
-                await exchanges.wait(atMost: pauses.next())
             }
         }
+    }
+
+    private func claim(_ limit: Int) async throws(PostgresError) -> [PendingExchange] {
+        guard limit > 0 else { return [] }
+        return try await database.pool.transaction { transaction throws(PostgresError) in
+            try SignIns.pendingExchanges(limit: limit, in: transaction)
+        }
+    }
+
+    private func exchangeEnded() {
+        let underWay = exchangesUnderWay.subtract(1, ordering: .acquiringAndReleasing).oldValue
+        // There is room again.
+        if underWay >= Self.share { exchanges.signal() }
     }
 
     /// Ends ``runExchanges()`` after the exchanges that are under way.
@@ -76,6 +101,7 @@ extension SignInService {
     }
 
     private func outcome(of exchange: PendingExchange, _ means: SignInAttempt.Means) async -> ExchangeOutcome {
+        let end = ContinuousClock.now + Self.verificationTime
         let now = WallTime.now()
         guard now < exchange.signedInAt + ExchangeSchedule.codeLifetime else { return .lost }
         guard let trade = means.policy.trade,
@@ -95,7 +121,7 @@ extension SignInService {
             budget: Self.budget
         )
         switch exchanged.answer {
-        case .issued(let tokens): return await stored(tokens, exchange, trade.sealingKeys, means)
+        case .issued(let tokens): return await stored(tokens, exchange, trade.sealingKeys, means, until: end)
         // The attempt during the sign-in used it, and its answer got lost.
         case .grantRefused(let refusal) where refusal.detail == .alreadyUsed: return .lost
         case .grantRefused(let refusal), .requestRefused(let refusal), .clientRefused(let refusal):
@@ -108,20 +134,55 @@ extension SignInService {
         _ tokens: IssuedTokens,
         _ exchange: PendingExchange,
         _ keys: SealingKeys,
-        _ means: SignInAttempt.Means
+        _ means: SignInAttempt.Means,
+        until end: ContinuousClock.Instant
     ) async -> ExchangeOutcome {
         guard let token = tokens.refreshToken else { return .lost }
-        do {
-            _ = try await means.identity(
-                of: tokens,
-                client: exchange.client,
-                presentedSubject: exchange.subject,
-                nonce: nil
-            )
+        let message = "a refresh token that came in the background can't be stored"
+        do throws(Problem) {
+            try await verify(tokens, of: exchange, means, until: end)
+        } catch {
+            let reason = error.reason.rawValue
+            // An alert looks at this outcome.
+            if error.reason == .appleUnexpected { metrics.signIns.increment(reason) }
+            if database.faults.isDue(.sealing, reason) { log.error(message, ["error": reason]) }
+            return .lost
+        }
+        do throws(PostgresError) {
             return .stored(try UnsealedToken(text: token, keys: keys).seal(for: exchange.accountID, exchange.client))
         } catch {
-            database.faults.error(.sealing, "a refresh token that came in the background can't be stored", error)
+            database.faults.error(.sealing, message, error)
             return .lost
+        }
+    }
+
+    /// Verifies Apple's answer, again and again while its key can't be fetched: the code is used, so there is no other answer.
+    ///
+    /// - Parameter end: no repeat begins later.
+    private func verify(
+        _ tokens: IssuedTokens,
+        of exchange: PendingExchange,
+        _ means: SignInAttempt.Means,
+        until end: ContinuousClock.Instant
+    ) async throws(Problem) {
+        while true {
+            do throws(Problem) {
+                _ = try await means.identity(
+                    of: tokens,
+                    client: exchange.client,
+                    presentedSubject: exchange.subject,
+                    nonce: nil
+                )
+                return
+            } catch {
+                // A shutdown does not wait for Apple's key.
+                let isEnding = isFinished.load(ordering: .acquiring) || Task.isCancelled
+                guard error.reason == .keysUnavailable, !isEnding, ContinuousClock.now + Self.interval < end else {
+                    throw error
+                }
+            }
+            // A cancellation ends the loop above.
+            try? await Task.sleep(for: Self.interval)
         }
     }
 

@@ -21,6 +21,8 @@ package final class SignInService: ApplicationService {
     /// Ends the waits of ``runExchanges()``.
     let exchanges = WakeupEvent()
     let isFinished = Atomic(false)
+    /// Started by ``runExchanges()``.
+    let exchangesUnderWay = Atomic(0)
 
     /// - Parameter onDatabaseError: called with each error that becomes the problem `database-unavailable`.
     package init(

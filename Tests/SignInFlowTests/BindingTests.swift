@@ -4,6 +4,7 @@ import Basics
 import Ingest
 import JOSE
 import SignIn
+import Telemetry
 import Testing
 
 @testable import SignInFlow
@@ -169,9 +170,33 @@ struct BindingTests {
             #expect(try await flow.texts("SELECT code_sealed::text FROM siwa.sign_ins") == ["NULL"])
             #expect(flow.log.text.contains("does not fit the sign-in") == !isFitting)
             #expect(flow.log.text.contains("that came in the background can't be stored") == !isFitting)
+            let count = "siwad_sign_ins_total{outcome=\"apple-unexpected\"} \(isFitting ? 0 : 1)\n"
+            #expect(flow.metrics.registry.prometheusText().contains(count))
             // The code was used, and the identity token that was presented still decides the sign-in.
             #expect(flow.apple.requests == 2)
             #expect(try await flow.texts("SELECT session_id FROM siwa.live_sessions") == ["s1"])
+        }
+    }
+
+    @Test("If Apple's key for its answer in the background can't be fetched, the refresh token is stored once it can.")
+    func backgroundAnswerWithoutKey() async throws {
+        try await FlowFixture.with { flow in
+            try await eventually("the first key set") { !flow.keys.keys.isEmpty }
+            try flow.apple.behave("{\"status\":500}")
+            #expect(try await flow.signIn(flow.request(flow.apple.signIn())).refreshToken == .pending)
+            try flow.apple.behave("{\"rotate_keys\":true}")
+            flow.apple.breakKeySet()
+            async let background: Void = flow.service.runExchanges()
+            // The one that the new key causes, and one after it has failed.
+            try await eventually("the key set to be fetched") { flow.apple.fetches >= 3 }
+            #expect(try await flow.texts("SELECT refresh FROM siwa.sign_ins") == ["pending"])
+            flow.apple.repairKeySet()
+            try await eventually("the token to be stored") {
+                try await flow.texts("SELECT refresh FROM siwa.sign_ins") == ["stored"]
+            }
+            flow.service.finishExchanges()
+            await background
+            #expect(flow.apple.requests == 2)
         }
     }
 

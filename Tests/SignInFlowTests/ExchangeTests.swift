@@ -85,6 +85,30 @@ struct ExchangeTests {
         }
     }
 
+    @Test("One exchange for which Apple needs long delays no other, however many codes wait.")
+    func slowExchange() async throws {
+        try await FlowFixture.with { flow in
+            let codes = 80
+            try flow.apple.behave("{\"status\":500,\"times\":\(codes)}")
+            for number in 0..<codes {
+                let nonce = "nonce-of-\(number)"
+                let device = try flow.apple.signIn(person: "person\(number)", nonce: nonce)
+                #expect(try await flow.signIn(flow.request(device, nonce: nonce)).refreshToken == .pending)
+            }
+            let gate = WakeupEvent()
+            flow.apple.whileAsked { await gate.wait(atMost: .seconds(60)) }
+            async let background: Void = flow.service.runExchanges()
+            let stored = "SELECT count(*)::text FROM siwa.sign_ins WHERE refresh = 'stored'"
+            try await eventually("the other codes to be traded") {
+                try await flow.texts(stored) == ["\(codes - 1)"]
+            }
+            gate.signal()
+            try await eventually("the last code to be traded") { try await flow.texts(stored) == ["\(codes)"] }
+            flow.service.finishExchanges()
+            await background
+        }
+    }
+
     @Test("A code that Apple accepts no longer is given up and erased.")
     func givenUp() async throws {
         try await FlowFixture.with { flow in

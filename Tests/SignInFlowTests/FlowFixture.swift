@@ -70,6 +70,11 @@ final class LocalApple: Sendable {
         state.withLock { $0.isKeySetBroken = true }
     }
 
+    /// From now on, the key set can be fetched again.
+    func repairKeySet() {
+        state.withLock { $0.isKeySetBroken = false }
+    }
+
     /// Performs `work` during the next request to the token endpoint: the sign-in is reserved then, and not settled.
     func whileAsked(_ work: @escaping @Sendable () async throws -> Void) {
         state.withLock { $0.work = work }

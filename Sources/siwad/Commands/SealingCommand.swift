@@ -19,7 +19,8 @@ struct SealingCommand: ParsableCommand {
             them if systemd passes the keys as a credential.
             2. Move it to the first place on every daemon, and reload or restart them.
             3. Run siwad sealing rotate with the same keys.
-            4. Remove the old key when siwad doctor says at token-keys that nothing needs it any more.
+            4. Remove the old key when siwad doctor says at token-keys that nothing needs it any more, and not before 10 \
+            minutes plus SIWAD_IDENTITY_TOKEN_AGE after step 2: nonces that siwad issued with it are in use until then.
 
             Example:
               siwad sealing new-key
