@@ -83,12 +83,12 @@ final class SpoolDirectory: Sendable {
         return true
     }
 
-    /// Checks that so many bytes can be written. Leaves no file.
+    /// Checks that a file of so many bytes can be written, with all steps of ``write(_:as:)``. Leaves no file.
     func checkRoom(for count: Int) throws(SpoolError) {
-        try reopenIfReplaced()
-        let temporary = ".room\(Self.unfinished)"
-        defer { unlinkat(descriptor, temporary, 0) }
-        try writeDurably([UInt8](repeating: 0, count: count), to: temporary, in: descriptor)
+        // Hidden, and removed by the next process if this one ends here.
+        let name = ".room\(Self.unfinished)"
+        defer { unlinkat(descriptor, name, 0) }
+        _ = try write([UInt8](repeating: 0, count: count), as: name)
     }
 
     /// - Throws: `failed` if the cause is not the file: too few file descriptors or too little memory.

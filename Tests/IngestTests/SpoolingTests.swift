@@ -215,6 +215,36 @@ struct SpoolingTests {
         }
     }
 
+    @Test("A spool that can't be written to refuses nothing that a slow PostgreSQL stores.")
+    func slowDatabase() async throws {
+        try await withSpool(limit: 1) { fixture, _, _ in
+            // Not by waiting for a lock, which has a time limit of its own.
+            try await fixture.run(
+                """
+                CREATE FUNCTION public.wait_for_test() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    WHILE NOT pg_try_advisory_xact_lock_shared(4711) LOOP PERFORM pg_sleep(0.005); END LOOP;
+                    RETURN NULL;
+                END $$;
+                CREATE TRIGGER wait_for_test AFTER INSERT ON siwa.accounts
+                    FOR EACH ROW WHEN (NEW.sub = 'first') EXECUTE FUNCTION public.wait_for_test();
+                SELECT pg_advisory_lock(4711);
+                """
+            )
+            let first = try fixture.body(sub: "first")
+            async let firstAnswer = fixture.client.answer(first)
+            await fixture.until { !$0.service.queue.held(upTo: .max).isEmpty }
+            let bodies = try (0..<3).map { try fixture.body(sub: "person\($0)") }
+            async let answers = fixture.client.answers(bodies)
+            await fixture.until { $0.log.count("the spool can't be written to; PostgreSQL takes all") == 1 }
+            try await fixture.letCommit()
+            #expect(await firstAnswer == .acknowledged)
+            #expect(await answers.allSatisfy { $0 == .acknowledged })
+            #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["4"])
+            #expect(fixture.log.count("they are answered from the spool") == 0)
+        }
+    }
+
     @Test("When the spool is full, requests are answered 503 until PostgreSQL is back.")
     func limit() async throws {
         try await withSpool(limit: 2_000) { fixture, role, _ in

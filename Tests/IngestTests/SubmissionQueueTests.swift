@@ -85,6 +85,20 @@ struct SubmissionQueueTests {
         #expect(await queue.next(atMost: 10) == nil)
     }
 
+    @Test("Submissions are put back only while the writer has a connection; otherwise they get a response.")
+    func putBack() {
+        let queue = openQueue(limit: 100)
+        for _ in 0..<3 { #expect(queue.submit(submission()) == .accepted) }
+        let bytes = queue.bytes
+        let taken = queue.waiting(atMost: 2)
+        #expect(!queue.putBack(taken), "there is no connection")
+        #expect(queue.held(upTo: 3).map(\.number) == [1, 2])
+        #expect(queue.depth == 1)
+        #expect(queue.finished(taken.map { ($0, .acknowledged) }).count == 2)
+        #expect(queue.bytes == bytes / 3)
+        #expect(!queue.putBack([]))
+    }
+
     @Test("A submission that the writer keeps for too long gets one response.")
     func early() {
         let queue = openQueue(limit: 100)

@@ -254,6 +254,22 @@ final class SubmissionQueue: Sendable {
         state.withLock { $0.take(limit, bytes: Self.batchBytes, upTo: number) }
     }
 
+    /// Submissions that were taken wait again, before all others.
+    ///
+    /// - Returns: false if the writer has no connection or may have ended: answer them.
+    func putBack(_ batch: [Submission]) -> Bool {
+        guard !batch.isEmpty else { return false }
+        let (isBack, waiter) = state.withLock { state -> (Bool, CheckedContinuation<Void, Never>?) in
+            guard state.writer.connection != nil, state.writer.admission == .open else { return (false, nil) }
+            for submission in batch { state.taken[submission.number] = nil }
+            state.waiting.replaceSubrange(..<state.head, with: batch.sorted { $0.number < $1.number })
+            state.head = 0
+            return (true, state.waiter.take())
+        }
+        waiter?.resume()
+        return isBack
+    }
+
     // MARK: - Submissions that the writer works on
 
     /// The writer finished these submissions. Returns the responses that were not given early.

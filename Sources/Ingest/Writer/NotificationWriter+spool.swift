@@ -15,44 +15,59 @@ extension NotificationWriter {
 
     // MARK: - Writing
 
-    /// Answers a batch from the spool, or with 503. A token that is durable already, or that comes twice, is written once.
+    /// Answers a batch from the spool, or with 503.
+    func spool(_ batch: [Submission]) async {
+        answer(await write(batch), unavailable)
+    }
+
+    /// Answers a batch from the spool. A token that is durable already, or that comes twice, is written once.
     ///
     /// - Parameter isEarly: the writer works on the batch at the same time, and finishes it.
-    func spool(_ batch: [Submission], isEarly: Bool = false) async {
-        guard let spool = service.spool else { return answer(batch, unavailable) }
+    /// - Returns: the submissions that can't be written, which have no response yet.
+    private func write(_ batch: [Submission], isEarly: Bool = false) async -> [Submission] {
+        guard let spool = service.spool else { return batch }
         // A directory that can't be used is reported by the write that follows.
         try? await spool.followDirectory()
         service.durable.spoolLost(spool.losses)
+        var unwritten: [Submission] = []
         for share in Spool.Share.allCases {
             let tokens = Dictionary(grouping: batch.filter { $0.work.share == share }, by: \.work.tokenDigest)
-            if !tokens.isEmpty { await write(tokens, share, to: spool, isEarly: isEarly) }
+            if !tokens.isEmpty { unwritten += await write(tokens, share, to: spool, isEarly: isEarly) }
         }
+        return unwritten
     }
 
-    private func write(_ tokens: [[UInt8]: [Submission]], _ share: Spool.Share, to spool: Spool, isEarly: Bool) async {
+    private func write(
+        _ tokens: [[UInt8]: [Submission]],
+        _ share: Spool.Share,
+        to spool: Spool,
+        isEarly: Bool
+    ) async -> [Submission] {
         let unwritten = tokens.filter { !service.durable.contains($0.key, as: share) }
         let records = unwritten.values.compactMap { $0.first.map { SpoolRecord($0) } }
         do {
             if !records.isEmpty { try await spool.append(records, share: share, mergingUpTo: service.limits.batch) }
         } catch {
             answer(tokens.filter { unwritten[$0.key] == nil }.values.flatMap(\.self), isEarly: isEarly)
-            var response: IngestResponse?
-            if error.code != .shareFull {
+            let submissions = unwritten.values.flatMap(\.self)
+            guard error.code == .shareFull else {
                 spoolFailed(error)
-                response = unavailable
-            } else {
-                if faults.isDue(.share) {
-                    service.log.error("no more dead letters are kept until PostgreSQL is back", ["error": "\(error)"])
-                }
-                // Without a verified signature it is answered as if it were kept.
-                response = share == .unverified ? nil : .unavailable(.deadLetterLimit, retryAfterSeconds: 300)
+                return submissions
             }
-            return answer(unwritten.values.flatMap(\.self), response, isEarly: isEarly)
+            if faults.isDue(.share) {
+                service.log.error("no more dead letters are kept until PostgreSQL is back", ["error": "\(error)"])
+            }
+            // Without a verified signature it is answered as if it were kept.
+            let response: IngestResponse? =
+                share == .unverified ? nil : .unavailable(.deadLetterLimit, retryAfterSeconds: 300)
+            answer(submissions, response, isEarly: isEarly)
+            return []
         }
         for digest in unwritten.keys { service.durable.insert(digest, as: share) }
         answer(tokens.values.flatMap(\.self), isEarly: isEarly)
         service.metrics.spooled.increment(by: records.count)
         if !records.isEmpty { spoolSucceeded() }
+        return []
     }
 
     /// Answers the submissions of a batch whose dead letter is durable already, and returns the others.
@@ -80,15 +95,25 @@ extension NotificationWriter {
             isFirst = false
             newest.append(service.queue.lastNumber)
             let overdue = newest.removeFirst()
-            while case let batch = service.queue.waiting(atMost: service.limits.batch, upTo: overdue), !batch.isEmpty {
-                await spool(batch)
-            }
-            let held = service.queue.held(upTo: overdue)
-            guard !held.isEmpty else { continue }
-            await spool(held, isEarly: true)
-            if faults.isDue(.overdue) {
-                service.log.warning("PostgreSQL keeps notifications waiting; they are answered from the spool")
-            }
+            // A slow PostgreSQL is better than a spool that can't be written to.
+            guard !service.queue.writer({ $0.connection != nil && $0.isSpoolFailing }) else { continue }
+            await spoolOverdue(upTo: overdue)
+        }
+    }
+
+    private func spoolOverdue(upTo number: UInt64) async {
+        while case let batch = service.queue.waiting(atMost: service.limits.batch, upTo: number), !batch.isEmpty {
+            let unwritten = await write(batch)
+            // The writer may still store them.
+            guard !service.queue.putBack(unwritten) else { return }
+            answer(unwritten, unavailable)
+        }
+        let held = service.queue.held(upTo: number)
+        guard !held.isEmpty else { return }
+        // The writer answers the ones that can't be written.
+        guard await write(held, isEarly: true).isEmpty else { return }
+        if faults.isDue(.overdue) {
+            service.log.warning("PostgreSQL keeps notifications waiting; they are answered from the spool")
         }
     }
 
@@ -186,7 +211,7 @@ extension NotificationWriter {
         }
         guard !found.files.isEmpty else { return (torn.count, 0) }
         do {
-            let batch = try await verified(found, in: spool, on: connection)
+            let (batch, unverified) = try await verified(found, in: spool, on: connection)
             let verifier = NotificationVerifier(policy: service.policy)
             let outcome = await Bisection(batch.records.map { Submission($0, judgedBy: verifier) }) { part in
                 if service.isClosed { return PostgresError(.cancelled, "siwad ends") }
@@ -199,11 +224,12 @@ extension NotificationWriter {
                 guard isAccepting else { throw refusal }
             }
             try await spool.remove(batch, keeping: outcome.refused)
+            report(unverified: unverified.subtracting(outcome.refused).count)
             if let refusal = outcome.refusal, faults.isDue(.refusal, "\(refusal)") {
                 let consequence = "they stay there as .refused.spool and are tried again"
                 service.log.error(
                     "PostgreSQL refuses notifications that wait in the spool; \(consequence)",
-                    ["count": "\(outcome.refused.count)", "error": "\(refusal)"]
+                    ["count": "\(outcome.refused.count)", "error": refusal.advised]
                 )
             }
             return (torn.count + batch.files.count, outcome.stored)
@@ -216,34 +242,41 @@ extension NotificationWriter {
     }
 
     /// Verifies the signatures of a batch again, because another process could have written a file that claims to be
-    /// verified. Records with a bad signature are set aside. Records whose key is not known are reported and stay.
+    /// verified. Records with a bad signature are set aside.
+    ///
+    /// - Returns: the other records, and the positions among them of the records whose key is not known.
     private func verified(
         _ batch: Spool.Batch,
         in spool: Spool,
         on connection: PostgresConnection
-    ) async throws -> Spool.Batch {
+    ) async throws -> (batch: Spool.Batch, unverified: Set<Int>) {
         let keys = try await keys(for: Set(batch.records.compactMap(\.keyID)), on: connection)
         let verifier = NotificationVerifier(policy: service.policy)
-        var (forged, unverified) = (Set<Int>(), 0)
+        var (forged, unverified) = (Set<Int>(), Set<Int>())
         for (position, record) in batch.records.enumerated() {
             guard let keyID = record.keyID else { continue }
             switch verifier.signature(ofRecorded: record.token, verifiedBy: keyID, keys: keys) {
             case .valid: break
-            case .unknownKey: unverified += 1
+            // Each forged record before it is removed.
+            case .unknownKey: unverified.insert(position - forged.count)
             case .invalid: forged.insert(position)
             }
         }
-        service.metrics.spoolUnverified.increment(by: unverified)
-        if unverified > 0, faults.isDue(.unverified) {
-            service.log.warning(
-                "notifications from the spool could not be verified again because their keys are not known; they are stored "
-                    + "as verified at receipt: check that only siwad writes to the spool directory",
-                ["count": "\(unverified)"]
-            )
-        }
         let (rest, files) = try await spool.setAside(forged: forged, of: batch)
         setAside(files)
-        return rest
+        return (rest, unverified)
+    }
+
+    /// Counts and logs the records that were stored although their signatures could not be verified again.
+    private func report(unverified count: Int) {
+        guard count > 0 else { return }
+        service.metrics.spoolUnverified.increment(by: count)
+        guard faults.isDue(.unverified) else { return }
+        service.log.warning(
+            "notifications from the spool could not be verified again because their keys are not known; they are stored "
+                + "as verified at receipt: check that only siwad writes to the spool directory",
+            ["count": "\(count)"]
+        )
     }
 
     /// The keys in force. If they lack one of `kids`, the stored keys too.
