@@ -207,6 +207,22 @@ struct DatabaseFaultTests {
         }
     }
 
+    @Test("A sequence that is behind its table makes no dead letters, and the log names its key.")
+    func sequenceBehind() async throws {
+        try await IngestFixture.with { fixture in
+            await fixture.untilStoring()
+            let people = try (0..<20).map { try fixture.body(sub: "person\($0)") }
+            #expect(await fixture.client.answers(people).allSatisfy { $0 == .acknowledged })
+            try await fixture.run("ALTER TABLE siwa.accounts ALTER account_id RESTART WITH 1")
+            let answer = await fixture.client.answer(try fixture.body(sub: "another"))
+            #expect(answer == .unavailable(.databaseUnavailable, retryAfterSeconds: 5))
+            #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == [])
+            #expect(fixture.log.count("constraint accounts_pkey; the sequence of this key is behind its table") == 1)
+            try await fixture.run("ALTER TABLE siwa.accounts ALTER account_id RESTART WITH 1000")
+            #expect(await fixture.client.answer(try fixture.body(sub: "another")) == .acknowledged)
+        }
+    }
+
     private static func partitions(_ connection: PostgresConnection) async throws -> Int {
         try await connection.withSession { session throws(PostgresError) in
             let sql = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'siwa.notifications'::regclass"

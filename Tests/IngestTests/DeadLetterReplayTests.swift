@@ -5,6 +5,7 @@ import Basics
 import Postgres
 import StoreTestSupport
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import Ingest
@@ -238,6 +239,73 @@ struct DeadLetterReplayTests {
             )
             let batches = [ids[0..<2], ids[2..<4], ids[4..<5]]
             #expect(audit == batches.map { some in some.map { "--id \($0) " }.joined() + "\(some.count)" })
+        }
+    }
+
+    @Test("A letter that PostgreSQL can't store at present stays as it is, and the others are replayed.")
+    func heldUp() async throws {
+        try await with(20) { fixture in
+            try await fixture.run(
+                """
+                CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    RAISE EXCEPTION 'not today';
+                END $$;
+                CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW WHEN (NEW.sub = 'person7')
+                    EXECUTE FUNCTION public.refuse()
+                """
+            )
+            let row = "SELECT d::text FROM siwa.dead_letters AS d WHERE status = 'open'"
+            let before = try await fixture.texts(row + " AND sub = 'person7'")
+            let expected = ["1 unknown-audience → unknown-audience", "19 unknown-audience → applied"]
+            #expect(try await fixture.replay(apps: Self.apps, isRehearsal: true)?.lines == expected)
+            let report = try await fixture.replay(apps: Self.apps)
+            #expect(report?.lines == expected)
+            let detail = "PostgreSQL can't store it at present (SQLSTATE P0001)."
+            #expect(report?.details.values.contains(detail) == true)
+            #expect(try await fixture.texts(row) == before)
+            // Alone too; nothing was changed, so there is no entry in the audit.
+            #expect(try await fixture.replay(apps: Self.apps)?.lines == [expected[0]])
+            #expect(try await fixture.texts("SELECT affected::text FROM siwa.operator_actions") == ["19"])
+            try await fixture.run("DROP TRIGGER refuse ON siwa.accounts")
+            #expect(try await fixture.replay(apps: Self.apps)?.lines == ["1 unknown-audience → applied"])
+        }
+    }
+
+    @Test("A letter about a person whose row is locked delays no other.")
+    func locked() async throws {
+        try await with(20) { fixture in
+            try await fixture.run("INSERT INTO siwa.accounts (team_id, sub) VALUES ('CCCCCCCCCC', 'person7')")
+            try await fixture.database.withOpenTransaction { session throws(PostgresError) in
+                // It waits for the end of the test itself, which may take longer than a lock is waited for.
+                try session.execute(script: "SET LOCAL lock_timeout = 0")
+                try session.execute(script: "SELECT FROM siwa.accounts WHERE sub = 'person7' FOR UPDATE")
+            } _: {
+                let report = try await fixture.replay(apps: Self.apps, lockTimeout: .milliseconds(100))
+                #expect(
+                    report?.lines == ["1 unknown-audience → unknown-audience", "19 unknown-audience → applied"]
+                )
+            }
+            #expect(try await fixture.replay(apps: Self.apps)?.lines == ["1 unknown-audience → applied"])
+        }
+    }
+
+    @Test("If PostgreSQL can store none of several letters, the run fails and changes nothing.")
+    func nothingStored() async throws {
+        try await with(3) { fixture in
+            try await fixture.run(
+                """
+                CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    RAISE EXCEPTION 'not today';
+                END $$;
+                CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW EXECUTE FUNCTION public.refuse()
+                """
+            )
+            let before = try await fixture.everything()
+            let error = await #expect(throws: PostgresError.self) { try await fixture.replay(apps: Self.apps) }
+            #expect(error?.sqlState?.rawValue == "P0001")
+            #expect(try await fixture.everything() == before)
         }
     }
 

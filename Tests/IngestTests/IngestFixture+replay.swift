@@ -22,6 +22,7 @@ extension IngestFixture {
         acceptsExpired: Bool = false,
         isRehearsal: Bool = false,
         batch: Int = 256,
+        lockTimeout: Duration? = nil,
         now: @escaping @Sendable () -> WallTime = { WallTime.now() },
         onProgress: ([ReplayResult], ReplayReport) -> Void = { _, _ in }
     ) async throws -> ReplayReport? {
@@ -37,7 +38,9 @@ extension IngestFixture {
         run.acceptsExpired = acceptsExpired
         run.isRehearsal = isRehearsal
         run.batch = batch
-        return try await replay.run(run, connecting: database.settings, onProgress: onProgress)
+        var settings = database.settings
+        settings.lockTimeout = lockTimeout ?? settings.lockTimeout
+        return try await replay.run(run, connecting: settings, onProgress: onProgress)
     }
 
     /// The only letter.

@@ -160,6 +160,35 @@ struct LetterSettlementTests {
         }
     }
 
+    @Test("A letter that PostgreSQL can't store at present prevents no other from being discarded.")
+    func heldUp() async throws {
+        try await IngestFixture.with(floor: .zero, leeway: .zero) { fixture in
+            await fixture.untilStoring()
+            let rotated = try SimulatedApple.generate()
+            let genuine = try fixture.body("account-deleted", signedBy: rotated)
+            await keep([genuine, IngestFixture.body(genuine, naming: "invented")], fixture)
+            try await fixture.run(
+                """
+                CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    RAISE EXCEPTION 'not today';
+                END $$;
+                CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW EXECUTE FUNCTION public.refuse()
+                """
+            )
+            try await serve(rotated.keySetJSON, fixture)
+            let obstacle = "PostgreSQL can't store it at present (SQLSTATE P0001)."
+            #expect(try await settle(fixture) == .init(replayed: 0, discarded: 1, obstacle: obstacle))
+            #expect(try await settle(fixture) == .init(replayed: 0, discarded: 0, obstacle: obstacle))
+            let letters = "SELECT status || ' ' || reason FROM siwa.dead_letters ORDER BY id"
+            #expect(try await fixture.texts(letters) == ["open keys-unavailable", "discarded keys-unavailable"])
+            let actions = try await fixture.texts("SELECT action FROM siwa.operator_actions")
+            #expect(actions == ["dead-letters discard"])
+            try await fixture.run("DROP TRIGGER refuse ON siwa.accounts")
+            #expect(try await settle(fixture) == .init(replayed: 1, discarded: 0))
+        }
+    }
+
     @Test("A letter of another issuer is discarded with a note that says so.")
     func otherIssuer() async throws {
         try await IngestFixture.with(floor: .zero, leeway: .zero) { fixture in

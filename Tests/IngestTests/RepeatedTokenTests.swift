@@ -165,6 +165,35 @@ struct RepeatedTokenTests {
         }
     }
 
+    @Test("After a connection broke, a repeated token whose letter is gone is stored again.", arguments: [false, true])
+    func lostLetter(_ isAway: Bool) async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                try await IngestFixture.with(database, role.settings) { fixture in
+                    await fixture.untilStoring()
+                    let foreign = try fixture.body(app: "com.example.unheard.of")
+                    #expect(await fixture.client.answer(foreign) == .acknowledged)
+                    // As after a failover to a standby that had not received it.
+                    try await fixture.run("DELETE FROM siwa.dead_letters")
+                    try await role.shutOut()
+                    let sessions =
+                        "SELECT usename::text FROM pg_stat_activity WHERE usename = 'daemon_of_' || current_database()"
+                    while try await !fixture.texts(sessions).isEmpty { await Task.yield() }
+                    // A notification finds that the connection is gone.
+                    if isAway { _ = await fixture.client.answer(try fixture.body(id: "away")) }
+                    try await role.letIn()
+                    // It may arrive while the writer gives the connection up.
+                    let body = try fixture.body(id: "back")
+                    while await fixture.client.answer(body) != .acknowledged, !Task.isCancelled {
+                        await fixture.untilStoring()
+                    }
+                    #expect(await fixture.client.answer(foreign) == .acknowledged)
+                    #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
+                }
+            }
+        }
+    }
+
     @Test("A token is not acknowledged as known before its letter is durable.")
     func notBeforeDurable() async throws {
         try await IngestFixture.with { fixture in

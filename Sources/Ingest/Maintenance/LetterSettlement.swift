@@ -30,6 +30,8 @@ struct LetterSettlement: Sendable {
     struct Effects: Sendable, Equatable {
         var replayed = 0
         var discarded = 0
+        /// Why letters whose key has come can't be replayed at present.
+        var obstacle: String?
     }
 
     /// Works regularly, and whenever another key set is in force, until it is cancelled.
@@ -39,8 +41,17 @@ struct LetterSettlement: Sendable {
             if let open = await count(), open[.keysUnavailable, default: 0] > 0, service.storage == .database {
                 do {
                     let effects = try await settle()
-                    _ = faults.ended(.settlement)
-                    if effects != Effects() {
+                    if let obstacle = effects.obstacle {
+                        if faults.isDue(.settlement, obstacle) {
+                            service.log.warning(
+                                "letters whose key has come can't be replayed; trying again",
+                                ["cause": obstacle]
+                            )
+                        }
+                    } else {
+                        _ = faults.ended(.settlement)
+                    }
+                    if effects.replayed + effects.discarded > 0 {
                         service.log.notice(
                             "letters that were kept because their key was not known were settled",
                             ["replayed": "\(effects.replayed)", "discarded": "\(effects.discarded)"]
@@ -103,7 +114,7 @@ struct LetterSettlement: Sendable {
             conclusions.merge(try await judge(some, by: set, keys), uniquingKeysWith: +)
         }
         undecided.ids.formUnion(conclusions[.undecided, default: []])
-        if let ids = conclusions[.replay] { effects.replayed = try await replay(ids, today) }
+        // First: a replay may fail for as long as PostgreSQL can't store one of the letters.
         for case (.discard(let note), let ids) in conclusions { effects.discarded += try await discard(ids, note) }
         if effects.discarded > 0 {
             try await pool.withSession { session throws(PostgresError) in
@@ -113,6 +124,11 @@ struct LetterSettlement: Sendable {
                     in: session
                 )
             }
+        }
+        if let ids = conclusions[.replay], let report = try await replay(ids, today) {
+            effects.replayed = report.replayed
+            // Any other attempt gives a letter another reason.
+            effects.obstacle = report.details.first { $0.key.reason == .keysUnavailable }?.value
         }
         return effects
     }
@@ -163,7 +179,7 @@ struct LetterSettlement: Sendable {
         return jws?.keyID.map { set.lacks(kid: $0) } ?? true
     }
 
-    private func replay(_ ids: [Int64], _ today: [JSONWebKey]) async throws -> Int {
+    private func replay(_ ids: [Int64], _ today: [JSONWebKey]) async throws -> ReplayReport? {
         let replay = DeadLetterReplay(
             policy: service.policy,
             trust: trust,
@@ -173,8 +189,7 @@ struct LetterSettlement: Sendable {
         )
         let filter = DeadLetterFilter(ids: ids)
         let run = ReplayRun(filter, by: Self.operatorName, note: "the key that it names has come")
-        let report = try await pool.withConnection { connection in try await replay.run(run, on: connection) }
-        return report?.replayed ?? 0
+        return try await pool.withConnection { connection in try await replay.run(run, on: connection) }
     }
 
     private func discard(_ ids: [Int64], _ note: String) async throws -> Int {

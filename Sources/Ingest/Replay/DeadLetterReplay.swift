@@ -128,7 +128,8 @@ package struct DeadLetterReplay: Sendable {
         self.now = now
     }
 
-    /// Replays the letters that match now, over a connection of its own. Records the operator's action first.
+    /// Replays the letters that match now, over a connection of its own. Each transaction records the operator's action with the
+    /// number of letters that it replayed.
     ///
     /// - Parameter onProgress: called before the first letter, and with the results of each transaction after its commit.
     /// - Returns: nil if no letter matched.
@@ -256,9 +257,9 @@ private struct ReplayTransaction {
     var replayed: [ReplayedDeadLetter] = []
     var failed: [FailedDeadLetter] = []
 
-    /// The action of the operator; nil if no letter was left.
+    /// The action of the operator; nil if no letter was changed.
     var action: OperatorAction? {
-        guard !results.isEmpty else { return nil }
+        guard !replayed.isEmpty || !failed.isEmpty else { return nil }
         var filter = run.filter
         // The entry of each batch names only its own letters: the audit would grow with the square of a list of numbers.
         if filter.ids.count > run.pacedBatch { filter.ids = results.map(\.id) }
@@ -326,14 +327,24 @@ private struct ReplayTransaction {
         }
         try ensureMonths(of: &items, in: transaction)
         let recordings = try Committer(source: .replay).record(items.map(\.received), in: transaction)
+        let obstacles = recordings.compactMap(\.obstacle)
+        // If none of several can be stored, the cause is the server.
+        if let obstacle = obstacles.first, items.count > 1, obstacles.count == items.count { throw obstacle }
         for (item, recording) in zip(items, recordings) {
             switch recording {
             case .success(let recorded):
                 let (letter, notification, outcome) = (item.letter, item.received.notification, recorded.outcome)
                 replayed.append(ReplayedDeadLetter(id: letter.id, outcome: outcome, notification: notification))
                 results.append(ReplayResult(letter, .replayed(outcome), sessionsEnded: recorded.sessionsEnded))
-            case .failure(let error):
+            case .failure(let error) where error.blamesData:
                 fail(item.letter, ReceivedDeadLetter(rejected: item.received, by: error).letter)
+            case .failure(let error):
+                // The letter is not the cause: it is not changed.
+                let end = ReplayResult.End.dead(
+                    item.letter.reason,
+                    detail: "PostgreSQL can't store it at present (\(error.refusal))."
+                )
+                results.append(ReplayResult(item.letter, end, sessionsEnded: 0))
             }
         }
         try DeadLetters.resolve(replayed, by: run.operatorName, note: run.note, in: transaction)
@@ -362,5 +373,12 @@ private struct ReplayTransaction {
     private mutating func fail(_ letter: ClaimedDeadLetter, _ found: DeadLetter) {
         failed.append(FailedDeadLetter(id: letter.id, letter: found))
         results.append(ReplayResult(letter, .dead(found.reason, detail: found.detail), sessionsEnded: 0))
+    }
+}
+
+extension Result<RecordedNotification, PostgresError> {
+    /// Why a notification can't be stored at present.
+    fileprivate var obstacle: PostgresError? {
+        if case .failure(let error) = self, !error.blamesData { error } else { nil }
     }
 }

@@ -95,27 +95,57 @@ final class Committer: Sendable {
             }
     }
 
-    /// Records notifications. If their data are refused, each half is recorded by itself, down to the one that is refused.
+    /// Records notifications. If their data are refused, each half is recorded by itself, down to the one that is refused. A
+    /// replay does the same if they can't be stored at present.
     ///
     /// - Parameter session: for a replay, a transaction.
-    /// - Returns: for each, in their order, its effect or the error with which PostgreSQL refuses its data.
+    /// - Returns: for each, in their order, its effect or the error with which PostgreSQL refuses it.
     func record(
         _ batch: [ReceivedNotification],
+        in session: borrowing Session
+    ) throws(PostgresError) -> [Result<RecordedNotification, PostgresError>] {
+        var end: ContinuousClock.Instant?
+        return try record(batch, until: &end, in: session)
+    }
+
+    /// - Parameter end: when the search for notifications that can't be stored at present ends; nil: none was found yet.
+    private func record(
+        _ batch: [ReceivedNotification],
+        until end: inout ContinuousClock.Instant?,
         isSecondAttempt: Bool = false,
         in session: borrowing Session
     ) throws(PostgresError) -> [Result<RecordedNotification, PostgresError>] {
         guard !batch.isEmpty else { return [] }
+        let failure: PostgresError
         do throws(PostgresError) {
             return try recordRetrying(batch, in: session).map { .success($0) }
-        } catch let error where error.blamesData && batch.count > 1 {
-            let half = batch.count / 2
-            let first = try record(Array(batch.prefix(half)), in: session)
-            return first + (try record(Array(batch.dropFirst(half)), in: session))
-        } catch let error where error.blamesData {
-            // A key that another writer, or an erasure, changed at the same time looks like a fault of the data once.
-            return isSecondAttempt ? [.failure(error)] : try record(batch, isSecondAttempt: true, in: session)
+        } catch let error where error.blamesData || source == .replay && error.holdsUp {
+            failure = error
         }
+        if !failure.blamesData {
+            if end == nil {
+                end = ContinuousClock.now + Self.replayPatience
+                // Live traffic may wait for what this transaction has locked.
+                try session.execute(script: "SET LOCAL lock_timeout = \(Self.replayLockTimeout)")
+            }
+            let isOver = end.map { $0 < .now } ?? true
+            if isOver || batch.count == 1 { return batch.map { _ in .failure(failure) } }
+        }
+        guard batch.count > 1 else {
+            // A key that another writer, or an erasure, changed at the same time looks like a fault of the data once.
+            if isSecondAttempt { return [.failure(failure)] }
+            return try record(batch, until: &end, isSecondAttempt: true, in: session)
+        }
+        let half = batch.count / 2
+        let first = try record(Array(batch.prefix(half)), until: &end, in: session)
+        return first + (try record(Array(batch.dropFirst(half)), until: &end, in: session))
     }
+
+    /// How long a replay looks for the notifications of a batch that can't be stored at present: well below the deadline of its
+    /// transaction.
+    private static let replayPatience = Duration.seconds(5)
+    /// How long a replay waits for each lock from then on, in milliseconds.
+    private static let replayLockTimeout = 100
 
     private func recordRetrying(
         _ batch: [ReceivedNotification],
@@ -266,7 +296,23 @@ extension PostgresError {
         sqlState == .checkViolation && constraintName == nil && tableName == "notifications"
     }
 
-    var blamesData: Bool { isDataError && !isMissingPartition }
+    /// Whether PostgreSQL generated a key that a row has already: the sequence is behind its table, as after a restore of the
+    /// data alone or with logical replication.
+    var takesGeneratedKey: Bool {
+        sqlState == .uniqueViolation && schemaName == "siwa"
+            && ["accounts_pkey", "account_changes_pkey", "dead_letters_pkey"].contains(constraintName)
+    }
+
+    var blamesData: Bool { isDataError && !isMissingPartition && !takesGeneratedKey }
+
+    /// Whether a replay leaves out the notification that is the cause, as it can't be stored at present.
+    var holdsUp: Bool { code == .server && maySpareOthers && !isConflict && !isMissingPartition }
+
+    /// The description, with the remedy if a sequence is behind.
+    var advised: String {
+        guard takesGeneratedKey else { return description }
+        return "\(description); the sequence of this key is behind its table: advance it with setval()"
+    }
 
     /// Whether the cause may be one notification of several: a trigger refuses it, say, or it waits for a row that an
     /// application has locked. It may be the server as well, such as a missing right.
@@ -283,7 +329,7 @@ extension PostgresError {
 
     /// The names of what refused the data: `SQLSTATE 23514, constraint no_poison of siwa.accounts`. An error that a trigger
     /// raises has none unless its author names them.
-    fileprivate var refusal: String {
+    var refusal: String {
         var parts = ["SQLSTATE \(sqlState?.rawValue ?? "unknown")"]
         if let constraintName { parts.append("constraint \(constraintName)") }
         if let columnName { parts.append("column \(columnName)") }

@@ -144,7 +144,7 @@ extension NotificationWriter {
                 let consequence = service.spool == nil ? "is answered 503" : "waits in the spool"
                 service.log.error(
                     "PostgreSQL refuses a notification, or another session's lock delays it; it \(consequence)",
-                    ["count": "\(refused.count)", "error": "\(refusal)"]
+                    ["count": "\(refused.count)", "error": refusal.advised]
                 )
             }
             await spool(refused)
@@ -172,6 +172,7 @@ extension NotificationWriter {
         do {
             let fresh = try await openConnection(within: Self.promptly)
             await broken.close()
+            service.durable.forgetAll()
             apply { $0.connectionReplaced(broken, by: fresh) }
             if let error = await attempt(batch, with: committer, on: fresh) { await giveUp(fresh, error, [batch]) }
             // Another connection may have come into use before.

@@ -130,6 +130,8 @@ package final class NotificationWriter: Sendable {
                 await connection.close()
                 throw error
             }
+            // After a failover or a restore, PostgreSQL may lack what it had stored.
+            service.durable.forgetAll()
             switch apply({ $0.connected(connection, hasStored: hasStored) }) {
             case .use:
                 service.metrics.databaseUp.set(1)
