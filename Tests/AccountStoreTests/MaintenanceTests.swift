@@ -212,7 +212,7 @@ struct MaintenanceTests {
         try await Store.with { store in
             try await store.database.withOpenTransaction { session throws(PostgresError) in
                 let claim = try Maintenance.claim(.erasure, every: .zero, in: session)
-                guard case .granted(let now) = claim else {
+                guard case .granted(let now, _) = claim else {
                     throw PostgresError(.usage, "no other daemon holds the claim")
                 }
                 _ = try Maintenance.step(of: .erasure, Store.policy, now: now, in: session)
@@ -220,7 +220,7 @@ struct MaintenanceTests {
                 #expect(try await claim(.erasure, on: store.connection) == .heldElsewhere)
                 #expect(try await claim(.partitions, on: store.connection) == .heldElsewhere)
             }
-            guard case .granted(let now) = try await claim(.erasure, on: store.connection) else {
+            guard case .granted(let now, _) = try await claim(.erasure, on: store.connection) else {
                 Issue.record("the claim was not granted")
                 return
             }
@@ -245,7 +245,7 @@ struct MaintenanceTests {
             try await store.run(
                 "INSERT INTO siwa.maintenance (task, finished_at) SELECT 'erasure', now() + interval '5 years'"
             )
-            guard case .granted(let now) = try await claim(.erasure, on: store.connection, every: .days(1)) else {
+            guard case .granted(let now, _) = try await claim(.erasure, on: store.connection, every: .days(1)) else {
                 Issue.record("the task would not be performed for five years")
                 return
             }

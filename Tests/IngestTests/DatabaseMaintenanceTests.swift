@@ -209,6 +209,25 @@ struct DatabaseMaintenanceTests {
         }
     }
 
+    @Test("that fails after a restart keeps the time of the last success in its metric.")
+    func failureAfterRestart() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await prepare(
+                database,
+                """
+                INSERT INTO siwa.maintenance (task, finished_at) VALUES ('retention', to_timestamp(1700000000));
+                DROP FUNCTION siwa.drop_notification_partition
+                """
+            )
+            let daemon = Daemon(database)
+            await daemon.maintenance.once()
+            let metrics = daemon.registry.prometheusText()
+            #expect(metrics.contains(#"siwad_maintenance_runs_total{task="retention",result="failed"} 1"#))
+            #expect(metrics.contains(#"last_success_timestamp_seconds{task="retention"} 1700000000"#))
+            await daemon.pool.close()
+        }
+    }
+
     @Test("begins with what is due as soon as the database is there.")
     func soon() async throws {
         try await TestDatabase.with(.siwa) { database in

@@ -33,12 +33,11 @@ package enum Maintenance {
         guard try transaction.execute(lock).bool(0, 0) else { return .heldElsewhere }
         let rows = try transaction.execute(lastTime, task.rawValue)
         let now = try rows.time(0, 0)
-        if let finishedAt = try rows.value(0, 1) as WallTime?, finishedAt <= now,
-            now.duration(since: finishedAt) < interval
-        {
+        let finishedAt = try rows.value(0, 1) as WallTime?
+        if let finishedAt, finishedAt <= now, now.duration(since: finishedAt) < interval {
             return .notDue(finishedAt: finishedAt)
         }
-        return .granted(now: now)
+        return .granted(now: now, finishedAt: finishedAt)
     }
 
     /// Performs the next step of a task. The last step also records that the task is finished.

@@ -51,8 +51,9 @@ package struct MaintenancePolicy: Sendable, Equatable {
 }
 
 package enum MaintenanceClaim: Sendable, Equatable {
-    /// The caller may perform the task until its transaction ends. `now` is the database's time.
-    case granted(now: WallTime)
+    /// The caller may perform the task until its transaction ends. `now` is the database's time, `finishedAt` when the task
+    /// was last finished.
+    case granted(now: WallTime, finishedAt: WallTime?)
     case heldElsewhere
     case notDue(finishedAt: WallTime)
 }

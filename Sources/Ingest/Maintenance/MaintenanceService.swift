@@ -8,6 +8,7 @@ package import Telemetry
 package struct MaintenanceService: Sendable {
     private let database: DatabaseMaintenance
     private let letters: LetterSettlement
+    private let lastNotifications: LastNotifications
 
     package init(
         service: IngestService,
@@ -18,6 +19,7 @@ package struct MaintenanceService: Sendable {
     ) {
         database = DatabaseMaintenance(pool: pool, policy: policy, metrics: metrics, log: service.log)
         letters = LetterSettlement(service: service, pool: pool, trust: trust)
+        lastNotifications = LastNotifications(service: service, pool: pool)
     }
 
     package func run() async {
@@ -25,6 +27,7 @@ package struct MaintenanceService: Sendable {
         let service = letters.service
         await withTaskGroup { group in
             group.addTask { await database.run { service.storage == .database } }
+            group.addTask { await lastNotifications.run() }
             await letters.run()
         }
     }
@@ -125,12 +128,14 @@ struct DatabaseMaintenance: Sendable {
         _ task: MaintenanceTask,
         after previous: MaintenanceStep?
     ) async throws(PostgresError) -> Progress {
-        let (policy, interval) = (policy, schedule.interval * task.intervals)
+        let (policy, interval, metrics) = (policy, schedule.interval * task.intervals, metrics)
         return try await pool.transaction { session throws(PostgresError) in
             switch try Maintenance.claim(task, every: interval, in: session) {
             case .heldElsewhere: return .taken
             case .notDue(let finishedAt): return .notDue(finishedAt: finishedAt)
-            case .granted(let now):
+            case .granted(let now, let finishedAt):
+                // Even if the step fails, so that a restart does not hide how late the task is.
+                if let finishedAt { metrics.finishedAt.gauge(task.rawValue).set(min(finishedAt, now).seconds) }
                 let step = try Maintenance.step(of: task, after: previous, policy, now: now, in: session)
                 return .stepped(step, now: now)
             }
