@@ -52,6 +52,24 @@ struct DocumentationTests {
         }
     }
 
+    @Test("The app's code on the page of sign-ins sends what the examples of backends read.")
+    func members() throws {
+        let members = ["identityToken", "authorizationCode", "user"]
+        let page = try text("deploy/doc/sign-in.md")
+        let code = try #require(page.split(separator: "```swift\n").dropFirst().first)
+        let app = code.split(separator: "```").first ?? ""
+        for member in members { #expect(app.contains(" \(member): "), "\(member)") }
+        for part in ["given_name", "family_name"] { #expect(app.contains("\"\(part)\": "), "\(part)") }
+        let reading = [
+            ("python/sign_in.py", /\bapp(?:\[|\.get\()"(\w+)"/), ("node/sign_in.js", /: app\.(\w+)/),
+            ("go/main.go", /: app\.(\w+)/), ("php/sign_in.php", /\$app\['(\w+)'\]/),
+        ]
+        for (file, member) in reading {
+            let read = try text("deploy/examples/sign-in/\(file)").matches(of: member).map { $0.1.lowercased() }
+            #expect(Set(read) == Set(members.map { $0.lowercased() }), "\(file)")
+        }
+    }
+
     @Test("The changelog begins with the version of this siwad.")
     func changelog() async throws {
         let version = try await siwad(["--version"]).lines.first?.split(separator: " ").last ?? ""

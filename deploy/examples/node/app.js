@@ -8,6 +8,9 @@ const { json } = require("node:stream/consumers");
 const { Pool } = require("pg");
 
 const pool = new Pool({ connectionString: process.env.DATABASE_URL });
+// Without these listeners, a connection that PostgreSQL closes ends the process: one in use, or one that waits in the pool.
+pool.on("connect", (connection) => connection.on("error", (error) => console.error(error.message)));
+pool.on("error", () => {});
 const client = process.env.CLIENT_ID;
 // The database has a digest, so that a reader of it can't use a session.
 const sessionID = (token) => createHash("sha256").update(token).digest("hex");
@@ -41,8 +44,9 @@ async function newsletter(request, response) {
 
 // Acts on each change once: the position is stored in the transaction that acts.
 async function followChanges() {
-  const connection = await pool.connect();
+  let connection;
   try {
+    connection = await pool.connect();
     await connection.query("BEGIN");
     let [{ position }] = (await connection.query("SELECT position FROM shop.feed FOR UPDATE")).rows;
     const { rows } = await connection.query(
@@ -58,7 +62,7 @@ async function followChanges() {
     await connection.query("COMMIT");
     connection.release();
   } catch (error) {
-    connection.release(error); // closes the connection, which rolls the transaction back
+    connection?.release(error); // closes the connection, which rolls the transaction back
     console.error(error.message);
   }
   setTimeout(followChanges, 1000);

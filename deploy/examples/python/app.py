@@ -3,7 +3,7 @@
 POST /sign-in takes the claims of an identity token that you have verified, GET / checks the session of a request, and
 GET /newsletter lists the addresses to write to. Needs psycopg 3. Environment: DATABASE_URL, CLIENT_ID, PORT.
 """
-import hashlib, http.server, json, os, secrets, threading, time
+import hashlib, http.server, json, os, secrets, sys, threading, time
 import psycopg
 
 DATABASE, CLIENT = os.environ["DATABASE_URL"], os.environ["CLIENT_ID"]
@@ -37,7 +37,7 @@ class Application(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/newsletter":
             return self.answer(200, "\n".join(email for (email,) in rows(
-                "SELECT email FROM shop.subscribers AS s WHERE NOT EXISTS"
+                "SELECT email FROM shop.subscribers AS s WHERE email IS NOT NULL AND NOT EXISTS"
                 " (SELECT FROM siwa.undeliverable_addresses AS u WHERE u.email = s.email) ORDER BY email")))
         cookie = self.headers.get("Cookie", "").removeprefix("session=")
         [(is_live,)] = rows("SELECT siwa.session_is_live(%s)", session_id(cookie))
@@ -51,18 +51,25 @@ class Application(http.server.BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
 
-def follow_changes():
+def act_on_changes():
     """Acts on each change once: the position is stored in the transaction that acts."""
+    with psycopg.connect(DATABASE) as connection:  # one transaction
+        [(position,)] = connection.execute("SELECT position FROM shop.feed FOR UPDATE").fetchall()
+        for position, sub, type in connection.execute(
+                "SELECT position, sub, type FROM siwa.changes WHERE position > %s ORDER BY position LIMIT 100",
+                (position,)).fetchall():
+            print(f"{sub}: {type}", flush=True)
+            if type == "siwa.account.deleted":
+                connection.execute("DELETE FROM shop.subscribers WHERE sub = %s", (sub,))
+        connection.execute("UPDATE shop.feed SET position = %s", (position,))
+
+
+def follow_changes():
     while True:
-        with psycopg.connect(DATABASE) as connection:  # one transaction
-            [(position,)] = connection.execute("SELECT position FROM shop.feed FOR UPDATE").fetchall()
-            for position, sub, type in connection.execute(
-                    "SELECT position, sub, type FROM siwa.changes WHERE position > %s ORDER BY position LIMIT 100",
-                    (position,)).fetchall():
-                print(f"{sub}: {type}", flush=True)
-                if type == "siwa.account.deleted":
-                    connection.execute("DELETE FROM shop.subscribers WHERE sub = %s", (sub,))
-            connection.execute("UPDATE shop.feed SET position = %s", (position,))
+        try:
+            act_on_changes()
+        except psycopg.Error as error:  # Such as a restart of PostgreSQL, which rolls the transaction back.
+            print(error, file=sys.stderr)
         time.sleep(1)
 
 

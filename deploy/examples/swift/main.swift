@@ -66,7 +66,9 @@ func recipients() async throws -> [String] {
             Statement(
                 """
                 SELECT email FROM shop.subscribers AS s
-                WHERE NOT EXISTS (SELECT FROM siwa.undeliverable_addresses AS u WHERE u.email = s.email) ORDER BY email
+                WHERE email IS NOT NULL
+                    AND NOT EXISTS (SELECT FROM siwa.undeliverable_addresses AS u WHERE u.email = s.email)
+                ORDER BY email
                 """
             )
         )

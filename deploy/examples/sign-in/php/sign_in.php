@@ -3,6 +3,12 @@
 //
 // sign_in.php nonce              makes a nonce for an attempt; the app passes its sha256 to Apple
 // sign_in.php NONCE <app.json    app.json: identityToken, authorizationCode, and user if Apple gave the name
+function stop(string $reason): never
+{
+    fwrite(STDERR, "$reason\n");
+    exit(1);
+}
+
 function post(string $path, array $body): array
 {
     $request = curl_init("http://siwad$path");
@@ -14,22 +20,17 @@ function post(string $path, array $body): array
         CURLOPT_TIMEOUT => 12,
     ]);
     $answer = curl_exec($request);
-    if ($answer === false) exit(curl_error($request) . "\n");
+    if ($answer === false) stop(curl_error($request));
     return [curl_getinfo($request, CURLINFO_RESPONSE_CODE), json_decode($answer, true)];
 }
 
-if ($argv[1] === 'nonce') {
-    exit(json_encode(post('/v1/nonces', [])[1]) . "\n");
-}
+if ($argv[1] === 'nonce') exit(json_encode(post('/v1/nonces', [])[1]) . "\n");
 $app = json_decode(file_get_contents('php://stdin'), true);
 $token = bin2hex(random_bytes(32)); // The app keeps it; siwad only gets a digest.
 [$status, $answer] = post('/v1/sign-in', [
     'identity_token' => $app['identityToken'], 'authorization_code' => $app['authorizationCode'],
-    'user' => $app['user'] ?? null, 'nonce' => $argv[1],
+    'user' => ($app['user'] ?? null) ?: null, 'nonce' => $argv[1], // PHP reads {} as [].
     'session' => ['id' => hash('sha256', $token), 'expires_in' => 30 * 86400],
 ]);
-if ($status !== 200) {
-    fwrite(STDERR, "{$answer['action']}: {$answer['detail']}\n");
-    exit(1);
-}
+if ($status !== 200) stop("{$answer['action']}: {$answer['detail']}");
 echo json_encode(['token' => $token, 'account' => $answer['account']['id'], 'name' => $answer['name']]), "\n";

@@ -17,9 +17,9 @@ import (
 
 // For brevity in memory: use tables of your own, and write to them in the transaction that acts.
 var mutex, handled, latest = sync.Mutex{}, map[string]bool{}, map[[4]any]float64{}
+var key, keyError = base64.StdEncoding.DecodeString(strings.TrimPrefix(os.Getenv("SECRET"), "whsec_"))
 
 func isGenuine(head http.Header, body []byte) (isSigned bool) {
-	key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(os.Getenv("SECRET"), "whsec_"))
 	code := hmac.New(sha256.New, key)
 	io.WriteString(code, head.Get("webhook-id")+"."+head.Get("webhook-timestamp")+"."+string(body))
 	expected := "v1," + base64.StdEncoding.EncodeToString(code.Sum(nil))
@@ -36,8 +36,8 @@ func act(kind string, data map[string]any) {
 	} else if session, ok := data["session_id"]; ok {
 		log.Printf("%s: end %s", data["sub"], session)
 	}
-	app := map[any]any{"app": data["app_id"]}[data["scope"]] // nil for the scope team.
-	facet := [4]any{data["team_id"], data["sub"], strings.Split(kind, ".")[1], app}
+	// The last is nil for the scope team.
+	facet := [4]any{data["team_id"], data["sub"], strings.Split(kind, ".")[1], map[any]any{"app": data["app_id"]}[data["scope"]]}
 	if position, _ := data["position"].(float64); position > latest[facet] {
 		latest[facet] = position
 		log.Printf("%s: %s", data["sub"], kind) // The person's state, unless a later change has set it.
@@ -45,19 +45,20 @@ func act(kind string, data map[string]any) {
 }
 
 func main() {
+	if keyError != nil || len(key) < 24 || !strings.HasPrefix(os.Getenv("SECRET"), "whsec_") {
+		log.Fatal("SECRET must be whsec_…")
+	}
 	log.Fatal(http.ListenAndServe("127.0.0.1:"+os.Getenv("PORT"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var event map[string]any
+		id, status, event := r.Header.Get("webhook-id"), http.StatusNoContent, map[string]any{}
 		body, _ := io.ReadAll(r.Body)
-		if !isGenuine(r.Header, body) || json.Unmarshal(body, &event) != nil {
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
 		mutex.Lock()
 		defer mutex.Unlock()
-		if id := r.Header.Get("webhook-id"); !handled[id] {
+		if !isGenuine(r.Header, body) || json.Unmarshal(body, &event) != nil {
+			status = http.StatusBadRequest
+		} else if !handled[id] {
 			act(event["type"].(string), event["data"].(map[string]any))
 			handled[id] = true
 		}
-		w.WriteHeader(http.StatusNoContent)
+		w.WriteHeader(status)
 	})))
 }

@@ -1,7 +1,8 @@
 // Receives siwad's webhooks: verifies each, and acts on it once. Environment: SECRET, PORT.
 const { createHmac, timingSafeEqual } = require("node:crypto");
 const { buffer } = require("node:stream/consumers");
-const key = Buffer.from(process.env.SECRET.replace("whsec_", ""), "base64");
+const key = Buffer.from((process.env.SECRET ?? "").slice(6), "base64");
+if (key.length < 24 || process.env.SECRET !== "whsec_" + key.toString("base64")) throw new Error("SECRET must be whsec_…");
 // For brevity in memory: use tables of your own, and write to them in the transaction that acts.
 const [handled, latest] = [new Set(), new Map()];
 
@@ -21,9 +22,14 @@ function act({ type, data }) {
 }
 
 require("node:http").createServer(async (request, response) => {
-  const [id, body] = [request.headers["webhook-id"], await buffer(request)];
-  if (!isGenuine(request.headers, body)) return response.writeHead(400).end();
-  if (!handled.has(id)) act(JSON.parse(body));
-  handled.add(id);
-  response.writeHead(204).end();
+  try {
+    const [id, body] = [request.headers["webhook-id"], await buffer(request)];
+    if (!isGenuine(request.headers, body)) return response.writeHead(400).end();
+    if (!handled.has(id)) act(JSON.parse(body));
+    handled.add(id);
+    response.writeHead(204).end();
+  } catch (error) { // The client has gone, or acting failed: then siwad sends the event again.
+    console.error(error);
+    response.writeHead(500).end();
+  }
 }).listen(process.env.PORT, "127.0.0.1");

@@ -1,7 +1,9 @@
 """Receives siwad's webhooks: verifies each, and acts on it once. Needs the package standardwebhooks. Environment: SECRET, PORT."""
-import http.server, os, sqlite3
+import base64, http.server, os, sqlite3, sys
 from standardwebhooks import Webhook, WebhookVerificationError
 
+secret = os.environ.get("SECRET", "")
+if not secret.startswith("whsec_") or len(base64.b64decode(secret[6:], validate=True)) < 24: sys.exit("SECRET must be whsec_…")
 database = sqlite3.connect(os.environ.get("DATABASE", "webhooks.db"))
 database.execute("CREATE TABLE IF NOT EXISTS handled (id TEXT PRIMARY KEY, facet TEXT, position INTEGER)")
 
@@ -9,7 +11,7 @@ database.execute("CREATE TABLE IF NOT EXISTS handled (id TEXT PRIMARY KEY, facet
 class Receiver(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         try:  # The library also refuses a timestamp that is five minutes off.
-            event = Webhook(os.environ["SECRET"]).verify(self.rfile.read(int(self.headers["Content-Length"])), dict(self.headers))
+            event = Webhook(secret).verify(self.rfile.read(int(self.headers["Content-Length"])), dict(self.headers))
         except (WebhookVerificationError, ValueError):
             return self.send_error(400)
         with database:  # One transaction: if acting fails, siwad gets no answer and sends the event again.
