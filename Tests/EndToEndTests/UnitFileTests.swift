@@ -23,6 +23,14 @@ struct UnitFileTests {
         }
     }
 
+    @Test("The unit keeps the directory of the socket at a restart, for containers that have mounted it.")
+    func socketDirectory() throws {
+        let lines = try String(contentsOfFile: Self.path, encoding: .utf8).split(separator: "\n")
+        for line in ["RuntimeDirectory=siwad", "RuntimeDirectoryPreserve=yes"] {
+            #expect(lines.contains { $0 == line }, "\(line) is missing")
+        }
+    }
+
     @Test(
         "systemd-analyze security rates the exposure of the unit 1.2 at most.",
         .enabled(if: FileManager.default.isExecutableFile(atPath: "/usr/bin/systemd-analyze"), "there is no systemd")
