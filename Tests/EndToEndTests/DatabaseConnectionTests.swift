@@ -4,16 +4,15 @@ import Testing
 
 @Suite("SIWAD_DATABASE_CONNECTIONS", .timeLimit(.minutes(10)))
 struct DatabaseConnectionTests {
-    /// Runs a test with a daemon whose role may have `limit` connections; nil: exactly SIWAD_DATABASE_CONNECTIONS.
+    /// Runs a test with a daemon whose role may have exactly SIWAD_DATABASE_CONNECTIONS connections.
     private func withDaemon(
         connections: Int,
-        limit: Int? = nil,
         _ settings: [String: String] = [:],
         _ body: (DaemonFixture, DaemonProcess, DaemonProcess.Addresses) async throws -> Void
     ) async throws {
         try await DaemonFixture.with { fixture in
             let role = "limited_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
-            try await fixture.run("CREATE ROLE \(role) LOGIN IN ROLE siwad_daemon CONNECTION LIMIT \(limit ?? connections)")
+            try await fixture.run("CREATE ROLE \(role) LOGIN IN ROLE siwad_daemon CONNECTION LIMIT \(connections)")
             var settings = settings
             settings["SIWAD_DATABASE_URL"] = "\(fixture.conninfo) user=\(role)"
             settings["SIWAD_DATABASE_CONNECTIONS"] = "\(connections)"
@@ -25,15 +24,19 @@ struct DatabaseConnectionTests {
         }
     }
 
+    private func post(_ fixture: DaemonFixture, _ addresses: DaemonProcess.Addresses) async throws {
+        for _ in 0..<5 {
+            #expect(try await Web.post(fixture.body(fixture.event()), to: addresses.notifications).status == 200)
+            #expect(try await Web.get(addresses.operations + "/readyz").status == 200)
+        }
+    }
+
     /// Uses every feature of the daemon that needs a connection.
     private func use(_ fixture: DaemonFixture, _ addresses: DaemonProcess.Addresses) async throws {
         try await eventually("maintenance") {
             try await fixture.texts("SELECT task FROM siwa.maintenance").count == 7
         }
-        for _ in 0..<5 {
-            #expect(try await Web.post(fixture.body(fixture.event()), to: addresses.notifications).status == 200)
-            #expect(try await Web.get(addresses.operations + "/readyz").status == 200)
-        }
+        try await post(fixture, addresses)
         #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["5"])
     }
 
@@ -47,11 +50,17 @@ struct DatabaseConnectionTests {
 
     @Test("A daemon that can store notifications is ready although PostgreSQL refuses its other connections.")
     func refused() async throws {
-        try await withDaemon(connections: 8, limit: 2) { fixture, _, addresses in
-            for _ in 0..<5 {
-                #expect(try await Web.post(fixture.body(fixture.event()), to: addresses.notifications).status == 200)
-                #expect(try await Web.get(addresses.operations + "/readyz").status == 200)
-            }
+        try await withDaemon(connections: 8) { fixture, _, addresses in
+            try await post(fixture, addresses)
+            let role = try await fixture.texts("SELECT rolname::text FROM pg_roles WHERE rolconnlimit = 8").first ?? ""
+            try await fixture.run(
+                """
+                ALTER ROLE \(role) CONNECTION LIMIT 1;
+                SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE usename = '\(role)' AND query NOT LIKE '-- Records a batch of notifications%'
+                """
+            )
+            try await post(fixture, addresses)
         }
     }
 
