@@ -80,7 +80,7 @@ package final class Publisher: Sendable {
                 }
             }
             if let failure {
-                if !isReported, !failure.isConnectionError, failure.code != .cancelled {
+                if !isReported, !failure.isServerAway, failure.code != .cancelled {
                     log.warning("changes can't be published; trying again", ["error": "\(failure)"])
                     isReported = true
                 }

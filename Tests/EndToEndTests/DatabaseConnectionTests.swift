@@ -48,9 +48,9 @@ struct DatabaseConnectionTests {
         }
     }
 
-    @Test("A daemon that can store notifications is ready although PostgreSQL refuses its other connections.")
+    @Test("A daemon that can store is ready although PostgreSQL refuses its other connections, and says so.")
     func refused() async throws {
-        try await withDaemon(connections: 8) { fixture, _, addresses in
+        try await withDaemon(connections: 8) { fixture, daemon, addresses in
             try await post(fixture, addresses)
             let role = try await fixture.texts("SELECT rolname::text FROM pg_roles WHERE rolconnlimit = 8").first ?? ""
             try await fixture.run(
@@ -61,6 +61,7 @@ struct DatabaseConnectionTests {
                 """
             )
             try await post(fixture, addresses)
+            try await eventually("the warning") { daemon.log.contains { $0.contains("changes can't be published") } }
         }
     }
 

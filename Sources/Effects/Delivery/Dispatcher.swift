@@ -144,7 +144,7 @@ package final class Dispatcher: Sendable {
             await measure()
         } catch {
             // The writer reports that PostgreSQL is away.
-            guard !state.isReported, !error.isConnectionError, error.code != .cancelled else { return }
+            guard !state.isReported, !error.isServerAway, error.code != .cancelled else { return }
             resources.log.warning("endpoints can't be read; trying again", ["error": "\(error)"])
             state.isReported = true
         }

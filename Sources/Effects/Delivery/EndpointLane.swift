@@ -117,7 +117,7 @@ final class EndpointLane: Sendable {
                     wait = state.withLock { $0.pause(at: .now, .now()) }
                 } catch {
                     // The writer reports that PostgreSQL is away.
-                    if !isReported, !error.isConnectionError {
+                    if !isReported, !error.isServerAway {
                         let fields: KeyValuePairs = ["endpoint": endpoint.name, "error": "\(error)"]
                         resources.log.warning("deliveries can't be read or stored; trying again", fields)
                         isReported = true

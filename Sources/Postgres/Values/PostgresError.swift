@@ -55,6 +55,10 @@ package struct PostgresError: Error, Sendable, CustomStringConvertible {
         code == .connectionFailed || code == .connectionLost
     }
 
+    /// Whether the connection failed for another reason than that the server accepts no further one, which says nothing about
+    /// the connections that there are.
+    package var isServerAway: Bool { isConnectionError && sqlState != .tooManyConnections }
+
     /// Whether another transaction interfered, so that the same statement may succeed now.
     package var isConflict: Bool { sqlState == .serializationFailure || sqlState == .deadlockDetected }
 
