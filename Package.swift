@@ -17,7 +17,7 @@ let house: [SwiftSetting] = [
 /// The settings of the two targets that call C: each unsafe expression is marked `unsafe`.
 let facingC: [SwiftSetting] = house + [.strictMemorySafety()]
 
-/// The settings of targets whose code runs seldom. It is a large part of the binary, whose size is limited.
+/// The settings of targets whose code runs seldom, or mostly waits. It is a large part of the binary, whose size is limited.
 let seldomRun: [SwiftSetting] = house + [.unsafeFlags(["-Osize"], .when(configuration: .release))]
 
 let nio: [Target.Dependency] = [
@@ -76,7 +76,7 @@ let package = Package(
                 .product(name: "NIOPosix", package: "swift-nio"),
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ],
-            swiftSettings: house
+            swiftSettings: seldomRun
         ),
         .target(
             name: "Telemetry",
@@ -96,7 +96,7 @@ let package = Package(
             resources: [.embedInCode("Statements")],
             swiftSettings: house
         ),
-        .target(name: "Spool", dependencies: ["Basics", "CRename", "JOSE"], swiftSettings: house),
+        .target(name: "Spool", dependencies: ["Basics", "CRename", "JOSE"], swiftSettings: seldomRun),
         .target(
             name: "Ingest",
             dependencies: ["AccountStore", "AppleTokens", "Basics", "JOSE", "Postgres", "Spool", "Telemetry"],
@@ -107,7 +107,7 @@ let package = Package(
             dependencies: [
                 "AccountStore", "AppleTokens", "Basics", "JOSE", "Postgres", "Telemetry", "Terminal", "Webhooks",
             ],
-            swiftSettings: house
+            swiftSettings: seldomRun
         ),
         .target(
             name: "SignInFlow",
@@ -136,7 +136,7 @@ let package = Package(
         .target(
             name: "Listening",
             dependencies: ["Telemetry", .product(name: "NIOSSL", package: "swift-nio-ssl")] + nio,
-            swiftSettings: house
+            swiftSettings: seldomRun
         ),
         .target(
             name: "WebServer",
