@@ -149,19 +149,25 @@ struct PoolerTests {
     @Test("If other clients hold all connections of the pooler, connecting names its pool_size.")
     func held() async throws {
         try await TestDatabase.with { database in
-            try await PgBouncer.with(database, .session, ["default_pool_size": "2"]) { pooler in
-                let holder = try await connect(pooler)
-                let other = try await connect(pooler)
+            let observer = try await PostgresConnection.connect(database.settings)
+            try await PgBouncer.with(database, .session, ["default_pool_size": "1"]) { pooler in
+                async let holder = pooler.psql("SELECT pg_sleep(3)")
+                let sleeping = """
+                    SELECT count(*)::text FROM pg_stat_activity
+                    WHERE datname = current_database() AND wait_event = 'PgSleep'
+                    """
+                while try await observer.text(sleeping) != "1" {}
                 var settings = try ConnectionSettings(conninfo: pooler.conninfo, applicationName: "tests")
                 settings.connectTimeout = .milliseconds(500)
                 let error = await #expect(throws: PostgresError.self) {
                     try await PostgresConnection.connect(settings)
                 }
                 #expect(error?.code == .connectionFailed)
-                #expect(error?.message.contains("pool_size") == true, "\(String(describing: error))")
-                await holder.close()
-                await other.close()
+                #expect(error?.message.contains("first query") == true, "\(String(describing: error))")
+                #expect(error?.message.contains("pool_size") == true)
+                _ = try await holder
             }
+            await observer.close()
         }
     }
 

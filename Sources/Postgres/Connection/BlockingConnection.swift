@@ -50,7 +50,7 @@ final class BlockingConnection {
             // Before any setting is changed, because a pooler would pass the change on to other clients.
             try refuseSharedBackends()
             _ = try execute(script: settings.sessionScript)
-        } catch let error where error.code == .timedOut {
+        } catch let error where error.code == .timedOut || error.code == .connectionLost && .now >= context.deadline {
             throw PostgresError(
                 .connectionFailed,
                 "the login was accepted, but the first query not answered in time; a pooler may have no free connection: raise "
