@@ -1,6 +1,5 @@
 // Receives siwad's webhooks: verifies each, and acts on it once. Environment: SECRET, PORT.
-const { createHmac, timingSafeEqual } = require("node:crypto");
-const { buffer } = require("node:stream/consumers");
+const [{ createHmac, timingSafeEqual }, { buffer }] = [require("node:crypto"), require("node:stream/consumers")];
 const key = Buffer.from((process.env.SECRET ?? "").slice(6), "base64");
 if (key.length < 24 || process.env.SECRET !== "whsec_" + key.toString("base64")) throw new Error("SECRET must be whsec_…");
 // For brevity in memory: use tables of your own, and write to them in the transaction that acts.
@@ -29,7 +28,6 @@ require("node:http").createServer(async (request, response) => {
     handled.add(id);
     response.writeHead(204).end();
   } catch (error) { // The client has gone, or acting failed: then siwad sends the event again.
-    console.error(error);
-    response.writeHead(500).end();
+    response.writeHead(500).end(() => console.error(error));
   }
 }).listen(process.env.PORT, "127.0.0.1");
