@@ -57,6 +57,12 @@ struct KeptKeyTests {
                 }
             }
             fixture.endpoint.now(.status(503))
+            // PostgreSQL may still run the last statement of the daemon, which stores the keys as just seen.
+            try await eventually("the daemon's sessions to end") {
+                try await fixture.texts(
+                    "SELECT '' FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'siwad'"
+                ).isEmpty
+            }
             try await fixture.run("UPDATE siwa.signing_keys SET last_seen = now() - interval '1 hour'")
             let late = fixture.start(settings)
             let fetches = fixture.endpoint.fetches

@@ -6,9 +6,9 @@ import Telemetry
 
 /// The spool: what is written there while PostgreSQL is away or too slow, and how it gets into the database.
 extension NotificationWriter {
-    /// Time between two checks for overdue submissions. One that was there two checks ago has waited for 0.8 to 1.2 s and is
-    /// overdue. That leaves 0.8 s for the disk if the response is to come within two seconds.
-    private static let overdueInterval = Duration.milliseconds(400)
+    /// Time between two checks for overdue submissions. One that was there three checks ago has waited for 0.6 to 0.8 s and is
+    /// overdue. That leaves 1.2 s for the disk if the response is to come within two seconds.
+    private static let overdueInterval = Duration.milliseconds(200)
     /// Refused records that are tried again together: each may take as long as a lock is waited for, and no lost connection
     /// is replaced in that time.
     private static let refusedTogether = 16
@@ -87,13 +87,12 @@ extension NotificationWriter {
     /// request does. A notification that is stored by the writer and from the spool has one effect.
     func answerOverdue() async {
         guard service.spool != nil else { return }
-        var newest = [UInt64(0), 0]
-        var isFirst = true
+        var newest: [UInt64] = []
         // A cancelled sleep ends the loop.
         while (try? await Task.sleep(for: Self.overdueInterval)) != nil {
-            if !isFirst { apply { $0.startDelayed() } }
-            isFirst = false
             newest.append(service.queue.lastNumber)
+            guard newest.count > 3 else { continue }
+            apply { $0.startDelayed() }
             let overdue = newest.removeFirst()
             // A slow PostgreSQL is better than a spool that can't be written to.
             guard !service.queue.writer({ $0.connection != nil && $0.isSpoolFailing }) else { continue }
