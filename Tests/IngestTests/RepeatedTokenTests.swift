@@ -194,6 +194,24 @@ struct RepeatedTokenTests {
         }
     }
 
+    @Test("While PostgreSQL is away, a repeated token whose letter may be gone is kept in the spool.")
+    func lostLetterWithSpool() async throws {
+        try await withSpool(limit: 1 << 30) { fixture, role, _ in
+            await fixture.untilStoring()
+            let foreign = try fixture.body(app: "com.example.unheard.of")
+            #expect(await fixture.client.answer(foreign) == .acknowledged)
+            // As after a failover to a standby that had not received it.
+            try await fixture.run("DELETE FROM siwa.dead_letters")
+            try await role.shutOut()
+            #expect(await fixture.client.answer(try fixture.body(id: "away")) == .acknowledged)
+            await fixture.until { $0.service.storage == .spool }
+            #expect(await fixture.client.answer(foreign) == .acknowledged)
+            try await role.letIn()
+            await fixture.until { $0.service.storage == .database && $0.service.spoolBytes == 0 }
+            #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
+        }
+    }
+
     @Test("A token is not acknowledged as known before its letter is durable.")
     func notBeforeDurable() async throws {
         try await IngestFixture.with { fixture in

@@ -174,6 +174,8 @@ package final class NotificationWriter: Sendable {
     }
 
     func lost(_ connection: PostgresConnection, _ error: any Error) async {
+        // The server that follows may lack what this one had stored.
+        service.durable.forgetAll()
         switch apply({ $0.connectionLost(connection) }) {
         case .report: databaseAway(error)
         case .none: break
