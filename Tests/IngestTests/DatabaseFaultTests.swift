@@ -218,7 +218,13 @@ struct DatabaseFaultTests {
             #expect(answer == .unavailable(.databaseUnavailable, retryAfterSeconds: 5))
             #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == [])
             #expect(fixture.log.count("constraint accounts_pkey; the sequence of this key is behind its table") == 1)
+            // The second refusal in a row is taken for a fault of the server.
+            let others = try (0..<2).map { try fixture.body(sub: "other\($0)") }
+            #expect(await fixture.client.answers(others).allSatisfy { $0 != .acknowledged })
+            await fixture.until { $0.log.count("can't be written to") == 1 }
+            #expect(fixture.log.count("the sequence of this key is behind its table") == 2)
             try await fixture.run("ALTER TABLE siwa.accounts ALTER account_id RESTART WITH 1000")
+            await fixture.untilStoring()
             #expect(await fixture.client.answer(try fixture.body(sub: "another")) == .acknowledged)
         }
     }

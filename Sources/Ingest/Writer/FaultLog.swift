@@ -1,3 +1,4 @@
+import Postgres
 import Synchronization
 package import Telemetry
 
@@ -20,12 +21,16 @@ package final class FaultLog: Sendable {
     }
 
     package func error(_ topic: Topic, _ message: String, _ error: any Error) {
-        if isDue(topic, "\(error)") { log.error(message, ["error": "\(error)"]) }
+        let cause = Self.cause(error)
+        if isDue(topic, cause) { log.error(message, ["error": cause]) }
     }
 
     package func warning(_ topic: Topic, _ message: String, _ error: any Error) {
-        if isDue(topic, "\(error)") { log.warning(message, ["error": "\(error)"]) }
+        let cause = Self.cause(error)
+        if isDue(topic, cause) { log.warning(message, ["error": cause]) }
     }
+
+    private static func cause(_ error: any Error) -> String { (error as? PostgresError)?.advised ?? "\(error)" }
 
     package func isDue(_ topic: Topic, _ cause: String = "") -> Bool {
         let now = ContinuousClock.now
