@@ -16,6 +16,8 @@ extension SignInService {
     private static let budget = Duration.seconds(6)
     /// How many codes this daemon trades at the same time: after an outage of Apple's, many wait, for five minutes at most.
     private static let share = 64
+    /// How many of them are left when it claims others: with a claim for each that ends, it would commit twice as often.
+    private static let refill = share * 3 / 4
     /// How long after its claim an answer may wait for Apple's key. Another daemon may claim the code after a minute.
     private static let verificationTime = Duration.seconds(40)
     /// Between two counts of the refresh tokens, which read all of them.
@@ -31,6 +33,7 @@ extension SignInService {
                 do throws(PostgresError) {
                     let free = Self.share - exchangesUnderWay.load(ordering: .acquiring)
                     let claimed = try await claim(free)
+                    pauses = Backoff()
                     exchangesUnderWay.add(claimed.count, ordering: .acquiringAndReleasing)
                     for exchange in claimed {
                         group.addTask {
@@ -39,12 +42,11 @@ extension SignInService {
                         }
                     }
                     if measuredAt.map({ .now - $0 >= Self.measurement }) ?? true {
-                        try await measure()
                         measuredAt = .now
+                        group.addTask { await self.measure() }
                     }
-                    pauses = Backoff()
                     // Otherwise more may be due, and there is room for them.
-                    if claimed.count < free || exchangesUnderWay.load(ordering: .acquiring) >= Self.share {
+                    if claimed.count < free || exchangesUnderWay.load(ordering: .acquiring) > Self.refill {
                         await exchanges.wait(atMost: Self.interval)
                     }
                 } catch {
@@ -66,8 +68,7 @@ extension SignInService {
 
     private func exchangeEnded() {
         let underWay = exchangesUnderWay.subtract(1, ordering: .acquiringAndReleasing).oldValue
-        // There is room again.
-        if underWay >= Self.share { exchanges.signal() }
+        if underWay == Self.refill + 1 { exchanges.signal() }
     }
 
     /// Ends ``runExchanges()`` after the exchanges that are under way.
@@ -76,8 +77,17 @@ extension SignInService {
         exchanges.signal()
     }
 
-    private func measure() async throws(PostgresError) {
-        let counts = try await database.pool.withSession(RefreshTokens.counts)
+    /// The count may take long, or fail: no exchange waits for it, and it leaves the connection to sign-ins in time.
+    private func measure() async {
+        let counts: [RefreshTokenCount]
+        do throws(PostgresError) {
+            counts = try await database.pool.withSession(deadline: .seconds(3), RefreshTokens.counts)
+        } catch {
+            if !error.isConnectionError, error.code != .cancelled {
+                database.faults.warning(.tokenCounts, "the refresh tokens can't be counted", error)
+            }
+            return
+        }
         for state in SignInMetrics.states {
             metrics.tokens.gauge(state).set(counts.filter { $0.state.rawValue == state }.map(\.count).reduce(0, +))
         }

@@ -109,6 +109,24 @@ struct ExchangeTests {
         }
     }
 
+    @Test("If the refresh tokens can't be counted, the codes are traded all the same.")
+    func uncounted() async throws {
+        try await FlowFixture.with { flow in
+            try flow.apple.behave("{\"status\":500,\"times\":1}")
+            let device = try flow.apple.signIn()
+            #expect(try await flow.signIn(flow.request(device)).refreshToken == .pending)
+            try await flow.run("ALTER VIEW siwa.refresh_tokens RENAME TO no_refresh_tokens")
+            async let background: Void = flow.service.runExchanges()
+            try await eventually("the code to be traded") {
+                try await flow.texts("SELECT refresh FROM siwa.sign_ins") == ["stored"]
+            }
+            try await eventually("the report") { flow.log.count("the refresh tokens can't be counted") == 1 }
+            #expect(flow.log.count("codes that wait to be traded can't be read") == 0)
+            flow.service.finishExchanges()
+            await background
+        }
+    }
+
     @Test("A code that Apple accepts no longer is given up and erased.")
     func givenUp() async throws {
         try await FlowFixture.with { flow in

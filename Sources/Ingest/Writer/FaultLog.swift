@@ -8,7 +8,7 @@ package final class FaultLog: Sendable {
     package enum Topic: Sendable, Hashable {
         case database, spool, refusal, rejection, unread, share, untrusted, unverified, overdue
         case keysRead, keysStored, settlement
-        case signIns, signInBatches, appleClient, appleCode, appleTokens, sealing
+        case signIns, signInBatches, appleClient, appleCode, appleTokens, tokenCounts, sealing
         /// With the reason, so that alternating reasons are logged no more often.
         case refusedSignIn(String)
     }
