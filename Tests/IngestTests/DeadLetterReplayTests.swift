@@ -272,6 +272,24 @@ struct DeadLetterReplayTests {
         }
     }
 
+    @Test("A batch of which PostgreSQL can store nothing at present does not end the run.")
+    func heldUpBatch() async throws {
+        try await with(20) { fixture in
+            try await fixture.run(
+                """
+                CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    RAISE EXCEPTION 'not today';
+                END $$;
+                CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW
+                    WHEN (NEW.sub IN ('person0', 'person1', 'person18', 'person19')) EXECUTE FUNCTION public.refuse()
+                """
+            )
+            let report = try await fixture.replay(apps: Self.apps, batch: 2)
+            #expect(report?.lines == ["16 unknown-audience → applied", "4 unknown-audience → unknown-audience"])
+        }
+    }
+
     @Test("A letter about a person whose row is locked delays no other.")
     func locked() async throws {
         try await with(20) { fixture in

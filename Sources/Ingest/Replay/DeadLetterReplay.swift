@@ -105,6 +105,9 @@ package struct ReplayReport: Sendable, Equatable {
 /// that were replayed. If a run is interrupted, each letter is either replayed with all its effects or open, the audit
 /// counts exactly the replayed ones, and another run processes the rest. A run processes each letter once.
 package struct DeadLetterReplay: Sendable {
+    /// A run ends with the cause after so many batches in a row of which PostgreSQL stored nothing.
+    private static let maximumRefused = 8
+
     private let policy: NotificationPolicy
     private let trust: SigningKeys.Trust
     private let retention: Duration
@@ -170,7 +173,7 @@ package struct DeadLetterReplay: Sendable {
         let start = ContinuousClock.now
         var months = PartitionedMonths()
         var last = selected.firstID - 1
-        var done = 0
+        var (done, refused) = (0, 0)
         while last < selected.lastID {
             let part = try await part(run, ids: last...selected.lastID, keys, months, on: connection)
             guard let end = part.results.last?.id else { break }
@@ -180,6 +183,10 @@ package struct DeadLetterReplay: Sendable {
             report.add(part.results)
             onProgress(part.results, report)
             try Task.checkCancellation()
+            refused = part.obstacle == nil ? 0 : refused + 1
+            // Some letters in a row may have the same cause. If none can be stored, it is the server.
+            let isHopeless = refused == Self.maximumRefused || last == selected.lastID && report.replayed == 0
+            if let obstacle = part.obstacle, isHopeless { throw obstacle }
             if let rate = run.rate, !run.isRehearsal {
                 try await Task.sleep(until: start + .seconds(Double(done) / rate), clock: .continuous)
             }
@@ -193,7 +200,7 @@ package struct DeadLetterReplay: Sendable {
         _ keys: ReplayKeys,
         _ months: PartitionedMonths,
         on connection: PostgresConnection
-    ) async throws(PostgresError) -> (results: [ReplayResult], months: PartitionedMonths) {
+    ) async throws(PostgresError) -> (results: [ReplayResult], months: PartitionedMonths, obstacle: PostgresError?) {
         let (policy, now) = (policy, now())
         let horizon = now - retention
         var months = months
@@ -216,7 +223,7 @@ package struct DeadLetterReplay: Sendable {
                         try part.process(run.filter, ids, limit: run.pacedBatch, in: transaction)
                         if let action = part.action { try OperatorActions.record(action, in: transaction) }
                     }
-                    return (part.results, part.months)
+                    return (part.results, part.months, part.obstacle)
                 }
             } catch let error where error.isConflict && conflicts < Committer.maximumConflicts {
                 conflicts += 1
@@ -256,6 +263,8 @@ private struct ReplayTransaction {
     var results: [ReplayResult] = []
     var replayed: [ReplayedDeadLetter] = []
     var failed: [FailedDeadLetter] = []
+    /// Why PostgreSQL can store none of several letters, the ones that were processed last; nil: it can, or there was one.
+    var obstacle: PostgresError?
 
     /// The action of the operator; nil if no letter was changed.
     var action: OperatorAction? {
@@ -328,8 +337,7 @@ private struct ReplayTransaction {
         try ensureMonths(of: &items, in: transaction)
         let recordings = try Committer(source: .replay).record(items.map(\.received), in: transaction)
         let obstacles = recordings.compactMap(\.obstacle)
-        // If none of several can be stored, the cause is the server.
-        if let obstacle = obstacles.first, items.count > 1, obstacles.count == items.count { throw obstacle }
+        obstacle = items.count > 1 && obstacles.count == items.count ? obstacles.first : nil
         for (item, recording) in zip(items, recordings) {
             switch recording {
             case .success(let recorded):
