@@ -280,6 +280,35 @@ struct LookupCommandTests {
         }
     }
 
+    @Test("A session that had expired before a revocation is said to have expired.")
+    func expiredBeforeRevocation() async throws {
+        try await withTraffic { environment, connection in
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(
+                    script: """
+                        SELECT siwa.record_sign_in('com.example.one', 'r', signed_in_at => to_timestamp(1790000000));
+                        SELECT siwa.open_session(
+                            'com.example.one', 'r', 'r0', to_timestamp(1790000000), to_timestamp(1790000010)
+                        );
+                        """
+                )
+                _ = try Notifications.record(
+                    [.sample("consent-revoked", sub: "r", at: Self.start + .seconds(60), id: "n3")],
+                    source: .endpoint,
+                    in: session
+                )
+                try session.execute(
+                    script: """
+                        SELECT siwa.record_sign_in('com.example.one', 'r', signed_in_at => to_timestamp(1790000100))
+                        """
+                )
+            }
+            let page = await siwad("accounts", "show", "r", environment: environment)
+            try #require(page.lines.count > 1, "\(page.errors)")
+            #expect(page.lines[1].contains("ended on 2026-09-21 14:13:30 UTC, when it expired."), "\(page.lines[1])")
+        }
+    }
+
     @Test("A person's page shows the notification that signed the person out, and the open dead letters.")
     func page() async throws {
         try await withTraffic { environment, connection in

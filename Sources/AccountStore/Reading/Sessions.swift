@@ -153,7 +153,8 @@ package enum Sessions {
         return try explained(try session.execute(statement, conditions.binds).decode(AccountSession.init), in: session)
     }
 
-    /// Of each app group in which a person has a session that is not live, the one that ended last.
+    /// Of each app group in which a person has a session that is not live, the one that ended last. A revocation has the time
+    /// of its notice also for sessions that had expired before.
     package static func lastEnded(
         subject: Subject,
         team: TeamID,
@@ -163,7 +164,7 @@ package enum Sessions {
             SELECT DISTINCT ON (app_id) \(columns)
             FROM siwa.sessions
             WHERE sub = $1 AND team_id = $2 AND NOT (\(isLive))
-            ORDER BY app_id, coalesce(ended_at, expires_at) DESC, session_id
+            ORDER BY app_id, least(ended_at, expires_at) DESC, session_id
             """
         return try explained(try session.execute(once: sql, subject, team).decode(AccountSession.init), in: session)
     }

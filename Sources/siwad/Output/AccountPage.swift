@@ -198,11 +198,14 @@ extension AccountPage {
 
     /// How the session that ended last did.
     private func lastEnd(in app: AppID) -> String {
-        guard let session = lastEnded.first(where: { $0.app == app }), let time = session.endedAt ?? session.expiresAt
+        guard let session = lastEnded.first(where: { $0.app == app }),
+            let time = [session.endedAt, session.expiresAt].compactMap(\.self).min()
         else { return "" }
         let how =
             switch session.endReason {
+            case _ where time == session.expiresAt: "it expired"
             case "signed-out": "the application signed it out"
+            case "rotated": "the application replaced it by another"
             case "operator": session.endedBy.map { "the operator \($0) ended it" } ?? "an operator ended it"
             case "consent-revoked": "the consent was revoked"
             case "account-deleted": "the account was deleted"
