@@ -51,12 +51,14 @@ final class BlockingConnection {
             try refuseSharedBackends()
             _ = try execute(script: settings.sessionScript)
         } catch let error where error.code == .timedOut || error.code == .connectionLost && .now >= context.deadline {
+            if context.isCancelled { throw .taskCancelled }
             throw PostgresError(
                 .connectionFailed,
                 "the login was accepted, but the first query not answered in time; a pooler may have no free connection: raise "
                     + "its pool_size"
             )
         } catch let error where error.code == .connectionLost {
+            if context.isCancelled { throw .taskCancelled }
             throw PostgresError(.connectionFailed, error.message, sqlState: error.sqlState)
         }
     }

@@ -185,8 +185,8 @@ package struct SQLState: RawRepresentable, Hashable, Sendable, CustomStringConve
     package static let insufficientPrivilege = SQLState(rawValue: "42501")
     package static let undefinedTable = SQLState(rawValue: "42P01")
     package static let objectNotInPrerequisiteState = SQLState(rawValue: "55000")
-    /// A lock was not granted within `lock_timeout`.
     package static let tooManyConnections = SQLState(rawValue: "53300")
+    /// A lock was not granted within `lock_timeout`.
     package static let lockNotAvailable = SQLState(rawValue: "55P03")
     /// A statement was cancelled, by request or by `statement_timeout`.
     package static let queryCanceled = SQLState(rawValue: "57014")
