@@ -81,6 +81,25 @@ struct EndpointHealthTests {
         }
     }
 
+    @Test("A daemon that knows of no pause does not end the one that a receiver asked of another daemon.")
+    func pauseOfAnother() async throws {
+        try await Store.with { store in
+            _ = try await addEndpoint(store)
+            let (until, success) = (WallTime.now() + .seconds(600), WallTime.now())
+            func pause(_ reason: String, until: WallTime) async throws -> EndpointState {
+                try await keep(store) { ($0.openUntil, $0.probeDelay, $0.lastReason) = (until, .seconds(5), reason) }
+                try await keep(store) { $0.lastSuccessAt = success }
+                return try await stored(store)
+            }
+            let paused = try await pause("throttled", until: until)
+            #expect(paused.openUntil == until && paused.probeDelay == .seconds(5) && paused.lastSuccessAt == success)
+            #expect(try await pause("throttled", until: ago(1)).openUntil == nil)
+            // Further ahead than any pause: the clock that set it was wrong.
+            #expect(try await pause("throttled", until: ago(-2)).openUntil == nil)
+            #expect(try await pause("timed-out", until: until).openUntil == nil)
+        }
+    }
+
     @Test("Failures from before an operator resumed the endpoint don't count.")
     func resumed() async throws {
         try await Store.with { store in

@@ -290,9 +290,13 @@ struct CircuitTests {
         var other = Circuit(concurrency: 8)
         _ = other.learned(.init(openUntil: Self.later, probeDelay: .seconds(5)), at: Self.now)
         #expect(other.attemptSucceeded(at: Self.now) == [.wait(until: Self.later)])
+        // Also after failures.
+        let failures = Circuit.Persisted(failingSince: Self.now, openUntil: Self.later, probeDelay: .seconds(5))
+        var another = Circuit(concurrency: 8)
+        _ = another.learned(failures, isPause: true, at: Self.now)
+        #expect(another.attemptSucceeded(at: Self.now).last == .wait(until: Self.later))
         // Its requests failed.
         var failing = Circuit(concurrency: 8)
-        let failures = Circuit.Persisted(failingSince: Self.now, openUntil: Self.later, probeDelay: .seconds(5))
         _ = failing.learned(failures, at: Self.now)
         #expect(failing.attemptSucceeded(at: Self.now).last == .send(limit: 1))
     }

@@ -189,6 +189,10 @@ package enum DeliveryQueue {
     /// The commit of the statement does not wait for the disk, so that the rate of an endpoint does not depend on it. What a
     /// crash of PostgreSQL makes it forget is attempted again.
     private static let unflushed = "set_config('synchronous_commit', 'off', true) AS setting"
+    private static let isPaused = """
+        excluded.last_reason IS NULL AND s.last_reason = 'throttled'
+            AND s.open_until > clock_timestamp() AND s.open_until <= clock_timestamp() + interval '1 hour'
+        """
     /// Another daemon may have noticed an earlier failure, or had a success after the first failure of this one. A success of any
     /// daemon, and an operator who resumes the endpoint, end all failures before it.
     private static let storeState = Statement(
@@ -205,8 +209,9 @@ package enum DeliveryQueue {
                 WHERE e.endpoint_id = $1
                     AND f.time > greatest(s.last_success_at, excluded.last_success_at, e.status_at)
             ),
-            open_until = excluded.open_until,
-            probe_delay = excluded.probe_delay,
+            -- A daemon that knows of no pause does not end one for which the receiver asked another daemon. An hour is the longest.
+            open_until = CASE WHEN excluded.open_until IS NULL AND \(isPaused) THEN s.open_until ELSE excluded.open_until END,
+            probe_delay = CASE WHEN excluded.open_until IS NULL AND \(isPaused) THEN s.probe_delay ELSE excluded.probe_delay END,
             last_success_at = greatest(s.last_success_at, excluded.last_success_at),
             last_reason = coalesce(excluded.last_reason, s.last_reason),
             last_http_status = CASE WHEN excluded.last_reason IS NULL THEN s.last_http_status ELSE excluded.last_http_status END,

@@ -208,9 +208,12 @@ package struct Circuit: Sendable, Equatable {
 
     /// Another daemon stored its findings.
     ///
-    /// - Parameter lastSuccessAt: of all daemons. It ends the failures before it, as a success here does.
+    /// - Parameters:
+    ///   - isPause: the receiver asked for the pause after its last failure.
+    ///   - lastSuccessAt: of all daemons. It ends the failures before it, as a success here does.
     package mutating func learned(
         _ others: Persisted,
+        isPause: Bool = false,
         lastSuccessAt: WallTime? = nil,
         at now: WallTime
     ) -> [Action] {
@@ -230,8 +233,8 @@ package struct Circuit: Sendable, Equatable {
         case .closed, .recovering:
             guard let until = others.openUntil, let delay = others.probeDelay, until > now else { break }
             state = .open(until: until, delay: delay, window: 1)
-            // Without a failure, a receiver asked for a pause.
-            if others.failingSince == nil { pausedUntil = until }
+            // Without a failure, it did.
+            if isPause || others.failingSince == nil { pausedUntil = until }
             failingSince = failingSince ?? lasting(others.failingSince)
         case .open, .probing:
             break

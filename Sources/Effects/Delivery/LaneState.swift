@@ -102,7 +102,7 @@ struct LaneState {
         mustStoreHealth = isResumed ? circuit.operatorResumed().contains(.persist) : false
         // A daemon of an earlier version may have stored a failure that a success ended.
         let known = isResumed ? .init() : stored.persisted
-        _ = circuit.learned(known, lastSuccessAt: stored.lastSuccessAt, at: time)
+        _ = circuit.learned(known, isPause: stored.isPause, lastSuccessAt: stored.lastSuccessAt, at: time)
     }
 
     /// The requests that may be under way, apart from a probe.
@@ -137,7 +137,7 @@ struct LaneState {
     /// Another daemon may have stored a newer state.
     mutating func learned(_ stored: EndpointState, at time: WallTime) {
         guard !mustStoreHealth else { return }
-        _ = circuit.learned(stored.persisted, lastSuccessAt: stored.lastSuccessAt, at: time)
+        _ = circuit.learned(stored.persisted, isPause: stored.isPause, lastSuccessAt: stored.lastSuccessAt, at: time)
     }
 
     /// So many requests of the lanes before this one have not ended.
@@ -344,6 +344,9 @@ struct LaneState {
 }
 
 extension EndpointState {
+    /// The receiver asked for a pause after the last failure.
+    fileprivate var isPause: Bool { lastReason == DeliveryReason.throttled.rawValue }
+
     var persisted: Circuit.Persisted {
         get { .init(failingSince: failingSince, openUntil: openUntil, probeDelay: probeDelay) }
         set { (failingSince, openUntil, probeDelay) = (newValue.failingSince, newValue.openUntil, newValue.probeDelay) }
