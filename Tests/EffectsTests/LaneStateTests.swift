@@ -215,9 +215,28 @@ struct LaneStateTests {
         lane.claimed([], for: .nothing, since: start)
         #expect(budget.take(upTo: 200) == 100)
         budget.giveBack(100)
-        _ = send(9...12, from: &lane)
+        let last = send(9...12, from: &lane)
+        // A lane that has finished keeps only what its requests under way need.
+        for held in last.dropFirst() { answered(held, .delivered, in: &lane) }
+        lane.finished(at: start, within: .seconds(65))
+        lane.stored(lane.takeUnstored(at: start, time))
+        #expect(budget.take(upTo: 200) == 100)
+        budget.giveBack(100)
         lane.closed()
         #expect(budget.take(upTo: 200) == 100)
+    }
+
+    @Test("A probe that was claimed while the lane finished is given back.")
+    func lateProbe() {
+        var stored = EndpointState()
+        (stored.failingSince, stored.openUntil, stored.probeDelay) = (time, time, .seconds(5))
+        var lane = lane(stored)
+        let claim = lane.wantedClaim(at: start, time + .seconds(1))
+        #expect(claim.probe != nil)
+        lane.finished(at: start, within: .seconds(10))
+        lane.claimed(ClaimedDelivery.samples(1...1), for: claim, since: start)
+        #expect(lane.next(at: start) == nil)
+        #expect(lane.takeUnstored(at: start, time).outcomes.map(\.outcome) == [.postponed])
     }
 
     @Test(

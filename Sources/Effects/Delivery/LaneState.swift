@@ -105,9 +105,12 @@ struct LaneState {
         _ = circuit.learned(known, isPause: stored.isPause, lastSuccessAt: stored.lastSuccessAt, at: time)
     }
 
+    /// Nothing more is sent.
+    private var isFinished: Bool { deadline != nil || isGone }
+
     /// The requests that may be under way, apart from a probe.
     private var limit: Int {
-        guard deadline == nil, !isGone, case .send(let limit) = circuit.standing else { return 0 }
+        guard !isFinished, case .send(let limit) = circuit.standing else { return 0 }
         return max(0, min(limit - earlierRequests, borrowed + 1))
     }
 
@@ -149,7 +152,9 @@ struct LaneState {
     }
 
     /// The next delivery to send now; nil if there is none, or if the circuit allows no further request.
-    mutating func next(at now: ContinuousClock.Instant) -> Held? { held.next(below: limit, at: now) }
+    mutating func next(at now: ContinuousClock.Instant) -> Held? {
+        isFinished ? nil : held.next(below: limit, at: now)
+    }
 
     /// Ends the claims of what can't be sent soon, and takes what is to be stored now.
     mutating func takeUnstored(at now: ContinuousClock.Instant, _ time: WallTime) -> Unstored {
@@ -313,10 +318,10 @@ struct LaneState {
 
     /// Ends the claims of deliveries that can't be sent soon; they count as not attempted.
     private mutating func giveBack(at now: ContinuousClock.Instant, _ time: WallTime) {
-        let isFinished = deadline != nil || isGone
         let removed = held.givenBack(isStopped: limit == 0, isFinished: isFinished, at: now)
         // Another one must be sent, or the circuit would wait for an outcome for ever.
         if removed.contains(where: \.isProbe) { _ = circuit.probeMissed() }
+        if isFinished { returnBudget() }
         ended += removed.map { held in
             let outcome = SettledDelivery(
                 position: held.delivery.change.position,
