@@ -89,7 +89,8 @@ package final class Publisher: Sendable {
                 if isReported { log.notice("changes are published again") }
                 (hasFailed, isReported, pauses) = (false, false, Backoff())
             }
-            if isLast { return }
+            // Another session's round may have begun before the last change here.
+            if isLast, heldUp == 0 || hasFailed || heldUp > 5 { return }
             if hasFailed {
                 await changes.wait(atMost: pauses.next())
             } else {
