@@ -87,7 +87,10 @@ struct ChangesCommandTests {
                 try await DaemonFixture.with(standby.conninfo(database: "siwa")) { copy in
                     let follow = copy.start(arguments: ["changes", "follow", "--json", "--from-start"])
                     try await eventually("the message about the standby") { follow.log.count == 1 }
-                    #expect(follow.log[0].hasSuffix(": trying again"), "\(follow.log)")
+                    let advice = "promote it, or name the primary in SIWAD_DATABASE_URL; trying again"
+                    #expect(follow.log[0].hasSuffix(": \(advice)"), "\(follow.log)")
+                    let once = try await run(["follow", "--from-start", "--until-current"], copy)
+                    #expect(once.status == 69 && once.errors.contains("SIWAD_DATABASE_URL"), "\(once)")
                     try await copy.run("SELECT pg_promote()")
                     try await eventually("the change from before") { follow.output.count == 1 }
                     try await signIn("after", in: copy)
@@ -97,6 +100,20 @@ struct ChangesCommandTests {
                     #expect(subs(follow.output) == ["before", "after"])
                 }
             }
+        }
+    }
+
+    @Test("follow ends if its position is given to another change, as after a failover that lost changes.")
+    func reassignment() async throws {
+        try await DaemonFixture.with { fixture in
+            try await signIn("a", "b", in: fixture)
+            let follow = fixture.start(arguments: ["changes", "follow", "--json", "--from-start"])
+            try await eventually("the changes") { follow.output.count == 2 }
+            try await fixture.run(
+                "UPDATE siwa.change_log SET published_at = published_at + interval '1 ms' WHERE position = 2"
+            )
+            #expect(try await follow.end() == 1)
+            #expect(follow.log.contains { $0.contains("position 2 belongs to another change than before") })
         }
     }
 

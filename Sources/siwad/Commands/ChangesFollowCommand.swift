@@ -120,6 +120,8 @@ private struct ChangeFeed {
     let output: Output
     let console: Console
     var printed = 0
+    /// The change at the position. After a failover, the new primary may give its position to another one.
+    var lastRead: PublishedChange?
 
     mutating func run() async throws {
         if case .table = output { console.print(ChangeListing.stream([], style: console.style)[0]) }
@@ -140,10 +142,12 @@ private struct ChangeFeed {
                         if !isDone { try await connection.waitForNotifications(atMost: .seconds(1)) }
                     }
                 }
-            } catch let error as PostgresError where Self.isTemporary(error) {
+            } catch let error as PostgresError where isTemporary(error) {
                 if !isReported {
                     let cause = CommandFailure(knownCause: error)?.parts?.cause ?? "\(error)"
-                    console.report(CommandFailure(.unavailable, cause, nextStep: "trying again"))
+                    let isStandby = error.sqlState == .readOnlyTransaction
+                    let advice = isStandby ? "promote it, or name the primary in SIWAD_DATABASE_URL; " : ""
+                    console.report(CommandFailure(.unavailable, cause, nextStep: advice + "trying again"))
                 }
                 isReported = true
                 try await Task.sleep(for: pauses.next())
@@ -164,8 +168,8 @@ private struct ChangeFeed {
     }
 
     /// After a failover, the standby may answer before it is promoted. Until then it refuses LISTEN.
-    private static func isTemporary(_ error: PostgresError) -> Bool {
-        error.isConnectionError || error.isRetryable || error.sqlState == .readOnlyTransaction
+    private func isTemporary(_ error: PostgresError) -> Bool {
+        error.isConnectionError || error.isRetryable || error.sqlState == .readOnlyTransaction && end == nil
     }
 
     private var isDone: Bool {
@@ -176,11 +180,24 @@ private struct ChangeFeed {
     private mutating func read(_ connection: PostgresConnection) async throws {
         while !isDone {
             if let limit { filter.limit = min(1_000, limit - printed) }
-            let page = try await connection.transaction(.repeatableRead) {
+            let (here, page, last) = try await connection.transaction(.repeatableRead) {
                 [position, filter] session throws(PostgresError) in
-                try ChangeLog.page(after: position, filter, in: session)
+                let page = try ChangeLog.page(after: position, filter, in: session)
+                return (
+                    try ChangeLog.find(position: position, in: session), page,
+                    try ChangeLog.find(position: page.position, in: session)
+                )
             }
             try Self.check(position, end: page.end)
+            // nil: the first reading, or the change is older than the retention.
+            if let lastRead, let here, here.changeID != lastRead.changeID || here.publishedAt != lastRead.publishedAt {
+                throw CommandFailure(
+                    .failed,
+                    "position \(position) belongs to another change than before",
+                    nextStep: "the database lost its last changes; start with --since or --from-start"
+                )
+            }
+            lastRead = last
             let changes = page.changes.filter { end == nil || $0.position <= end ?? 0 }
             switch output {
             case .table:
