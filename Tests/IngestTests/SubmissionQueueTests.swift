@@ -1,6 +1,8 @@
 import AppleTokens
 import Basics
+import Postgres
 import StoreTestSupport
+import TestSupport
 import Testing
 
 @testable import Ingest
@@ -97,6 +99,28 @@ struct SubmissionQueueTests {
         #expect(queue.finished(taken.map { ($0, .acknowledged) }).count == 2)
         #expect(queue.bytes == bytes / 3)
         #expect(!queue.putBack([]))
+    }
+
+    @Test("Submissions that are put back are first again, in their order, and the writer need not wait for others.")
+    func putBackInOrder() async throws {
+        try await TestDatabase.with(.empty) { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            let queue = openQueue(limit: 100)
+            _ = queue.update { $0.connected(connection, hasStored: false) }
+            for _ in 0..<5 { #expect(queue.submit(submission()) == .accepted) }
+            let bytes = queue.bytes
+            let taken = queue.waiting(atMost: 2)
+            #expect(await queue.next(atMost: 1)?.map(\.number) == [3])
+            #expect(queue.putBack(taken.reversed()))
+            #expect(queue.held(upTo: 5).map(\.number) == [3])
+            #expect(queue.bytes == bytes)
+            #expect(await queue.next(atMost: 10)?.map(\.number) == [1, 2, 4, 5])
+            // The writer waits, or comes later: it gets them in any case.
+            async let next = queue.next(atMost: 10)
+            #expect(queue.putBack(queue.held(upTo: 1)))
+            #expect(await next?.map(\.number) == [1])
+            await connection.close()
+        }
     }
 
     @Test("A submission that the writer keeps for too long gets one response.")
