@@ -31,17 +31,13 @@ struct SignInFaultTests {
     )
     func killed(point: Point) async throws {
         try await SigningFixture.with { fixture in
-            let keys = fixture.daemons.endpoint
-            if point == .checks { keys.now(.silence) }
-            let daemon = fixture.start("a")
-            try await eventually("the socket") {
-                FileManager.default.fileExists(atPath: fixture.socket("a"))
-            }
-            if point != .checks { _ = try await daemon.ready() }
-            let request = try await fixture.device().request(session: "s1")
+            let daemon = try await fixture.ready("a")
             try await prepare(point, fixture)
+            let fetches = fixture.daemons.endpoint.fetches
+            let request = try await fixture.device().request(session: "s1")
             async let lost = try? fixture.post(request, to: "a")
-            try await wait(for: point, fixture)
+            try await wait(for: point, since: fetches, fixture)
+            try await expectReached(point, fixture)
             if point == .response {
                 // The commit reaches a daemon that does nothing more.
                 daemon.send("STOP")
@@ -49,7 +45,8 @@ struct SignInFaultTests {
                 try await eventually("the commit") { try await settled(fixture) == ["s1"] }
             }
             await daemon.kill()
-            _ = await lost
+            let answerBefore = await lost
+            #expect(answerBefore == nil, "\(point): the caller has an answer, so the daemon was killed too late")
             try await release(point, fixture)
             try await expectWhole(fixture)
 
@@ -68,7 +65,10 @@ struct SignInFaultTests {
 
     private func prepare(_ point: Point, _ fixture: SigningFixture) async throws {
         switch point {
-        case .checks: break
+        case .checks:
+            // The daemon has the keys of before, so only the request makes it fetch them again.
+            try await fixture.control("behave", #"{"rotate_keys":true}"#)
+            fixture.daemons.endpoint.now(.silence)
         case .reservation:
             try await fixture.daemons.run(
                 """
@@ -85,18 +85,36 @@ struct SignInFaultTests {
         }
     }
 
-    private func wait(for point: Point, _ fixture: SigningFixture) async throws {
+    /// - Parameter fetches: the number of fetches of the keys before the request.
+    private func wait(for point: Point, since fetches: Int, _ fixture: SigningFixture) async throws {
         switch point {
-        case .checks: try await eventually("a fetch of the keys") { fixture.daemons.endpoint.fetches > 0 }
+        case .checks: try await eventually("a fetch of the keys") { fixture.daemons.endpoint.fetches > fetches }
         case .exchange, .answer:
             try await eventually("Apple to be asked") { try await fixture.tokenRequests() == 1 }
         case .reservation, .settlement, .response: try await fixture.daemons.untilStalled()
         }
     }
 
+    /// What the request has left in the database and at Apple shows that it has not passed the point.
+    private func expectReached(_ point: Point, _ fixture: SigningFixture) async throws {
+        let expected: [String]
+        switch point {
+        case .checks, .reservation: expected = []
+        case .exchange, .answer, .settlement, .response: expected = ["unsettled"]
+        }
+        let rows = try await fixture.daemons.texts(
+            "SELECT CASE WHEN settled_at IS NULL THEN 'unsettled' ELSE 'settled' END FROM siwa.sign_ins"
+        )
+        #expect(rows == expected, "\(point)")
+        // Apple is asked right after the reservation.
+        #expect(try await fixture.tokenRequests() == expected.count, "\(point)")
+    }
+
     private func release(_ point: Point, _ fixture: SigningFixture) async throws {
         switch point {
-        case .checks: fixture.daemons.endpoint.now(.keySet(fixture.daemons.apple.keySetJSON))
+        case .checks:
+            let keySet = try await Web.get("\(fixture.apple)/auth/keys").body
+            fixture.daemons.endpoint.now(.keySet(keySet))
         case .reservation:
             // PostgreSQL finishes the statement of a client that is gone, and learns only then that no COMMIT follows.
             try await fixture.daemons.letCommit()
