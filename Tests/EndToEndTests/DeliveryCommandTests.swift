@@ -118,12 +118,15 @@ struct DeliveryCommandTests {
     @Test("A dry run shows what would change, and changes nothing.")
     func dryRun() async throws {
         try await withDead(4) { fixture in
+            let rows = "SELECT d.xmin || d::text FROM siwa.deliveries AS d ORDER BY endpoint_id, position"
+            let before = try await fixture.texts(rows)
             for verb in ["retry", "discard"] {
                 let dry = try await run("\(verb) --endpoint shop --dry-run", fixture)
                 #expect(dry.status == 0 && dry.errors.contains("nothing was changed"), "\(dry.errors)")
                 #expect(dry.lines.count == 3 && dry.lines[1].contains("refused"), "\(dry.output)")
             }
             #expect(try await statuses(fixture) == ["dead 4"])
+            #expect(try await fixture.texts(rows) == before)
             #expect(try await audit(fixture).isEmpty)
         }
     }
@@ -238,6 +241,25 @@ struct DeliveryCommandTests {
                 """
             )
             #expect(counts == ["3000 0"])
+            // Each decision is one that the audit counts for its own operator.
+            let decided = try await fixture.texts(
+                """
+                SELECT (
+                    SELECT coalesce(sum(affected), 0) FROM siwa.operator_actions
+                    WHERE action = 'deliveries ' || v.verb AND note = v.note
+                ) || ' ' || (
+                    SELECT count(*) FROM siwa.deliveries JOIN siwa.endpoints AS e USING (endpoint_id)
+                    WHERE e.name = 'shop' AND deliveries.status = v.status
+                )
+                FROM (VALUES ('retry', 'one', 'pending'), ('discard', 'other', 'discarded')) AS v (verb, note, status)
+                """
+            )
+            for counts in decided.map({ $0.split(separator: " ") }) { #expect(counts[0] == counts[1], "\(decided)") }
+            let others = """
+                SELECT DISTINCT concat_ws(' ', d.status, d.attempts)
+                FROM siwa.deliveries AS d JOIN siwa.endpoints AS e USING (endpoint_id) WHERE e.name = 'crm'
+                """
+            #expect(try await fixture.texts(others) == ["pending 0"])
         }
     }
 

@@ -3,6 +3,20 @@ import Testing
 
 @Suite("siwad endpoints apply", .timeLimit(.minutes(10)))
 struct EndpointFileTests {
+    /// Every row that the command could write, with the transaction that wrote it last.
+    private func content(_ fixture: DaemonFixture) async throws -> [String] {
+        try await fixture.texts(
+            """
+            SELECT 'endpoint ' || r.xmin || r::text FROM siwa.endpoints AS r
+            UNION ALL SELECT 'state ' || r.xmin || r::text FROM siwa.endpoint_states AS r
+            UNION ALL SELECT 'secret ' || r.xmin || r::text FROM siwa.endpoint_secrets AS r
+            UNION ALL SELECT 'action ' || r.xmin || r::text FROM siwa.operator_actions AS r
+            UNION ALL SELECT 'delivery ' || r.xmin || r::text FROM siwa.deliveries AS r
+            ORDER BY 1
+            """
+        )
+    }
+
     @Test("apply makes the table say what the file says, once; a dry run changes nothing; --prune removes the rest.")
     func apply() async throws {
         try await DaemonFixture.with { fixture in
@@ -26,7 +40,7 @@ struct EndpointFileTests {
                         "NAME OUTCOME", "shop added", "crm added",
                     ]
                 )
-                #expect(try await fixture.texts("SELECT name FROM siwa.endpoints").isEmpty)
+                #expect(try await content(fixture).isEmpty)
                 try await fixture.endpoints("apply \(flow)")
                 let rows = """
                     SELECT concat_ws(' ', name, url, types, apps, ordering, timeout) FROM siwa.endpoints ORDER BY name
@@ -37,13 +51,16 @@ struct EndpointFileTests {
                 ]
                 #expect(try await fixture.texts(rows) == expected)
                 try await fixture.endpoints("pause crm")
-                let actions = try await fixture.audit()
+                try await fixture.revoke(2)
+                try await fixture.run("SELECT siwa.publish_changes()")
+                #expect(try await fixture.deliveries() == ["shop pending 2"])
+                let applied = try await content(fixture)
                 let again = try await fixture.endpoints("apply \(flow) --json")
                 #expect(
                     again.lines.allSatisfy { $0.hasSuffix(#""outcome":"unchanged","changed":[]}"#) },
                     "\(again.output)"
                 )
-                #expect(try await fixture.audit() == actions)
+                #expect(try await content(fixture) == applied)
 
                 let json = try directory.write(
                     "less.json",
@@ -58,8 +75,10 @@ struct EndpointFileTests {
                 let kept = try await fixture.endpoints("apply \(json)")
                 #expect(kept.output.contains("types, timeout") && kept.errors.contains("--prune removes it"))
                 #expect(try await fixture.texts("SELECT name FROM siwa.endpoints").count == 2)
-                try await fixture.endpoints("apply \(json) --prune --dry-run")
-                #expect(try await fixture.texts("SELECT name FROM siwa.endpoints").count == 2)
+                let edited = try await content(fixture)
+                let rehearsed = try await fixture.endpoints("apply \(json) --prune --dry-run --json")
+                #expect(rehearsed.lines.count == 2 && rehearsed.output.contains(#""outcome":"removed""#))
+                #expect(try await content(fixture) == edited)
                 try await fixture.endpoints("apply \(json) --prune")
                 #expect(try await fixture.texts("SELECT name || ' ' || status FROM siwa.endpoints") == ["crm paused"])
                 #expect(
@@ -68,6 +87,10 @@ struct EndpointFileTests {
                     ) == ["crm"]
                 )
                 #expect(try await fixture.audit().last == "endpoints apply: remove shop: why")
+                #expect(try await fixture.deliveries().isEmpty)
+                let pruned = try await content(fixture)
+                try await fixture.endpoints("apply \(json) --prune")
+                #expect(try await content(fixture) == pruned)
             }
         }
     }

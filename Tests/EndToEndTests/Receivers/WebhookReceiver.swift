@@ -22,8 +22,8 @@ final class WebhookReceiver: Sendable {
         case delayed(Duration, Int)
         /// These bytes, and the connection stays open.
         case bytes(String)
-        /// These bytes again and again.
-        case endless(String)
+        /// These bytes again and again, after others that are sent once.
+        case endless(String, after: String = "")
         /// One byte a second.
         case dripping
         case reset
@@ -181,7 +181,9 @@ final class WebhookReceiver: Sendable {
                     channel.writeAndFlush(ByteBuffer(string: text), promise: nil)
                 }
             case .bytes(let text): write(text, context)
-            case .endless(let text): repeatedly(text, after: .zero, context)
+            case .endless(let text, let first):
+                write(first, context)
+                repeatedly(text, after: .zero, context)
             case .dripping:
                 write("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", context)
                 repeatedly("x", after: .seconds(1), context)
