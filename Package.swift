@@ -115,7 +115,7 @@ let package = Package(
                 "AccountStore", "AppleTokens", "Basics", "Ingest", "JOSE", "Postgres", "SignIn", "Telemetry",
                 "WebClient",
             ],
-            swiftSettings: house
+            swiftSettings: seldomRun
         ),
         .target(
             name: "NotificationServer",
@@ -152,7 +152,7 @@ let package = Package(
                 .product(name: "NIOSSL", package: "swift-nio-ssl"),
             ],
             resources: [.embedInCode("Application/openapi.json")],
-            swiftSettings: house
+            swiftSettings: seldomRun
         ),
         .target(
             name: "LocalPostgres",
