@@ -323,6 +323,11 @@ struct DeadLetterReplayTests {
             let before = try await fixture.everything()
             let error = await #expect(throws: PostgresError.self) { try await fixture.replay(apps: Self.apps) }
             #expect(error?.sqlState?.rawValue == "P0001")
+            // The last one is alone in its batch.
+            await #expect(throws: PostgresError.self) { try await fixture.replay(apps: Self.apps, batch: 2) }
+            await #expect(throws: PostgresError.self) {
+                try await fixture.replay(apps: Self.apps, isRehearsal: true, batch: 2)
+            }
             #expect(try await fixture.everything() == before)
         }
     }

@@ -47,6 +47,13 @@ package struct ReplayResult: Sendable, Equatable {
         case dead(DeadLetterReason, detail: String)
     }
 
+    fileprivate var isReplayed: Bool {
+        switch end {
+        case .replayed: true
+        case .dead: false
+        }
+    }
+
     init(_ letter: ClaimedDeadLetter, _ end: End, sessionsEnded: Int) {
         id = letter.id
         formerReason = letter.reason
@@ -105,9 +112,6 @@ package struct ReplayReport: Sendable, Equatable {
 /// that were replayed. If a run is interrupted, each letter is either replayed with all its effects or open, the audit
 /// counts exactly the replayed ones, and another run processes the rest. A run processes each letter once.
 package struct DeadLetterReplay: Sendable {
-    /// A run ends with the cause after so many batches in a row of which PostgreSQL stored nothing.
-    private static let maximumRefused = 8
-
     private let policy: NotificationPolicy
     private let trust: SigningKeys.Trust
     private let retention: Duration
@@ -173,7 +177,8 @@ package struct DeadLetterReplay: Sendable {
         let start = ContinuousClock.now
         var months = PartitionedMonths()
         var last = selected.firstID - 1
-        var (done, refused) = (0, 0)
+        var done = 0
+        var refusals = Refusals()
         while last < selected.lastID {
             let part = try await part(run, ids: last...selected.lastID, keys, months, on: connection)
             guard let end = part.results.last?.id else { break }
@@ -183,15 +188,35 @@ package struct DeadLetterReplay: Sendable {
             report.add(part.results)
             onProgress(part.results, report)
             try Task.checkCancellation()
-            refused = part.obstacle == nil ? 0 : refused + 1
-            // Some letters in a row may have the same cause. If none can be stored, it is the server.
-            let isHopeless = refused == Self.maximumRefused || last == selected.lastID && report.replayed == 0
-            if let obstacle = part.obstacle, isHopeless { throw obstacle }
+            refusals.add(part.results, part.obstacle)
+            if let obstacle = refusals.obstacle, refusals.areMany { throw obstacle }
             if let rate = run.rate, !run.isRehearsal {
                 try await Task.sleep(until: start + .seconds(Double(done) / rate), clock: .continuous)
             }
         }
+        if let obstacle = refusals.obstacle, report.replayed == 0 { throw obstacle }
         return report
+    }
+
+    /// The letters in a row of which PostgreSQL could store none.
+    private struct Refusals {
+        private var batches = 0
+        private var letters = 0
+        /// Why, if there were several at once.
+        private(set) var obstacle: PostgresError?
+
+        /// Some letters about one person or of one app may follow each other. More have a cause that no run can pass.
+        var areMany: Bool { batches >= 8 && letters >= 256 }
+
+        mutating func add(_ results: [ReplayResult], _ obstacle: PostgresError?) {
+            if let obstacle {
+                self.obstacle = obstacle
+                batches += 1
+                letters += results.count
+            } else if results.contains(where: \.isReplayed) {
+                (batches, letters) = (0, 0)
+            }
+        }
     }
 
     private func part(
@@ -293,13 +318,15 @@ private struct ReplayTransaction {
         for start in stride(from: 0, to: earlier.count, by: run.batch) {
             let some = Array(earlier[start..<min(start + run.batch, earlier.count)])
             try process(DeadLetterFilter(ids: some), 0...ids.lowerBound, limit: some.count, in: transaction)
+            if obstacle != nil { break }
         }
         results = []
         for _ in 0..<Self.rehearsedTogether {
             let (last, count) = (results.last?.id ?? ids.lowerBound, results.count)
             guard last < ids.upperBound else { return }
             try process(run.filter, last...ids.upperBound, limit: run.batch, in: transaction)
-            guard results.count > count else { return }
+            // The deadline of the transaction is not for several batches that wait for locks.
+            guard results.count > count, obstacle == nil else { return }
         }
     }
 
