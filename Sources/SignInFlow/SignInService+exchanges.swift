@@ -22,13 +22,14 @@ extension SignInService {
     private static let verificationTime = Duration.seconds(40)
     /// Between two counts of the refresh tokens, which read all of them.
     private static let measurement = Duration.seconds(300)
+    /// Until the next count after one that failed.
+    private static let countRetry = Duration.seconds(30)
 
     /// Trades codes until ``finishExchanges()``.
     package func runExchanges() async {
         // Returns after the exchanges that are under way.
         await withDiscardingTaskGroup { group in
             var pauses = Backoff()
-            var measuredAt: ContinuousClock.Instant?
             while !isFinished.load(ordering: .acquiring), !Task.isCancelled {
                 do throws(PostgresError) {
                     let free = Self.share - exchangesUnderWay.load(ordering: .acquiring)
@@ -41,10 +42,7 @@ extension SignInService {
                             self.exchangeEnded()
                         }
                     }
-                    if measuredAt.map({ .now - $0 >= Self.measurement }) ?? true {
-                        measuredAt = .now
-                        group.addTask { await self.measure() }
-                    }
+                    if isCountDue() { group.addTask { await self.countTokens() } }
                     // Otherwise more may be due, and there is room for them.
                     if claimed.count < free || exchangesUnderWay.load(ordering: .acquiring) > Self.refill {
                         await exchanges.wait(atMost: Self.interval)
@@ -77,14 +75,28 @@ extension SignInService {
         exchanges.signal()
     }
 
-    /// The count may take long, or fail: no exchange waits for it, and it leaves the connection to sign-ins in time.
-    private func measure() async {
+    private func isCountDue() -> Bool {
+        tokenCount.withLock { count in
+            guard count.dueAt <= .now else { return false }
+            count.dueAt = .now + Self.measurement
+            return true
+        }
+    }
+
+    /// No code waits for the count. Sign-ins may, if the pool has one connection, so it has little time until it needs more.
+    private func countTokens() async {
+        let limit = tokenCount.withLock(\.limit)
         let counts: [RefreshTokenCount]
         do throws(PostgresError) {
-            counts = try await database.pool.withSession(deadline: .seconds(3), RefreshTokens.counts)
+            counts = try await database.pool.withSession(deadline: limit, RefreshTokens.counts)
         } catch {
+            for state in SignInMetrics.states { metrics.tokens.gauge(state).set(.nan) }
+            tokenCount.withLock { count in
+                count.dueAt = .now + Self.countRetry
+                if error.code == .timedOut { count.limit = min(limit * 2, .seconds(60)) }
+            }
             if !error.isConnectionError, error.code != .cancelled {
-                database.faults.warning(.tokenCounts, "the refresh tokens can't be counted", error)
+                database.faults.warning(.tokenCounts, "the refresh tokens can't be counted; trying again", error)
             }
             return
         }

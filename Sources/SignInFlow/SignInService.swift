@@ -23,6 +23,8 @@ package final class SignInService: ApplicationService {
     let isFinished = Atomic(false)
     /// Started by ``runExchanges()``.
     let exchangesUnderWay = Atomic(0)
+    /// When the refresh tokens are counted next, and how long that may take.
+    let tokenCount = Mutex((dueAt: ContinuousClock.now, limit: Duration.seconds(3)))
 
     /// - Parameter onDatabaseError: called with each error that becomes the problem `database-unavailable`.
     package init(
