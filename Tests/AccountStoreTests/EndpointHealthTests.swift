@@ -87,10 +87,22 @@ struct EndpointHealthTests {
             _ = try await addEndpoint(store)
             let (until, success) = (WallTime.now() + .seconds(600), WallTime.now())
             func pause(_ reason: String, until: WallTime) async throws -> EndpointState {
+                try await store.run("UPDATE siwa.endpoint_states SET open_until = NULL, probe_delay = NULL")
                 try await keep(store) { ($0.openUntil, $0.probeDelay, $0.lastReason) = (until, .seconds(5), reason) }
                 try await keep(store) { $0.lastSuccessAt = success }
                 return try await stored(store)
             }
+            let failure = ago(1)
+            try await keep(store) { ($0.openUntil, $0.probeDelay, $0.lastReason) = (until, .seconds(5), "throttled") }
+            // A request of another daemon was under way.
+            try await keep(store) { ($0.failingSince, $0.lastFailedAt, $0.lastReason) = (failure, failure, "failed") }
+            try await keep(store) {
+                ($0.failingSince, $0.lastFailedAt, $0.lastReason) = (failure, failure, "failed")
+                ($0.openUntil, $0.probeDelay) = (success + .seconds(10), .seconds(10))
+            }
+            let failing = try await stored(store)
+            #expect(failing.openUntil == until && failing.lastReason == "throttled" && failing.failingSince == failure)
+            #expect(failing.probeDelay == .seconds(5))
             let paused = try await pause("throttled", until: until)
             #expect(paused.openUntil == until && paused.probeDelay == .seconds(5) && paused.lastSuccessAt == success)
             #expect(try await pause("throttled", until: ago(1)).openUntil == nil)

@@ -190,9 +190,14 @@ package enum DeliveryQueue {
     /// crash of PostgreSQL makes it forget is attempted again.
     private static let unflushed = "set_config('synchronous_commit', 'off', true) AS setting"
     private static let isPaused = """
-        excluded.last_reason IS NULL AND s.last_reason = 'throttled'
-            AND s.open_until > clock_timestamp() AND s.open_until <= clock_timestamp() + interval '1 hour'
+        coalesce(
+            s.last_reason = 'throttled'
+                AND s.open_until > clock_timestamp() AND s.open_until <= clock_timestamp() + interval '1 hour',
+            false
+        )
         """
+    private static let keepsReason =
+        "(excluded.last_reason IS NULL OR excluded.last_reason <> 'throttled' AND \(isPaused))"
     /// Another daemon may have noticed an earlier failure, or had a success after the first failure of this one. A success of any
     /// daemon, and an operator who resumes the endpoint, end all failures before it.
     private static let storeState = Statement(
@@ -210,12 +215,15 @@ package enum DeliveryQueue {
                     AND f.time > greatest(s.last_success_at, excluded.last_success_at, e.status_at)
             ),
             -- A daemon that knows of no pause does not end one for which the receiver asked another daemon. An hour is the longest.
-            open_until = CASE WHEN excluded.open_until IS NULL AND \(isPaused) THEN s.open_until ELSE excluded.open_until END,
-            probe_delay = CASE WHEN excluded.open_until IS NULL AND \(isPaused) THEN s.probe_delay ELSE excluded.probe_delay END,
+            open_until = CASE WHEN \(isPaused) THEN greatest(s.open_until, excluded.open_until) ELSE excluded.open_until END,
+            probe_delay = CASE
+                WHEN \(isPaused) AND s.open_until >= coalesce(excluded.open_until, s.open_until) THEN s.probe_delay
+                ELSE excluded.probe_delay
+            END,
             last_success_at = greatest(s.last_success_at, excluded.last_success_at),
-            last_reason = coalesce(excluded.last_reason, s.last_reason),
-            last_http_status = CASE WHEN excluded.last_reason IS NULL THEN s.last_http_status ELSE excluded.last_http_status END,
-            last_detail = CASE WHEN excluded.last_reason IS NULL THEN s.last_detail ELSE excluded.last_detail END
+            last_reason = CASE WHEN \(keepsReason) THEN s.last_reason ELSE excluded.last_reason END,
+            last_http_status = CASE WHEN \(keepsReason) THEN s.last_http_status ELSE excluded.last_http_status END,
+            last_detail = CASE WHEN \(keepsReason) THEN s.last_detail ELSE excluded.last_detail END
         """
     )
 }
