@@ -16,6 +16,8 @@ package final class Publisher: Sendable {
     /// For a round. It publishes everything that was committed, and the deliveries of each change: 500,000 changes for four endpoints
     /// took 28 s. A round that takes longer is cancelled, and the next one gets twice the time, because it begins again with more.
     private let usualRound: Duration
+    /// How often the last round is repeated, in 0.75 s, while another session holds it up.
+    private let lastRounds: Int
     private static let longestRound = Duration.seconds(3_600)
     /// Between two measurements of what waits.
     private static let measurement = Duration.seconds(10)
@@ -37,13 +39,15 @@ package final class Publisher: Sendable {
         changes: WakeupEvent,
         metrics: PublicationMetrics,
         log: Log,
-        usualRound: Duration = .seconds(30)
+        usualRound: Duration = .seconds(30),
+        lastRounds: Int = 5
     ) {
         self.pool = pool
         self.changes = changes
         self.metrics = metrics
         self.log = log
         self.usualRound = usualRound
+        self.lastRounds = lastRounds
         limit = Mutex(usualRound)
     }
 
@@ -90,7 +94,7 @@ package final class Publisher: Sendable {
                 (hasFailed, isReported, pauses) = (false, false, Backoff())
             }
             // Another session's round may have begun before the last change here.
-            if isLast, heldUp == 0 || hasFailed || heldUp > 5 { return }
+            if isLast, heldUp == 0 || hasFailed || heldUp > lastRounds { return }
             if hasFailed {
                 await changes.wait(atMost: pauses.next())
             } else {

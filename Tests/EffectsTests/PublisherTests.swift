@@ -63,7 +63,8 @@ struct PublisherTests {
                 pool: pool,
                 changes: changes,
                 metrics: PublicationMetrics(registry: MetricsRegistry()),
-                log: Log(label: "test", level: .error, format: .text) { _ in }
+                log: Log(label: "test", level: .error, format: .text) { _ in },
+                lastRounds: 1_000
             )
             async let running: Void = publisher.run()
             /// Stores a change, and returns after a round that finds the publication locked.

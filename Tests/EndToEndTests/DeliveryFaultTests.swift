@@ -115,7 +115,7 @@ struct DeliveryFaultTests {
                 _ = try await first.ready()
                 try await fixture.revoke(4, people: 1)
                 try await eventually("the first request") { receiver.messages.count == 1 }
-                first.send("STOP")
+                try await first.stop()
                 receiver.answer { _, _ in .status(200) }
                 // If it was stopped within a transaction, PostgreSQL would keep its locks for a minute.
                 try await fixture.run(

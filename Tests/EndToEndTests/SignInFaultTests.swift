@@ -37,10 +37,11 @@ struct SignInFaultTests {
             let request = try await fixture.device().request(session: "s1")
             async let lost = try? fixture.post(request, to: "a")
             try await wait(for: point, since: fetches, fixture)
+            // Nor does it answer before it is killed.
+            try await daemon.stop()
             try await expectReached(point, fixture)
             if point == .response {
                 // The commit reaches a daemon that does nothing more.
-                daemon.send("STOP")
                 try await fixture.daemons.letCommit()
                 try await eventually("the commit") { try await settled(fixture) == ["s1"] }
             }

@@ -1,4 +1,5 @@
 import AppleTokens
+import FoundationEssentials
 import JOSE
 import Subprocess
 import Synchronization
@@ -91,9 +92,20 @@ final class DaemonProcess: Sendable {
         return addresses
     }
 
-    /// Sends it a signal by name: `TERM`, `KILL`, `HUP`, `STOP`, `CONT`.
+    /// Sends it a signal by name: `TERM`, `KILL`, `HUP`, `CONT`. It may come after this returns.
     func send(_ signal: String) {
         signals.yield(signal)
+    }
+
+    /// Sends it SIGSTOP, and waits until it is stopped.
+    func stop() async throws {
+        send("STOP")
+        try await eventually("the process to be stopped") {
+            guard let processID else { return false }
+            let status = try String(contentsOfFile: "/proc/\(processID)/stat", encoding: .utf8)
+            // The state follows the name in parentheses.
+            return status.split(separator: ")").last?.hasPrefix(" T") ?? false
+        }
     }
 
     /// Waits until it has ended.
