@@ -245,16 +245,7 @@ struct DeadLetterReplayTests {
     @Test("A letter that PostgreSQL can't store at present stays as it is, and the others are replayed.")
     func heldUp() async throws {
         try await with(20) { fixture in
-            try await fixture.run(
-                """
-                CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-                BEGIN
-                    RAISE EXCEPTION 'not today';
-                END $$;
-                CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW WHEN (NEW.sub = 'person7')
-                    EXECUTE FUNCTION public.refuse()
-                """
-            )
+            try await fixture.refusePeople("NEW.sub = 'person7'")
             let row = "SELECT d::text FROM siwa.dead_letters AS d WHERE status = 'open'"
             let before = try await fixture.texts(row + " AND sub = 'person7'")
             let expected = ["1 unknown-audience → unknown-audience", "19 unknown-audience → applied"]
@@ -275,16 +266,7 @@ struct DeadLetterReplayTests {
     @Test("A batch of which PostgreSQL can store nothing at present does not end the run.")
     func heldUpBatch() async throws {
         try await with(20) { fixture in
-            try await fixture.run(
-                """
-                CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-                BEGIN
-                    RAISE EXCEPTION 'not today';
-                END $$;
-                CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW
-                    WHEN (NEW.sub IN ('person0', 'person1', 'person18', 'person19')) EXECUTE FUNCTION public.refuse()
-                """
-            )
+            try await fixture.refusePeople("NEW.sub IN ('person0', 'person1', 'person18', 'person19')")
             let report = try await fixture.replay(apps: Self.apps, batch: 2)
             #expect(report?.lines == ["16 unknown-audience → applied", "4 unknown-audience → unknown-audience"])
         }
@@ -311,15 +293,7 @@ struct DeadLetterReplayTests {
     @Test("If PostgreSQL can store none of several letters, the run fails and changes nothing.")
     func nothingStored() async throws {
         try await with(3) { fixture in
-            try await fixture.run(
-                """
-                CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-                BEGIN
-                    RAISE EXCEPTION 'not today';
-                END $$;
-                CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW EXECUTE FUNCTION public.refuse()
-                """
-            )
+            try await fixture.refusePeople()
             let before = try await fixture.everything()
             let error = await #expect(throws: PostgresError.self) { try await fixture.replay(apps: Self.apps) }
             #expect(error?.sqlState?.rawValue == "P0001")
@@ -389,6 +363,20 @@ extension IngestFixture {
             try DeadLetters.countOpen(in: session)
         }
         return counts.values.reduce(0, +)
+    }
+
+    /// Makes PostgreSQL refuse new people for whom this condition on the row `NEW` holds.
+    fileprivate func refusePeople(_ condition: String = "true") async throws {
+        try await run(
+            """
+            CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN
+                RAISE EXCEPTION 'not today';
+            END $$;
+            CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW
+                WHEN (\(condition)) EXECUTE FUNCTION public.refuse()
+            """
+        )
     }
 
     /// Every row that a replay may touch.

@@ -189,6 +189,7 @@ package enum DeliveryQueue {
     /// The commit of the statement does not wait for the disk, so that the rate of an endpoint does not depend on it. What a
     /// crash of PostgreSQL makes it forget is attempted again.
     private static let unflushed = "set_config('synchronous_commit', 'off', true) AS setting"
+    /// True while the stored state is a pause that the receiver asked for. A time that is further ahead is of a wrong clock.
     private static let isPaused = """
         coalesce(
             s.last_reason = 'throttled'
@@ -196,6 +197,7 @@ package enum DeliveryQueue {
             false
         )
         """
+    /// During a pause, later failures must not hide it.
     private static let keepsReason =
         "(excluded.last_reason IS NULL OR excluded.last_reason <> 'throttled' AND \(isPaused))"
     /// Another daemon may have noticed an earlier failure, or had a success after the first failure of this one. A success of any
@@ -214,7 +216,7 @@ package enum DeliveryQueue {
                 WHERE e.endpoint_id = $1
                     AND f.time > greatest(s.last_success_at, excluded.last_success_at, e.status_at)
             ),
-            -- A daemon that knows of no pause does not end one for which the receiver asked another daemon. An hour is the longest.
+            -- A daemon that knows of no pause does not end one for which the receiver asked another daemon.
             open_until = CASE WHEN \(isPaused) THEN greatest(s.open_until, excluded.open_until) ELSE excluded.open_until END,
             probe_delay = CASE
                 WHEN \(isPaused) AND s.open_until >= coalesce(excluded.open_until, s.open_until) THEN s.probe_delay

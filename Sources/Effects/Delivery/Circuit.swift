@@ -233,7 +233,7 @@ package struct Circuit: Sendable, Equatable {
         case .closed, .recovering:
             guard let until = others.openUntil, let delay = others.probeDelay, until > now else { break }
             state = .open(until: until, delay: delay, window: 1)
-            // Without a failure, it did.
+            // Only a pause opens a circuit without a failure.
             if isPause || others.failingSince == nil { pausedUntil = until }
             failingSince = failingSince ?? lasting(others.failingSince)
         case .open, .probing:
