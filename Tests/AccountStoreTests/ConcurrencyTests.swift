@@ -101,6 +101,38 @@ struct ConcurrencyTests {
         }
     }
 
+    @Test("A batch that inserts people waits for no batch that waits for it, also if its snapshot lacks a person.")
+    func insertAndUpdate() async throws {
+        try await Store.with { store in
+            let writer = try await Store.writer(store.database)
+            let revocation = { @Sendable (sub: String, batch: String) in
+                ReceivedNotification.sample("consent-revoked", sub: sub, at: .at(1), id: "\(sub) \(batch)")
+            }
+            // Both batches are awaited below. They wait until the transaction that holds "m" ends.
+            let (first, second) = try await store.database.withOpenTransaction { session throws(PostgresError) in
+                let person = "INSERT INTO siwa.accounts (team_id, sub) VALUES ('AAAAAAAAAA', 'm')"
+                try session.execute(script: "\(person); DELETE FROM siwa.accounts")
+            } _: {
+                let first = Task {
+                    try await store.record(revocation("a", "first"), revocation("m", "first"), revocation("y", "first"))
+                }
+                try await Self.untilRecordingWaits(store.database)
+                let other = Store(database: store.database, connection: writer)
+                try await other.record(.sample("email-enabled", sub: "y", at: .at(0), id: "y"))
+                let disabled = ReceivedNotification.sample("email-disabled", sub: "y", at: .at(1), id: "y second")
+                let second = Task { try await other.record(revocation("a", "second"), disabled) }
+                try await Self.untilRecordingWaits(store.database, count: 2)
+                return (first, second)
+            }
+            let error = await #expect(throws: PostgresError.self) { try await first.value }
+            #expect(error?.sqlState == .serializationFailure)
+            _ = try await second.value
+            let recorded = try await store.texts("SELECT jti FROM siwa.notifications ORDER BY 1")
+            #expect(recorded == ["a second", "y", "y second"])
+            await writer.close()
+        }
+    }
+
     @Test("A sign-in with an address to another app locks the person before the consent, like the writer.")
     func signInElsewhere() async throws {
         try await Store.with { store in
@@ -199,23 +231,21 @@ struct ConcurrencyTests {
         }
     }
 
-    private static func untilRecordingWaits(_ database: TestDatabase) async throws {
+    private static func untilRecordingWaits(_ database: TestDatabase, count: Int64 = 1) async throws {
         let connection = try await PostgresConnection.connect(database.settings)
-        var isWaiting = false
-        while !isWaiting {
-            isWaiting = try await connection.withSession { session throws(PostgresError) in
-                try session.execute(recordingWaits).bool(0, 0)
+        var waiting: Int64 = 0
+        while waiting < count {
+            waiting = try await connection.withSession { session throws(PostgresError) in
+                try session.execute(waitingForLock).int64(0, 0)
             }
         }
         await connection.close()
     }
 
-    private static let recordingWaits = Statement(
+    private static let waitingForLock = Statement(
         once: """
-            SELECT EXISTS (
-                SELECT FROM pg_stat_activity
-                WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event <> 'advisory'
-            )
+            SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event <> 'advisory'
             """
     )
 

@@ -10,6 +10,9 @@
 -- - Changes are found by comparing the row in the snapshot with the result. A row is updated only if it still has the version
 --   (xmin) of the snapshot. If another session changed it, the statement fails with 40001; if another session inserted it, with
 --   a unique violation. The caller then executes the statement again.
+-- - No two batches wait for each other in a circle. The condition at the end executes the parts in its order: it inserts people,
+--   updates people, inserts consents, updates consents, each in the order of the arrays. An insertion may wait for an update, of
+--   a row that is newer than its snapshot. An update waits for no insertion, because it only finds rows of its snapshot.
 -- - The unique jti skips a notification that is already stored. Its facts are merged again, which changes nothing.
 -- - An empty message is written to the write-ahead log. Without it, the commit of a batch of duplicates would wait neither for
 --   the disk nor for standbys, although the commit that stored them first may be unconfirmed.
@@ -24,7 +27,7 @@
 --   most of the bytes; they go from their array directly into the table.
 -- - Starting the plan dominates the cost of a small batch: each plan node, column and repeated expression counts, and so does
 --   each level that has a subquery in an expression.
--- - Nothing is sorted. Rows are locked and written in the order of the arrays, so all writers lock people in the same order.
+-- - Nothing is sorted. Rows are locked and written in the order of the arrays.
 WITH judged AS MATERIALIZED (
     SELECT
         b.opens_person AND b.account_id IS NULL AS is_new_account,
@@ -209,6 +212,7 @@ new_consent AS (
         j.app_id, j.revoked_at
     FROM judged AS j
     WHERE j.is_new_consent
+    RETURNING true
 ),
 changed AS (
     INSERT INTO siwa.account_changes (account_id, app_id, facet, from_state, to_state, event_time, jti, sessions_ended)
@@ -250,10 +254,10 @@ SELECT
 FROM judged
 WHERE (
     SELECT CASE
-        WHEN cardinality(ARRAY(SELECT true FROM moved_account))
-                <> cardinality(ARRAY(SELECT true FROM judged WHERE moves_account))
-            OR cardinality(ARRAY(SELECT true FROM moved_consent))
-                <> cardinality(ARRAY(SELECT true FROM judged WHERE moves_consent))
+        WHEN cardinality(ARRAY(SELECT true FROM new_account)) + cardinality(ARRAY(SELECT true FROM moved_account))
+                <> cardinality(ARRAY(SELECT true FROM judged WHERE is_new_account OR moves_account))
+            OR cardinality(ARRAY(SELECT true FROM new_consent)) + cardinality(ARRAY(SELECT true FROM moved_consent))
+                <> cardinality(ARRAY(SELECT true FROM judged WHERE is_new_consent OR moves_consent))
         THEN siwa.refuse_stale_snapshot()
         ELSE pg_logical_emit_message(true, 'siwad', ''::text) IS NOT NULL
     END
