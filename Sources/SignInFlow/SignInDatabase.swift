@@ -128,7 +128,7 @@ struct SignInDatabase: Sendable {
         } catch {
             if error.isConnectionError || error.isOutcomeUnknown { throw error }
             // Another writer interfered, which is usual.
-            let isExpected = error.isConflict || error.sqlState == .uniqueViolation
+            let isExpected = error.isConflict || [.uniqueViolation, .lockNotAvailable].contains(error.sqlState)
             if !isExpected {
                 let message = "several sign-ins can't be written together; each is written by itself"
                 faults.warning(.signInBatches, message, error)

@@ -376,10 +376,17 @@ extension Store {
     }
 
     /// Settles and stores the tokens, as the flow of sign-ins does.
-    func settleTogether(_ batch: [Settlement], unreserved: [NewSignIn?] = []) async throws -> [SettledSignIn?] {
+    ///
+    /// - Parameter waits: until a lock is granted, so that a test decides what happens meanwhile.
+    func settleTogether(
+        _ batch: [Settlement],
+        unreserved: [NewSignIn?] = [],
+        waits: Bool = true
+    ) async throws -> [SettledSignIn?] {
         try await connection.transaction { transaction throws(PostgresError) in
             try transaction.execute(script: "SET LOCAL ROLE siwad_daemon")
             try SignIns.beginBatch(in: transaction)
+            if waits { try transaction.execute(script: "SET LOCAL lock_timeout = 0") }
             return try Self.settleTogether(batch, unreserved: unreserved, in: transaction)
         }
     }

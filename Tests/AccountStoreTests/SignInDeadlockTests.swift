@@ -104,8 +104,13 @@ struct SignInDeadlockTests {
             device: SignInDevice(platform: "ios", model: nil, label: nil)
         )
         if number.isMultiple(of: 5) {
-            let whole = Settlement.sample(0, of: sub, at: .at(second), session: new.sessionID)
-            if try await isSettledTogether(whole, unreserved: new, on: connection) { return "settled" }
+            let other = "p\(number % people).\(number / 400)"
+            let people = other == sub ? [sub] : [sub, other]
+            let batch = people.map { Settlement.sample(0, of: $0, at: .at(second), session: "\(number / 2) \($0)") }
+            let unreserved = people.map {
+                NewSignIn.sample("\(number / 2) \($0)", of: $0, at: .at(second), session: "\(number / 2) \($0)")
+            }
+            if try await isSettledTogether(batch, unreserved: unreserved, on: connection) { return "settled" }
         }
         let reservation = try await connection.withSession { session throws(PostgresError) in
             try SignIns.reserve(new, in: session)
@@ -121,27 +126,28 @@ struct SignInDeadlockTests {
             refresh: refresh,
             session: new.sessionID
         )
-        if number % 4 < 2, try await isSettledTogether(settlement, on: connection) { return "settled" }
+        if number % 4 < 2, try await isSettledTogether([settlement], on: connection) { return "settled" }
         let settled = try await connection.transaction { session throws(PostgresError) in
             try Store.settle(settlement, in: session)
         }
         return settled.answer == nil ? "not settled" : "settled"
     }
 
-    /// Settles it with the statement for several, which may leave it, or fail because of another worker.
+    /// Settles them with the statement for several, which may leave them, or fail because of another worker.
     private static func isSettledTogether(
-        _ settlement: Settlement,
-        unreserved: NewSignIn? = nil,
+        _ batch: [Settlement],
+        unreserved: [NewSignIn?] = [],
         on connection: PostgresConnection
     ) async throws -> Bool {
         var settled: [SettledSignIn?] = []
         do throws(PostgresError) {
             settled = try await connection.transaction { session throws(PostgresError) in
-                try Store.settleTogether([settlement], unreserved: [unreserved], in: session)
+                try SignIns.beginBatch(in: session)
+                return try Store.settleTogether(batch, unreserved: unreserved, in: session)
             }
         } catch {
-            let isInterference = error.sqlState == .serializationFailure || error.sqlState?.classCode == "23"
-            if !isInterference { throw error }
+            let isInterference = [.serializationFailure, .lockNotAvailable].contains(error.sqlState)
+            if !isInterference, error.sqlState?.classCode != "23" { throw error }
         }
         return settled.contains { $0 != nil }
     }

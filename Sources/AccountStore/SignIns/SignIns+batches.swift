@@ -7,11 +7,17 @@ package import Postgres
 /// Starting a statement and waiting for the disk cost more than the rows of one sign-in, so sign-ins that arrive at the same time
 /// share both. Each function executes one statement, for the usual case only; what it leaves out is unchanged.
 extension SignIns {
-    /// Prepares a transaction for the other functions. They have one plan each, which is the same for empty and for large tables.
+    /// Prepares a transaction for the other functions.
+    ///
+    /// They have one plan each, which is the same for empty and for large tables. A statement that waits for another transaction
+    /// fails after 100 ms: a batch locks people before it inserts people, and notifications insert before they lock, so each
+    /// could wait for the other.
     package static func beginBatch(in transaction: borrowing Session) throws(PostgresError) {
         try transaction.execute(
-            script:
-                "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; SET LOCAL jit = off"
+            script: """
+                SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; \
+                SET LOCAL lock_timeout = '100ms'
+                """
         )
     }
 
@@ -53,8 +59,8 @@ extension SignIns {
     ///   - unreserved: for each, nil, or the sign-in if it is not reserved, because it has no code to trade; its
     ///     ``Settlement/signInID`` is ignored. Empty if all are reserved.
     /// - Returns: for each, its result; nil if only ``reserve(_:in:)`` and ``settle(_:in:)`` can decide it.
-    /// - Throws: SQLSTATE 40001 or 23505 if another writer changed or inserted one of the people or sign-ins: settle each by
-    ///   itself.
+    /// - Throws: SQLSTATE 40001, 23505 or 55P03 if another writer changed, inserted or holds one of the people or sign-ins:
+    ///   settle each by itself.
     package static func settle(
         _ batch: [Settlement],
         unreserved: [NewSignIn?] = [],

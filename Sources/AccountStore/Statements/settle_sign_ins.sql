@@ -11,7 +11,8 @@
 -- - The rows of a person are locked before they are judged, account before consent, as every writer locks. If another
 --   transaction holds one, SKIP LOCKED leaves the sign-in out, so that it delays no other.
 -- - Rows are updated by ctid. One that changed between the snapshot and its lock is not found; then the statement fails with
---   40001. If another session inserts the same person, it fails with a unique violation. A failure has no effect.
+--   40001. If another session inserts the same person, it fails with a unique violation, or with 55P03 if that takes too long.
+--   A failure has no effect.
 -- - A sign-in that is not the latest may update neither account nor consent. It is judged by what the locks return: in READ
 --   COMMITTED, that is the newest version of each row, also if it is newer than the snapshot.
 --
