@@ -69,6 +69,18 @@ struct ReloadTests {
         }
     }
 
+    @Test("A reload puts back a client id that was removed, also if no setting has changed.")
+    func removedClient() async throws {
+        try await withDaemon { daemon, sources, _ in
+            try await daemon.pool.withSession { session throws(PostgresError) in
+                _ = try session.execute(once: "DELETE FROM siwa.clients WHERE client_id = 'com.example.one'")
+            }
+            #expect(try await clients(daemon).isEmpty)
+            await daemon.reload(from: sources)
+            #expect(try await clients(daemon) == ["com.example.one"])
+        }
+    }
+
     @Test(
         "A malformed configuration changes nothing.",
         arguments: [

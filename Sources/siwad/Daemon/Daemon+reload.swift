@@ -44,12 +44,13 @@ extension Daemon {
         if policy != intake.policy {
             metrics.lastNotification.admit(policy.audiences.groups.map(\.app.rawValue))
             intake.replace(policy: policy)
-            do {
-                try await pool.addClients(of: policy.audiences)
-            } catch {
-                log.warning("the changed apps are written to the database when it is reachable", ["error": "\(error)"])
-                prepareWithNextConnection()
-            }
+        }
+        do {
+            // Also unchanged ones: an operator may have removed one by mistake.
+            try await pool.addClients(of: policy.audiences)
+        } catch {
+            log.warning("the apps are written to the database when it is reachable", ["error": "\(error)"])
+            prepareWithNextConnection()
         }
         let ignored = changes(in: new).map(\.rawValue).joined(separator: ", ")
         if ignored.isEmpty {
