@@ -24,6 +24,27 @@ struct ChangedEndpointTests {
         }
     }
 
+    @Test("A new URL is tried at once, although the receiver at the former one asked for a pause of an hour.")
+    func pause() async throws {
+        let secret = try DaemonFixture.secret
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in
+            let busy = WebhookReceiver.Answer.status(503, ["Retry-After": "3600"])
+            try await WebhookReceiver.with(secret, answering: { _, _ in busy }) { former in
+                try await WebhookReceiver.with(secret) { receiver in
+                    try await fixture.addEndpoint("shop", former.url)
+                    try await fixture.revoke(1)
+                    let state = "SELECT concat_ws(' ', last_reason, last_http_status) FROM siwa.endpoint_states"
+                    try await eventually("the pause") { try await fixture.texts(state) == ["throttled 503"] }
+                    try await fixture.endpoints("edit shop --rate 100")
+                    #expect(try await fixture.texts(state) == ["throttled 503"])
+                    try await fixture.endpoints("edit shop --url \(receiver.url)")
+                    try await fixture.untilDelivered("shop delivered 1")
+                    #expect(receiver.messages.count == 1)
+                }
+            }
+        }
+    }
+
     @Test("Requests from before a change count against the concurrency after it.")
     func concurrency() async throws {
         let arrivals = Mutex<[ContinuousClock.Instant]>([])

@@ -85,6 +85,22 @@ extension Endpoints {
         try notify(in: transaction)
     }
 
+    /// Closes the circuit of an endpoint with a new URL: what the former one answered says nothing about it.
+    package static func forgetFailures(
+        of endpoint: Int32,
+        in transaction: borrowing Session
+    ) throws(PostgresError) {
+        _ = try transaction.execute(
+            once: """
+                UPDATE siwa.endpoint_states SET
+                    failing_since = NULL, open_until = NULL, probe_delay = NULL,
+                    last_reason = NULL, last_http_status = NULL, last_detail = NULL
+                WHERE endpoint_id = $1
+                """,
+            endpoint
+        )
+    }
+
     package enum Resumption: Sendable {
         case enabled
         /// It stays as it is: somebody changed it, and may have paused it.

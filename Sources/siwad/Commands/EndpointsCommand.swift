@@ -213,7 +213,7 @@ struct EndpointsEditCommand: EndpointChangeCommand {
         usage: "siwad endpoints edit <name> --note <text> [<options>]",
         discussion: """
             Only the given options change; the value default restores the default of an option. Daemons apply the \
-            change within 5 seconds. Other types and apps apply to changes that are published from now on.
+            change within 5 seconds, and try a new URL at once. Other types and apps apply to changes that are published from now on.
 
             Example:
               siwad endpoints edit shop --timeout 5s --note 'answers fast'
@@ -265,6 +265,7 @@ extension Endpoints {
     ) throws {
         if configuration.apps != endpoint.configuration.apps { try configuration.checkApps(in: session) }
         try update(endpoint.id, to: configuration, in: session)
+        if configuration.url != endpoint.configuration.url { try forgetFailures(of: endpoint.id, in: session) }
         let live = Set(try EndpointSecrets.live(of: endpoint.id, in: session).map(\.purpose))
         let missing = configuration.signature.purposes.filter { !live.contains($0) }
         for purpose in missing { try secrets.get().make(purpose, of: endpoint.id, in: session) }
