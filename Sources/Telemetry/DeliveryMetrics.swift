@@ -48,7 +48,7 @@ package struct DeliveryMetrics: Sendable {
         )
         state = registry.growingFamily(
             "siwad_endpoint_state",
-            "1 for the state of an endpoint. open: it fails, and only probes are sent.",
+            "1 for the state of an endpoint. open: it fails, and only probes are sent; or this daemon can't open its secret, and sends nothing.",
             by: "endpoint",
             LabelSet("state", Self.states)
         )

@@ -60,6 +60,8 @@ struct DeliveryReloadTests {
                 let other = "sealing_keys: '\(try SealingKeys.newLine(name: "test"))'\n"
                 try await reload(other + "delivery_allow: 127.0.0.0/8\n")
                 try await eventually("the wrong key") { reports("nothing can be sent to an endpoint") == 2 }
+                let metrics = try await Web.get(try await daemon.ready().operations + "/metrics").body
+                #expect(metrics.contains("siwad_endpoint_state{endpoint=\"shop\",state=\"open\"} 1"))
                 try await fixture.revoke(1)
                 try await reload(key + "delivery_allow: 127.0.0.0/8\n")
                 try await eventually("the next delivery") { try await fixture.deliveries() == ["shop delivered 2"] }

@@ -2,6 +2,7 @@ import AppleTokens
 import Basics
 import JOSE
 import Postgres
+import TestSupport
 import Testing
 import Webhooks
 
@@ -226,10 +227,8 @@ struct SealingTests {
             }
             let only = environment(fixture, new)
             try await endpoints("add", "shop", "--url", "https://1.0.0.1/", environment: environment(fixture, old))
-            #expect(try await doctor(only).hasPrefix("✗ sealing-keys"))
-            // The old one is used for another day.
-            try await endpoints("rotate", "shop", environment: only)
-            #expect(try await doctor(only).hasPrefix("✗ sealing-keys"))
+            let finding = try await doctor(only)
+            #expect(finding.hasPrefix("✗ sealing-keys") && finding.contains("nothing is sent to shop"), "\(finding)")
             try await endpoints("rotate", "shop", "--now", environment: only)
             #expect(try await doctor(only).contains("✓ sealing-keys"))
             #expect(try await doctor(only).contains("1 secret, all sealed with new"))
@@ -237,6 +236,31 @@ struct SealingTests {
             #expect(run.status == 0 && run.output == "0 secrets sealed with new\n", "\(run.errors)")
             let status = try await siwad(["sealing", "status", "--json"], environment: only)
             #expect(status.lines == [#"{"table":"endpoint_secrets","key":"new","secrets":1,"use":"seals"}"#])
+        }
+    }
+
+    @Test("A command with other keys than the daemons' makes no secret that these could not open.")
+    func otherKeys() async throws {
+        try await DaemonFixture.with { fixture in
+            let (daemons, other) = (environment(fixture, old), environment(fixture, new))
+            let url = ["--url", "https://1.0.0.1/"]
+            let added = try await siwad(["endpoints", "add", "shop", "--note", "x"] + url, environment: daemons)
+            #expect(added.status == 0, "\(added.errors)")
+            let stored = "SELECT encode(sealed, 'hex') || coalesce(expires_at::text, '') FROM siwa.endpoint_secrets"
+            let before = try await fixture.texts(stored)
+            try await TemporaryDirectory.with { directory in
+                let file = try directory.write("endpoints.yaml", "endpoints: {crm: {url: 'https://1.0.0.1/'}}\n")
+                let commands = [
+                    ["rotate", "shop"], ["add", "crm"] + url, ["edit", "shop", "--signature", "both"], ["apply", file],
+                ]
+                for command in commands {
+                    let run = try await siwad(["endpoints"] + command + ["--note", "x"], environment: other)
+                    #expect(run.status == 78, "\(command): \(run.errors)")
+                    #expect(run.errors.contains("the hmac secret of shop can't be opened"), "\(run.errors)")
+                    #expect(run.errors.contains("add that key to SIWAD_SEALING_KEYS, or siwad endpoints rotate shop"))
+                }
+            }
+            #expect(try await fixture.texts(stored) == before)
         }
     }
 

@@ -247,7 +247,9 @@ package final class Dispatcher: Sendable {
             }
         }
         resources.metrics.show(
-            found.map { ($0.endpoint, isOpen: state.lanes[$0.endpoint.id]?.lane.isOpen ?? false) }
+            found.map {
+                ($0.endpoint, isOpen: state.lanes[$0.endpoint.id]?.lane.isOpen ?? (state.broken[$0.endpoint.id] != nil))
+            }
         )
     }
 

@@ -25,7 +25,7 @@ struct EndpointsSecretCommand: DatabaseCommand {
     @OptionGroup var database: DatabaseOptions
 
     func run(_ invocation: Invocation) async throws {
-        let (options, keys) = (endpoint, try invocation.sealingKeys())
+        let (options, keys) = (endpoint, try invocation.sealingKeys(orElse: "no secret can be opened"))
         let texts = try await invocation.read { session in
             let endpoint = try options.find(in: session)
             let live = try EndpointSecrets.live(of: endpoint.id, in: session)
@@ -106,6 +106,8 @@ struct EndpointsRotateCommand: EndpointChangeCommand {
         try await change(invocation) { endpoint, session in
             let signature = endpoint.configuration.signature
             try secrets.check(signature)
+            // With --now the earlier secrets are not needed: their key may be lost.
+            if time > .zero { try secrets.checkKeys(of: [endpoint], in: session) }
             try secrets.make(signature, of: endpoint.id, overlap: time, in: session)
             try Endpoints.touch(endpoint.id, in: session)
         }

@@ -79,6 +79,7 @@ struct EndpointsApplyCommand: DatabaseCommand, Sendable {
         for configuration in wanted {
             guard let endpoint = present.first(where: { $0.name == configuration.name }) else {
                 try configuration.checkApps(in: session)
+                try secrets.get().checkKeys(of: present.filter { $0.status == .enabled }, in: session)
                 let (id, _) = try Endpoints.insert(configuration, in: session)
                 try secrets.get().make(configuration.signature, of: id, in: session)
                 try OperatorActions.record(action("add", configuration.name, by: name), in: session)

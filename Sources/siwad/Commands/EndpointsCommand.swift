@@ -155,11 +155,13 @@ struct EndpointsAddCommand: EndpointChangeCommand {
         try await Services.runInterruptibly {
             try await invocation.withDatabase { pool in
                 let (id, revision, first, end) = try await pool.change { session in
-                    guard try Endpoints.all(in: session).allSatisfy({ $0.endpoint.name != configuration.name }) else {
+                    let others = try Endpoints.all(in: session).map(\.endpoint)
+                    guard others.allSatisfy({ $0.name != configuration.name }) else {
                         let edit = nextCommand("endpoints edit \(configuration.name) --url … --note '…'")
                         throw CommandFailure(.failed, "\(configuration.name) exists already: \(edit) changes it")
                     }
                     try configuration.checkApps(in: session)
+                    try secrets.checkKeys(of: others.filter { $0.status == .enabled }, in: session)
                     let first = try command.firstPosition(in: session)
                     let status: Endpoint.Status = first == nil ? .enabled : .paused
                     let (id, end) = try Endpoints.insert(configuration, status: status, in: session)
@@ -268,7 +270,10 @@ extension Endpoints {
         if configuration.url != endpoint.configuration.url { try forgetFailures(of: endpoint.id, in: session) }
         let live = Set(try EndpointSecrets.live(of: endpoint.id, in: session).map(\.purpose))
         let missing = configuration.signature.purposes.filter { !live.contains($0) }
-        for purpose in missing { try secrets.get().make(purpose, of: endpoint.id, in: session) }
+        guard !missing.isEmpty else { return }
+        let secrets = try secrets.get()
+        try secrets.checkKeys(of: [endpoint], in: session)
+        for purpose in missing { try secrets.make(purpose, of: endpoint.id, in: session) }
     }
 }
 

@@ -33,7 +33,7 @@ struct EndpointsTestCommand: DatabaseCommand {
     @OptionGroup var database: DatabaseOptions
 
     func run(_ invocation: Invocation) async throws {
-        let (options, keys, type) = (endpoint, try invocation.sealingKeys(), type)
+        let (options, keys, type) = (endpoint, try invocation.sealingKeys(orElse: "nothing can be signed"), type)
         let (endpoint, generations) = try await invocation.read { session in
             let endpoint = try options.find(in: session)
             let live = try EndpointSecrets.live(of: endpoint.id, in: session)

@@ -164,7 +164,7 @@ struct SealingRotateCommand: DatabaseCommand {
     func validate() throws { try requireNothing(rehearsal.advice) }
 
     func run(_ invocation: Invocation) async throws {
-        let keys = try invocation.sealingKeys()
+        let keys = try invocation.sealingKeys(orElse: "no secret can be sealed again")
         let name = try rehearsal.name(environment: invocation.environment)
         let (console, json, isDryRun, note) = (invocation.console, json, rehearsal.dryRun, rehearsal.note)
         try await Services.runInterruptibly {

@@ -177,7 +177,9 @@ extension Finding {
             return .pass(.sealingKeys, "no key, and no secret that needs one")
         }
         if let problem = secrets.firstProblem {
-            return .fail(.sealingKeys, "\(secrets.unopened) of \(total) can't be opened: \(problem)", putBack)
+            let stopped = secrets.stoppedEndpoints.joined(separator: ", ")
+            let effect = stopped.isEmpty ? "" : "; nothing is sent to \(stopped)"
+            return .fail(.sealingKeys, "\(secrets.unopened) of \(total) can't be opened: \(problem)\(effect)", putBack)
         }
         let old = keys.names.dropFirst()
         let waiting = old.filter { secrets.counts[$0] != nil }.map { "\($0): \(secrets.counts[$0] ?? 0)" }

@@ -15,7 +15,7 @@ struct EndpointSecretMaker: Sendable {
     /// - Parameter file: has one secret a line.
     /// - Throws: `CommandFailure` without sealing keys, or for a malformed file; its message contains no part of the file.
     init(_ invocation: Invocation, importing file: String? = nil) throws {
-        keys = try invocation.sealingKeys()
+        keys = try invocation.sealingKeys(orElse: "secrets can't be sealed")
         guard let file else {
             imported = []
             return
@@ -40,6 +40,16 @@ struct EndpointSecretMaker: Sendable {
         guard let other = imported.first(where: { !purposes.contains($0.purpose.rawValue) }) else { return }
         let (kind, needed) = (other.purpose.rawValue, purposes.joined(separator: " and "))
         throw CommandFailure(.failed, "the file has a secret for \(kind), but the endpoint signs with \(needed)")
+    }
+
+    /// - Throws: `CommandFailure` if the keys don't open a secret in use: the daemons' keys are others, and they could not open
+    ///   what is sealed here.
+    func checkKeys(of endpoints: [Endpoint], in session: borrowing Session) throws {
+        for endpoint in endpoints {
+            for secret in try EndpointSecrets.live(of: endpoint.id, in: session) {
+                _ = try secret.opened(of: endpoint, keys)
+            }
+        }
     }
 
     /// Makes a secret for each part of a signature.
@@ -78,13 +88,13 @@ struct EndpointSecretMaker: Sendable {
 }
 
 extension Invocation {
-    /// - Throws: `CommandFailure` if there are none.
-    func sealingKeys() throws(CommandFailure) -> SealingKeys {
+    /// - Throws: `CommandFailure` with the consequence if there are none.
+    func sealingKeys(orElse consequence: String) throws(CommandFailure) -> SealingKeys {
         if let keys = configuration.sealingKeys { return keys }
         throw CommandFailure(
             .configuration,
-            "\(SettingKey.sealingKeys.environmentName) is not set, so secrets can't be sealed",
-            nextStep: "siwad sealing new-key prints a key for it, the same for all daemons"
+            "\(SettingKey.sealingKeys.environmentName) is not set, so \(consequence)",
+            nextStep: "set it as for the daemons; if they have none either, siwad sealing new-key prints a key"
         )
     }
 }
