@@ -103,6 +103,7 @@ struct EndpointFileTests {
             ("endpoints:\n  shop:\n    url: https://a.example\n    url: https://b.example\n", ":4: url is set twice"),
             ("endpoints:\n  shop:\n    timeout: 5s\n", ":2: shop has no url"),
             ("endpoints:\n  shop:\n    url: https://u:p@a.example\n", ":3: url: "),
+            ("endpoints:\n", ":1: the key endpoints has no value"),
             ("endpoints:\n  Shop:\n    url: https://a.example\n", ":2: name an endpoint"),
             (
                 "endpoints:\n  a:\n    url: https://a.example\n    types: [nothing]\n",

@@ -221,7 +221,7 @@ struct EndpointSeekTests {
             let added = try await reason("crm", after: add, "all changes")
             #expect(added?.hasSuffix("operator: all changes") == true, "\(added ?? "")")
             try await TemporaryDirectory.with { directory in
-                let file = try directory.write("endpoints.yaml", "endpoints:\n")
+                let file = try directory.write("endpoints.yaml", "endpoints: {}\n")
                 let pruned = try await reason("shop", after: ["apply", file, "--prune"], "clean up")
                 #expect(pruned?.hasSuffix("operator: clean up") == true, "\(pruned ?? "")")
             }

@@ -168,7 +168,10 @@ enum EndpointFile {
             let other = file.members.first { $0.key != "endpoints" }
             throw problem(other?.line ?? file.line, "write the endpoints below the only key endpoints")
         }
-        if case .null = members[0].node.value { return [] }
+        // A file that was cut off must not remove all endpoints.
+        if case .null = members[0].node.value {
+            throw problem(members[0].line, "the key endpoints has no value: write {} if there are to be none")
+        }
         guard case .mapping(let endpoints) = members[0].node.value else {
             throw problem(members[0].line, "write a key for each endpoint: its name")
         }
