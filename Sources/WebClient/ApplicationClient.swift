@@ -1,4 +1,6 @@
 import AsyncHTTPClient
+import Basics
+import Glibc
 package import NIOCore
 import NIOHTTP1
 
@@ -19,17 +21,22 @@ package struct ApplicationClient: Sendable {
     private let bearer: String?
 
     /// - Parameters:
-    ///   - address: `unix:/path`, or the base of a URL.
+    ///   - address: `unix:/path`, or the base of a URL: `https:`, or `http:` to a loopback address, because the request has
+    ///     the caller's token and what the device got from Apple.
     ///   - bearer: the caller's token.
     /// - Throws: `invalidURL`.
     package init(address: String, bearer: String?) throws(WebClientError) {
         if address.hasPrefix("unix:/") {
             let path = address.dropFirst("unix:".count).replacing("%", with: "%25").replacing("/", with: "%2F")
             base = "http+unix://\(path)"
-        } else if address.hasPrefix("https://") || address.hasPrefix("http://") {
-            base = address.hasSuffix("/") ? String(address.dropLast()) : address
+        } else if address.hasPrefix("unix:") {
+            throw WebClientError(.invalidURL, "the path of a socket begins with a slash: write unix:/path")
         } else {
-            throw WebClientError(.invalidURL, "the address of siwad is not usable: write unix:/path or a URL")
+            let url = try EndpointURL(parsing: address)
+            guard url.isEncrypted || IPAddress.isLoopback(host: url.host) else {
+                throw WebClientError(.invalidURL, "http: is for loopback addresses only")
+            }
+            base = url.text.hasSuffix("/") ? String(url.text.dropLast()) : url.text
         }
         self.address = address
         self.bearer = bearer
@@ -62,7 +69,9 @@ package struct ApplicationClient: Sendable {
             throw WebClientError(.tooLarge, "\(address) answers too much: it is not siwad")
         } catch {
             let cause = PlainCause.words(for: error, from: address)
-            let step = "start siwad serve, or correct --to"
+            let isForbidden = (error as? IOError)?.errnoCode == EACCES
+            let step =
+                isForbidden ? "use an account of the socket's group" : "start siwad serve, or correct --to"
             throw WebClientError(.unreachable, "no siwad answers at \(address): \(cause); \(step)")
         }
     }

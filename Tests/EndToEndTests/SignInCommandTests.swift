@@ -59,6 +59,34 @@ struct SignInCommandTests {
         }
     }
 
+    @Test("Nothing is sent to an address in clear, or with a file that is no token, and another server is told apart.")
+    func addresses() async throws {
+        try await TemporaryDirectory.with { directory in
+            let request = try directory.write("request.json", "{}")
+            let command = ["sign-in", "--request", request, "--to"]
+            for (address, cause) in [
+                ("http://192.0.2.1:21", "http: is for loopback addresses only"), ("http://", "its host is not a name"),
+                ("unix:here", "write unix:/path"), ("here", "it is not a URL"),
+            ] {
+                let run = try await siwad(command + [address])
+                #expect(
+                    run.status == 64 && run.errors.contains("--to: ") && run.errors.contains(cause),
+                    "\(run.errors)"
+                )
+            }
+            let answer = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+            try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in .bytes(answer) }) { server in
+                let bearer = try directory.write("bearer", "token\nshop 0a\n")
+                let refused = try await siwad(command + [server.url, "--bearer", bearer])
+                #expect(refused.status == 1 && refused.errors.contains("has more than a token"), "\(refused.errors)")
+                #expect(server.connections == 0)
+                let other = try await siwad(command + [server.url])
+                let cause = "is not siwad's application endpoint: it answers 200"
+                #expect(other.status == 1 && other.errors.contains(cause), "\(other.errors)")
+            }
+        }
+    }
+
     @Test("A database role that may not sign people in is named, and ends the command with 1.")
     func missingRight() async throws {
         try await SigningFixture.with { fixture in

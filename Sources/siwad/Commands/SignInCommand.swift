@@ -59,19 +59,31 @@ struct SignInCommand: DatabaseCommand {
             throw ValidationError("write --request, or --client-id and the parts of a request")
         }
         guard bearer == nil || to != nil else { throw ValidationError("--bearer belongs to a running siwad: add --to") }
+        guard let to else { return }
+        do throws(WebClientError) {
+            _ = try ApplicationClient(address: to, bearer: nil)
+        } catch {
+            throw ValidationError("--to: \(error.message)")
+        }
     }
 
     func run(_ invocation: Invocation) async throws {
         let body = try request.map(CommandFile.bytes) ?? parts.body()
         let answer: JSONValue
         if let to {
-            let bearer = try bearer.map { String(decoding: try CommandFile.trimmed($0), as: UTF8.self) }
+            let bearer = try bearer.map(Self.token)
             let client = try ApplicationClient(address: to, bearer: bearer)
             let response = try await client.signIn(body, idempotencyKey: idempotencyKey, on: EventLoops.ofCommand.group)
             do throws(JOSEError) {
                 answer = try JSONValue(parsing: response.body)
             } catch {
                 throw CommandFailure(.failed, "\(to) answers no JSON: it is not siwad's application endpoint")
+            }
+            guard answer[response.status == 200 ? "sign_in_id" : "reason"]?.string != nil else {
+                throw CommandFailure(
+                    .failed,
+                    "\(to) is not siwad's application endpoint: it answers \(response.status)"
+                )
             }
             if response.status != 200 { throw try refused(answer, invocation.console) }
         } else {
@@ -84,6 +96,19 @@ struct SignInCommand: DatabaseCommand {
         invocation.console.print(
             lines: json ? [answer.compactText] : SignInPage(answer).lines(invocation.console.style)
         )
+    }
+
+    /// Reads the token of a caller.
+    private static func token(inFile path: String) throws -> String {
+        let bytes = try CommandFile.trimmed(path)
+        guard bytes.allSatisfy({ 0x21...0x7E ~= $0 }) else {
+            let name = VisibleText.visible(path)
+            throw CommandFailure(
+                .failed,
+                "\(name) has more than a token: keep the first line of siwad application-token"
+            )
+        }
+        return String(decoding: bytes, as: UTF8.self)
     }
 
     /// Prints a refusal with `--json`, and returns the failure.
