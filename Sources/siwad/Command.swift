@@ -9,6 +9,9 @@ protocol Command: ParsableCommand {
     var common: CommonOptions { get }
     var flags: [SettingKey: String] { get }
 
+    /// False if it works without settings, also where these are malformed or not there yet.
+    var needsSettings: Bool { get }
+
     /// The log level if no source sets one; nil: the default of the setting.
     var defaultLogLevel: LogLevel? { get }
 
@@ -21,6 +24,7 @@ protocol Command: ParsableCommand {
 
 extension Command {
     var flags: [SettingKey: String] { [:] }
+    var needsSettings: Bool { true }
     var defaultLogLevel: LogLevel? { nil }
     func report(_ error: SettingsError, to console: Console) -> CommandStatus? { nil }
 }
@@ -40,7 +44,9 @@ struct Invocation: Sendable {
         self.environment = environment
         self.console = console
         self.configuration = try Configuration(
-            from: command.common.sources(flags: command.flags, environment: environment)
+            from: command.needsSettings
+                ? command.common.sources(flags: command.flags, environment: environment)
+                : SettingsSources(environment: [:])
         )
         _ = try configuration.keySetURL()
         _ = try configuration.appleBase()

@@ -71,6 +71,12 @@ struct SealingTests {
             #expect(!config.output.contains(line.drop { $0 != ":" }.dropFirst()))
         }
         #expect(lines.count == 3 && lines.contains("2026"))
+        try await TemporaryDirectory.with { directory in
+            // As a shell makes it before the command runs that writes to it.
+            let empty = ["SIWAD_SEALING_KEYS_FILE": try directory.write("keys", "")]
+            let run = try await siwad(["sealing", "new-key"], environment: empty)
+            #expect(run.status == 0 && run.lines.count == 1, "\(run.errors)")
+        }
         let json = try await siwad(["sealing", "new-key", "--name", "2026", "--json"])
         let object = try JSONValue(parsing: Array(json.output.utf8))
         #expect(object["name"]?.string == "2026" && json.lines.count == 1, "\(json.errors)")

@@ -33,6 +33,9 @@ struct ApplicationTokenCommand: Command {
     var json = false
     @OptionGroup var common: CommonOptions
 
+    /// Its output may become the value of a setting.
+    var needsSettings: Bool { false }
+
     func validate() throws {
         guard SealingKeys.isName(name) else {
             throw ValidationError("the name has 1 to 64 letters, digits, hyphens, dots and underscores")

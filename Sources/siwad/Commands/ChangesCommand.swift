@@ -123,6 +123,8 @@ struct ChangesSchemaCommand: Command {
 
     @OptionGroup var common: CommonOptions
 
+    var needsSettings: Bool { false }
+
     func run(_ invocation: Invocation) async throws {
         invocation.console.print(Schema.events.hasSuffix("\n") ? String(Schema.events.dropLast()) : Schema.events)
     }

@@ -50,6 +50,9 @@ struct SealingNewKeyCommand: Command {
     var json = false
     @OptionGroup var common: CommonOptions
 
+    /// Its output may become the value of a setting.
+    var needsSettings: Bool { false }
+
     func validate() throws {
         guard name.map(SealingKeys.isName) ?? true else {
             throw ValidationError("--name has 1 to 64 letters, digits, hyphens, dots and underscores")
@@ -312,7 +315,11 @@ private struct SealingRotation: Sendable {
         if isDryRun { console.note("dry run: nothing was changed") }
         if let firstProblem {
             let status: CommandStatus = resealed == 0 ? .failed : .partlyFailed
-            throw CommandFailure(status, "\(unopened) can't be opened\(fate): \(firstProblem)")
+            throw CommandFailure(
+                status,
+                "\(unopened) can't be opened\(fate): \(firstProblem)",
+                nextStep: "put the missing key back into \(SettingKey.sealingKeys.environmentName), and run it again"
+            )
         }
         guard skipped == 0 else {
             throw CommandFailure(.partlyFailed, "another session changes \(skipped) of them: run the command again")

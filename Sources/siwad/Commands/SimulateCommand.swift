@@ -52,6 +52,8 @@ struct SimulateKeysCommand: Command {
     var json = false
     @OptionGroup var common: CommonOptions
 
+    var needsSettings: Bool { false }
+
     func run(_ invocation: Invocation) async throws {
         let files = KeyFiles(directory: out)
         guard let apple = try files.create() else {
