@@ -1,5 +1,6 @@
 import ArgumentParser
 import Basics
+import JOSE
 import Settings
 import Telemetry
 import Terminal
@@ -124,6 +125,9 @@ struct CommandRunner {
             try parsed.run()
             return .done
         }
+        if let option = Self.repeatedOption(of: type(of: command), arguments) {
+            throw CommandFailure(.usage, "\(option) takes one value and is given twice: run the command for each value")
+        }
         return await GivenOptions.$current.withValue(GivenOptions(of: command)) {
             do {
                 try await command.run(
@@ -135,6 +139,19 @@ struct CommandRunner {
                 return status ?? report(error, arguments)
             }
         }
+    }
+
+    /// An option that takes one value and has several, if the command takes a note, because it changes something: the parser
+    /// takes the last value, and what the operator meant with the others would be left as it is.
+    private static func repeatedOption(of command: any Command.Type, _ arguments: [String]) -> String? {
+        let given = arguments.prefix { $0 != "--" }.filter { $0.hasPrefix("--") }.map { $0.prefix { $0 != "=" } }
+        let repeated = Set(given.filter { option in given.count { $0 == option } > 1 }.map { $0.dropFirst(2) })
+        guard !repeated.isEmpty, let help = try? JSONValue(parsing: Array(command._dumpHelp().utf8)) else { return nil }
+        let options = (help["command"]?["arguments"]?.array ?? []).filter { $0["kind"]?.string == "option" }
+        func names(_ option: JSONValue) -> [String] { option["names"]?.array?.compactMap { $0["name"]?.string } ?? [] }
+        guard options.contains(where: { names($0) == ["note"] }) else { return nil }
+        let single = options.filter { $0["isRepeating"] == .boolean(false) }.flatMap(names)
+        return single.first { repeated.contains($0[...]) }.map { "--\($0)" }
     }
 
     private func report(_ error: any Error, _ arguments: [String]) -> CommandStatus {

@@ -30,6 +30,10 @@ struct CommandRunnerTests {
                 "siwad: --limit must be at least 1: see 'siwad accounts list --help'\n"
             ),
             (
+                ["sessions", "end", "--sub", "a", "--sub=b", "--note", "x"],
+                "siwad: --sub takes one value and is given twice: run the command for each value\n"
+            ),
+            (
                 ["accounts", "history", "one", "--sub", "other"],
                 "siwad: name the person once: as the argument, or with --sub: see 'siwad accounts history --help'\n"
             ),
