@@ -9,7 +9,7 @@ package struct KeptDeadLetter: Sendable, Equatable {
     package let receivedAt: WallTime
     /// When it was last received while open.
     package let lastReceivedAt: WallTime
-    /// How often it was received while open.
+    /// How often it was received while open, at least: repeats that a daemon remembers are not counted.
     package let deliveries: Int
     /// The finding of the last failed attempt, as stored.
     package let rawReason: String

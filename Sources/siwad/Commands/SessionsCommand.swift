@@ -181,7 +181,10 @@ struct SessionsEndCommand: DatabaseCommand {
         guard !ended.isEmpty else {
             let filter = filter
             try await invocation.read { try filter.checkApp(in: $0) }
-            throw CommandFailure(.nothingMatched, "no live session matches: nothing was ended")
+            throw CommandFailure(
+                .nothingMatched,
+                "no live session matches: nothing was ended; an id may be cut to 8 or more of its first characters"
+            )
         }
         let wouldHappen = isDryRun ? "\(counted(ended.count, "session")) would end" : nil
         invocation.console.print(ended, as: "session_id", asJSON: json, "ended", wouldHappen: wouldHappen)
