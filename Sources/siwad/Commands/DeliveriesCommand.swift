@@ -140,7 +140,7 @@ struct DeliveryFilterOptions: ParsableArguments {
     var type: [ChangeEvent.Kind] = []
     @Option(help: ArgumentHelp("App group, by its primary App ID.", valueName: "app-id"), completion: .appID)
     var app: String?
-    @Option(help: "Person: sub, or its beginning.")
+    @Option(help: "Person: sub, or its beginning: 8 characters or more to change something.")
     var sub: String?
     @Flag(help: "Every delivery.")
     var all = false

@@ -68,7 +68,7 @@ struct DeadLetterFilterOptions: ParsableArguments {
     var app: String?
     @Option(help: "Event type; either spelling finds a deletion.", completion: .eventType)
     var type: String?
-    @Option(help: "Person: the token's sub, or its beginning.")
+    @Option(help: "Person: the token's sub, or its beginning: 8 characters or more to change something.")
     var sub: String?
     @Flag(help: "Every letter.")
     var all = false
