@@ -54,17 +54,29 @@ func signIn(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	token := hex.EncodeToString(random)
-	_, err := pool.Exec(r.Context(), "SELECT siwa.record_sign_in($1, $2, $3, $4, to_timestamp($5))",
-		client, claims.Sub, claims.Email, claims.IsPrivate, claims.Iat)
+	isLive := false
+	// One transaction, before or after a deletion.
+	err := pool.BeginFunc(r.Context(), func(tx pgx.Tx) error {
+		_, err := tx.Exec(r.Context(), "SELECT siwa.record_sign_in($1, $2, $3, $4, to_timestamp($5))",
+			client, claims.Sub, claims.Email, claims.IsPrivate, claims.Iat)
+		if err != nil {
+			return err
+		}
+		err = tx.QueryRow(r.Context(), "SELECT siwa.open_session($1, $2, $3)", client, claims.Sub, sessionID(token)).Scan(&isLive)
+		if err == nil && isLive {
+			_, err = tx.Exec(r.Context(), "INSERT INTO shop.subscribers VALUES ($1, $2) ON CONFLICT DO NOTHING", claims.Sub, claims.Email)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	if _, err = pool.Exec(r.Context(), "SELECT siwa.open_session($1, $2, $3)", client, claims.Sub, sessionID(token)); err != nil {
-		return err
+	if !isLive { // The consent was revoked after Apple issued the token.
+		http.Error(w, "Sign in again.", http.StatusUnauthorized)
+		return nil
 	}
 	http.SetCookie(w, &http.Cookie{Name: "session", Value: token, Secure: true, HttpOnly: true})
-	_, err = pool.Exec(r.Context(), "INSERT INTO shop.subscribers VALUES ($1, $2) ON CONFLICT DO NOTHING", claims.Sub, claims.Email)
-	return err
+	return nil
 }
 
 func account(w http.ResponseWriter, r *http.Request) (err error) {

@@ -18,14 +18,21 @@ const sessionID = (token) => createHash("sha256").update(token).digest("hex");
 async function signIn(request, response) {
   const { sub, email = null, is_private_email: isPrivate = null, iat } = await json(request);
   const token = randomBytes(32).toString("base64url");
-  try {
-    await pool.query("SELECT siwa.record_sign_in($1, $2, $3, $4, to_timestamp($5))", [client, sub, email, isPrivate, iat]);
-    await pool.query("SELECT siwa.open_session($1, $2, $3)", [client, sub, sessionID(token)]);
+  const connection = await pool.connect();
+  try { // One transaction, before or after a deletion.
+    await connection.query("BEGIN");
+    await connection.query("SELECT siwa.record_sign_in($1, $2, $3, $4, to_timestamp($5))", [client, sub, email, isPrivate, iat]);
+    const { rows } = await connection.query("SELECT siwa.open_session($1, $2, $3) AS live", [client, sub, sessionID(token)]);
+    if (rows[0].live) await connection.query("INSERT INTO shop.subscribers VALUES ($1, $2) ON CONFLICT DO NOTHING", [sub, email]);
+    await connection.query("COMMIT");
+    connection.release();
+    // The consent was revoked after Apple issued the token.
+    if (!rows[0].live) return response.writeHead(401).end("Sign in again.");
   } catch (error) {
+    connection.release(error); // closes the connection, which rolls the transaction back
     if (error.code !== "SW002") throw error;
     return response.writeHead(403).end("This Apple Account was deleted.");
   }
-  await pool.query("INSERT INTO shop.subscribers VALUES ($1, $2) ON CONFLICT DO NOTHING", [sub, email]);
   response.writeHead(200, { "Set-Cookie": `session=${token}; Secure; HttpOnly; SameSite=Lax` }).end("Signed in.");
 }
 

@@ -24,14 +24,18 @@ class Application(http.server.BaseHTTPRequestHandler):
         claims = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         sub, email, token = claims["sub"], claims.get("email"), secrets.token_urlsafe(32)
         try:
-            rows("SELECT siwa.record_sign_in(%s, %s, %s, %s, to_timestamp(%s))",
-                 CLIENT, sub, email, claims.get("is_private_email"), claims["iat"])
-            rows("SELECT siwa.open_session(%s, %s, %s)", CLIENT, sub, session_id(token))
+            with psycopg.connect(DATABASE) as connection:  # One transaction, before or after a deletion.
+                connection.execute("SELECT siwa.record_sign_in(%s, %s, %s, %s, to_timestamp(%s))",
+                                   (CLIENT, sub, email, claims.get("is_private_email"), claims["iat"]))
+                [(is_live,)] = connection.execute("SELECT siwa.open_session(%s, %s, %s)", (CLIENT, sub, session_id(token)))
+                if is_live:
+                    connection.execute("INSERT INTO shop.subscribers VALUES (%s, %s) ON CONFLICT DO NOTHING", (sub, email))
         except psycopg.Error as error:
             if error.sqlstate != "SW002":
                 raise
             return self.answer(403, "This Apple Account was deleted.")
-        rows("INSERT INTO shop.subscribers VALUES (%s, %s) ON CONFLICT DO NOTHING RETURNING sub", sub, email)
+        if not is_live:  # The consent was revoked after Apple issued the token.
+            return self.answer(401, "Sign in again.")
         self.answer(200, "Signed in.", ("Set-Cookie", f"session={token}; Secure; HttpOnly; SameSite=Lax"))
 
     def do_GET(self):
