@@ -27,7 +27,7 @@ var siwad = http.Client{Timeout: 12 * time.Second, Transport: &http.Transport{
 	},
 }}
 
-func post(path string, body object) (status int, answer object) {
+func post(path string, body object) (answer object) {
 	body["client_id"] = os.Getenv("CLIENT_ID")
 	text, _ := json.Marshal(body)
 	request, _ := http.NewRequest("POST", "http://siwad"+path, bytes.NewReader(text))
@@ -35,10 +35,12 @@ func post(path string, body object) (status int, answer object) {
 	response, err := siwad.Do(request)
 	if err == nil {
 		defer response.Body.Close()
-		status, err = response.StatusCode, json.NewDecoder(response.Body).Decode(&answer)
+		err = json.NewDecoder(response.Body).Decode(&answer)
 	}
 	if err != nil {
 		log.Fatal(err)
+	} else if response.StatusCode != http.StatusOK {
+		log.Fatalf("%s: %s", answer["action"], answer["detail"])
 	}
 	return
 }
@@ -47,8 +49,7 @@ func main() {
 	log.SetFlags(0)
 	output := json.NewEncoder(os.Stdout)
 	if os.Args[1] == "nonce" {
-		_, answer := post("/v1/nonces", object{})
-		output.Encode(answer)
+		output.Encode(post("/v1/nonces", object{}))
 		return
 	}
 	var app struct{ IdentityToken, AuthorizationCode, User any }
@@ -58,12 +59,9 @@ func main() {
 	token := make([]byte, 32) // The app keeps it; siwad only gets a digest.
 	rand.Read(token)
 	bearer := hex.EncodeToString(token)
-	status, answer := post("/v1/sign-in", object{
+	answer := post("/v1/sign-in", object{
 		"identity_token": app.IdentityToken, "authorization_code": app.AuthorizationCode, "user": app.User, "nonce": os.Args[1],
 		"session": object{"id": fmt.Sprintf("%x", sha256.Sum256([]byte(bearer))), "expires_in": 30 * 86400},
 	})
-	if status != http.StatusOK {
-		log.Fatalf("%s: %s", answer["action"], answer["detail"])
-	}
 	output.Encode(object{"token": bearer, "account": answer["account"].(object)["id"], "name": answer["name"]})
 }

@@ -11,21 +11,22 @@ const post = (path, body) => new Promise((resolve, reject) => {
   const request = http.request(options, async (response) => {
     let text = ''
     for await (const part of response) text += part
-    resolve({ status: response.statusCode, answer: JSON.parse(text) })
+    const answer = JSON.parse(text)
+    if (response.statusCode === 200) resolve(answer)
+    else reject(`${answer.action}: ${answer.detail}`)
   })
   request.on('error', reject).on('timeout', () => request.destroy(new Error('siwad does not answer')))
   request.end(JSON.stringify({ client_id: process.env.CLIENT_ID, ...body }))
 })
 
 async function main () {
-  if (process.argv[2] === 'nonce') return (await post('/v1/nonces', {})).answer
+  if (process.argv[2] === 'nonce') return post('/v1/nonces', {})
   const app = JSON.parse(require('fs').readFileSync(0, 'utf8'))
   const token = randomBytes(32).toString('base64url') // The app keeps it; siwad only gets a digest.
-  const { status, answer } = await post('/v1/sign-in', {
+  const answer = await post('/v1/sign-in', {
     identity_token: app.identityToken, authorization_code: app.authorizationCode, user: app.user, nonce: process.argv[2],
     session: { id: createHash('sha256').update(token).digest('hex'), expires_in: 30 * 86400 },
   })
-  if (status !== 200) throw `${answer.action}: ${answer.detail}`
   return { token, account: answer.account.id, name: answer.name }
 }
 

@@ -19,18 +19,19 @@ function post(string $path, array $body): array
         CURLOPT_RETURNTRANSFER => true,
         CURLOPT_TIMEOUT => 12,
     ]);
-    $answer = curl_exec($request);
-    if ($answer === false) stop(curl_error($request));
-    return [curl_getinfo($request, CURLINFO_RESPONSE_CODE), json_decode($answer, true)];
+    $text = curl_exec($request);
+    if ($text === false) stop(curl_error($request));
+    $answer = json_decode($text, true);
+    if (curl_getinfo($request, CURLINFO_RESPONSE_CODE) !== 200) stop("{$answer['action']}: {$answer['detail']}");
+    return $answer;
 }
 
-if ($argv[1] === 'nonce') exit(json_encode(post('/v1/nonces', [])[1]) . "\n");
+if ($argv[1] === 'nonce') exit(json_encode(post('/v1/nonces', [])) . "\n");
 $app = json_decode(file_get_contents('php://stdin'), true);
 $token = bin2hex(random_bytes(32)); // The app keeps it; siwad only gets a digest.
-[$status, $answer] = post('/v1/sign-in', [
+$answer = post('/v1/sign-in', [
     'identity_token' => $app['identityToken'], 'authorization_code' => $app['authorizationCode'],
     'user' => ($app['user'] ?? null) ?: null, 'nonce' => $argv[1], // PHP reads {} as [].
     'session' => ['id' => hash('sha256', $token), 'expires_in' => 30 * 86400],
 ]);
-if ($status !== 200) stop("{$answer['action']}: {$answer['detail']}");
 echo json_encode(['token' => $token, 'account' => $answer['account']['id'], 'name' => $answer['name']]), "\n";

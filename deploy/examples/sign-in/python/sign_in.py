@@ -16,19 +16,20 @@ class Siwad(http.client.HTTPConnection):
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ.get('APPLICATION_TOKEN', '')}"}
         self.request("POST", path, json.dumps(body | {"client_id": os.environ["CLIENT_ID"]}), headers)
         response = self.getresponse()
-        return response.status, json.load(response)
+        answer = json.load(response)
+        if response.status != 200:
+            sys.exit(f"{answer['action']}: {answer['detail']}")
+        return answer
 
 
 if sys.argv[1] == "nonce":
-    print(json.dumps(Siwad("siwad").post("/v1/nonces", {})[1]))
+    print(json.dumps(Siwad("siwad").post("/v1/nonces", {})))
     sys.exit()
 app = json.load(sys.stdin)
 token = secrets.token_urlsafe(32)  # The app keeps it; siwad only gets a digest.
-status, answer = Siwad("siwad").post("/v1/sign-in", {
+answer = Siwad("siwad").post("/v1/sign-in", {
     "identity_token": app["identityToken"], "authorization_code": app["authorizationCode"], "user": app.get("user"),
     "nonce": sys.argv[1],
     "session": {"id": hashlib.sha256(token.encode()).hexdigest(), "expires_in": 30 * 86400},
 })
-if status != 200:
-    sys.exit(f"{answer['action']}: {answer['detail']}")
 print(json.dumps({"token": token, "account": answer["account"]["id"], "name": answer["name"]}))
