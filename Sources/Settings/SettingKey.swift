@@ -102,7 +102,7 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
                 "30d",
                 "keys that no fetch confirmed for this long are no longer trusted"
             )
-        case .issuer: (.url, "https://appleid.apple.com", "required value of a notification's `iss`")
+        case .issuer: (.issuer, "https://appleid.apple.com", "required value of a notification's `iss`")
         case .appleURL:
             (
                 .url,
@@ -119,7 +119,7 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
             )
         case .spoolLimit:
             (
-                .size(1...Int64.max),
+                .size(1 << 10...1 << 50),
                 "1GiB",
                 "maximum size of the spool; above it 503. Dead letters use a tenth of it at most"
             )

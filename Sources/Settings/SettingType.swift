@@ -27,6 +27,18 @@ struct SettingType: Sendable {
         redacted: { $0.contains("@") || Redaction.holdsToken($0) ? Redaction.mask : $0 }
     )
 
+    static let issuer = SettingType(
+        values: "URL",
+        parse: { text throws(MalformedValue) in
+            let text = try ValueParser.line(text)
+            guard text.hasPrefix("https://") || text.hasPrefix("http://"), !text.contains(" ") else {
+                throw MalformedValue(advice: "write a URL such as https://appleid.apple.com")
+            }
+            return text
+        },
+        redacted: url.redacted
+    )
+
     static let proxy = SettingType(values: "URL", parse: ValueParser.proxy, redacted: url.redacted)
 
     static let apps = SettingType(
@@ -114,7 +126,11 @@ struct SettingType: Sendable {
             let parts = text.split(separator: ",").map { $0.trimmingPrefix(while: \.isWhitespace) }
             let ranges = parts.compactMap { AddressRange($0) }
             guard ranges.count == parts.count, !ranges.isEmpty else {
-                throw MalformedValue(advice: "write ranges of addresses such as 10.1.0.0/16, separated by commas")
+                throw MalformedValue(
+                    advice:
+                        "write ranges of addresses separated by commas, without bits after the prefix: 10.1.0.0/16, not "
+                        + "10.1.2.3/16"
+                )
             }
             return ranges
         },

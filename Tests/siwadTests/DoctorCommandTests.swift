@@ -69,6 +69,43 @@ struct DoctorCommandTests {
         }
     }
 
+    @Test("says when notifications can't be stored: the database is read only, or the role has too few rights.")
+    func writes() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            let role = "poor_\(getpid())"
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(
+                    script:
+                        "CREATE ROLE \(role) LOGIN IN ROLE siwad_daemon; REVOKE INSERT ON siwa.notifications FROM siwad_daemon"
+                )
+            }
+            var poor = environment(database)
+            poor["SIWAD_DATABASE_URL"] = database.conninfo + " user=\(role)"
+            let denied = await siwad("doctor", environment: poor)
+            #expect(
+                lines(denied, "writes").first?.contains("permission denied for table notifications: connect as")
+                    == true,
+                "\(lines(denied, "writes"))"
+            )
+            let allowed = await siwad("doctor", environment: environment(database))
+            #expect(lines(allowed, "writes").map(\.first) == ["✓"])
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(
+                    script: """
+                        DROP ROLE \(role);
+                        DO $$ BEGIN
+                            EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database());
+                        END $$
+                        """
+                )
+            }
+            await connection.close()
+            let readOnly = await siwad("doctor", environment: environment(database))
+            #expect(lines(readOnly, "writes").first?.contains("it is a standby, or set to read only") == true)
+        }
+    }
+
     @Test("skips checks that need a migrated database, and names the command to run.")
     func notMigrated() async throws {
         try await TestDatabase.with { database in

@@ -207,6 +207,28 @@ struct FindingTests {
         #expect(judged(404, nil).detail == "http://127.0.0.1:8080/p is not the path that is served")
     }
 
+    @Test("Another program that answers at the address of the operations endpoint is not taken for siwad.")
+    func otherProgram() {
+        func judged(_ body: String) -> Finding {
+            .readiness(LocalProbe.Response(status: 200, allow: nil, body: body, latency: .zero), at: "u")
+        }
+        #expect(judged("[+]keys ok\nreadyz check passed\n").status == .pass)
+        #expect(judged("<html>ok</html>").detail == "u answers 200, but it is not siwad")
+        #expect(judged("<html>ok</html>").status == .fail)
+    }
+
+    @Test("A daemon that is ready only because of its spool is a warning with the cause.")
+    func spooling() {
+        let body =
+            "[+]database ok: PostgreSQL is unavailable; notifications wait in the spool, 9 bytes\nreadyz check passed\n"
+        let finding = Finding.readiness(
+            LocalProbe.Response(status: 200, allow: nil, body: body, latency: .zero),
+            at: "u"
+        )
+        #expect(finding.status == .warn)
+        #expect(finding.detail == "PostgreSQL is unavailable; notifications wait in the spool, 9 bytes")
+    }
+
     @Test("The failed checks of /readyz are named.")
     func readiness() {
         let body =

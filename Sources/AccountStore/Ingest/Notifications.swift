@@ -137,6 +137,13 @@ package enum Notifications {
         )
     }
 
+    /// Checks that the role may store notifications, by storing none.
+    ///
+    /// - Throws: SQLSTATE 42501 with what is missing.
+    package static func checkRights(in transaction: borrowing Session) throws(PostgresError) {
+        _ = try transaction.execute(record, RecordableRows([]).binds(from: .endpoint))
+    }
+
     private static let record = Statement(String(sql: PackageResources.record_notifications_sql))
     private static let ensurePartitions = Statement("SELECT siwa.ensure_notification_partitions($1, $2)")
     private static let accountIDs = Statement(

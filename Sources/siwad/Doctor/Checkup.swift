@@ -73,7 +73,8 @@ struct Checkup: Sendable {
             if configuration.signsIn, configuration.appleKeys == nil { _ = try configuration.signInPolicy() }
             return []
         }
-        return database + apps + signIns.filter { !apps.contains($0) }
+        let issuer = [Finding.issuer(configuration.issuer, keysURL: try? configuration.keySetURL())].compactMap(\.self)
+        return database + apps + issuer + signIns.filter { !apps.contains($0) }
     }
 
     private func appsFinding() throws -> Finding {
@@ -234,6 +235,17 @@ extension Checkup {
         var findings = await ask(pool, .objects) { session throws(PostgresError) in
             let drift = SchemaDrift(of: try SchemaCatalog(readFrom: session), from: .expected)
             return [.objects(drift, count: SchemaCatalog.expected.definitions.count)]
+        }
+        findings += await ask(pool, .writes) { session throws(PostgresError) in
+            try Notifications.checkWritable(in: session)
+            do throws(PostgresError) {
+                try Notifications.checkRights(in: session)
+            } catch let error where error.sqlState == .insufficientPrivilege {
+                let remedy =
+                    "connect as a member of siwad_daemon; if it is one, run SELECT siwa.grant_roles() as the owner"
+                return [.fail(.writes, "\(error)", remedy)]
+            }
+            return [.pass(.writes, "this role may store notifications")]
         }
         findings += await ask(pool, .partitions) { session throws(PostgresError) in
             [.partitions(try DatabaseHealth.monthsAhead(in: session))]

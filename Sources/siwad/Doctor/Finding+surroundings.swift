@@ -37,6 +37,14 @@ extension Finding {
     }
 
     /// The response of the notification endpoint to GET, which it must refuse.
+    /// nil if tokens that Apple signs can have this issuer, or if the keys are not Apple's.
+    static func issuer(_ issuer: String, keysURL: KeySetURL?) -> Finding? {
+        let (apple, usual) = (SettingKey.issuer.defaultText, SettingKey.keysURL.defaultText)
+        guard issuer != apple, keysURL?.description == usual else { return nil }
+        let detail = "SIWAD_ISSUER is not Apple's, but the keys are: every notification is refused as wrong-issuer"
+        return .fail(.configuration, detail, "remove SIWAD_ISSUER")
+    }
+
     static func endpoint(_ answer: LocalProbe.Response, at url: String) -> Finding {
         let remedy =
             "check what listens there, and that SIWAD_LISTEN and SIWAD_NOTIFICATION_PATH are the same as for siwad serve"
@@ -51,7 +59,21 @@ extension Finding {
     }
 
     static func readiness(_ answer: LocalProbe.Response, at url: String) -> Finding {
-        if answer.status == 200 { return .pass(.readiness, "siwad serve accepts notifications durably") }
+        // The last line of siwad's answer.
+        guard answer.body.contains("readyz check") else {
+            let remedy = "check what listens there, and that SIWAD_OPERATIONS_LISTEN is the same as for siwad serve"
+            return .fail(.readiness, "\(url) answers \(answer.status), but it is not siwad", remedy)
+        }
+        if answer.status == 200 {
+            // It has a detail only while notifications go to the spool.
+            let spooling = answer.body.split(separator: "\n").compactMap {
+                $0.wholeMatch(of: /\[\+\]database ok: (.*)/)?.1
+            }
+            guard let detail = spooling.first else {
+                return .pass(.readiness, "siwad serve accepts notifications durably")
+            }
+            return .warn(.readiness, String(detail), "the log of siwad serve names the cause")
+        }
         let remedy = "the log of siwad serve names the cause"
         let failed = answer.body.split(separator: "\n").filter { $0.hasPrefix("[-]") }.joined(separator: ", ")
         return .fail(.readiness, "\(url) answers \(answer.status)\(failed.isEmpty ? "" : ": ")\(failed)", remedy)

@@ -24,6 +24,7 @@ struct Finding: Sendable, Equatable {
         case publicSchema = "public-schema"
         case schema
         case objects
+        case writes
         case databaseClock = "database-clock"
         case partitions
         case maintenance
