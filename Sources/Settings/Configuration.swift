@@ -144,10 +144,12 @@ package struct Configuration: Sendable {
 
     /// Four hexadecimal digits for each setting that is compared, in the order of the keys: equal for equal values.
     ///
-    /// - Parameter new: the configuration that SIGHUP read last.
-    package func digest(reloading new: Configuration? = nil) -> String {
+    /// - Parameters:
+    ///   - new: the configuration that SIGHUP read last.
+    ///   - ignored: settings that were not taken from it.
+    package func digest(reloading new: Configuration? = nil, ignoring ignored: Set<SettingKey> = []) -> String {
         SettingKey.allCases.filter(\.isCompared).map { key in
-            ((key.isReloadable ? new : nil) ?? self).digest(of: key)
+            ((key.isReloadable && !ignored.contains(key) ? new : nil) ?? self).digest(of: key)
         }.joined()
     }
 
@@ -171,6 +173,9 @@ package struct Configuration: Sendable {
             case let apps as AudienceMap: "\(apps.groups.map { "\($0)" }.sorted())"
             case let number as any BinaryInteger: "\(number)"
             case let duration as Duration: "\(duration)"
+            case let flag as Bool: "\(flag)"
+            case let word as any RawRepresentable<String>: word.rawValue
+            case let ranges as [AddressRange]: "\(ranges.map(\.description).sorted())"
             default: entries.first { $0.key == key }?.text
             }
         let hash = SHA256.digest(Array("\(key.rawValue)=\(text ?? "")".utf8).span)

@@ -124,8 +124,8 @@ extension MetricFamily<Gauge> {
     }
 }
 
-/// Gauges of one name, one for each value of one label. The values come from the configuration; reloading it may add
-/// values, but a request never does.
+/// Gauges of one name, one for each value of one label. The values come from the configuration and change only when it is
+/// reloaded.
 package final class GrowingGaugeFamily: Sendable {
     private let label: String
     private let gauges = Mutex<[(value: String, gauge: Gauge)]>([])
@@ -134,15 +134,13 @@ package final class GrowingGaugeFamily: Sendable {
 
     init(_ labels: LabelSet) {
         label = labels.name
-        admit(labels.values)
+        keep(labels.values)
     }
 
-    /// Adds values, each exported once it is set.
-    package func admit(_ values: [String]) {
+    /// Drops the gauges of all other values. A new one is exported once it is set.
+    package func keep(_ values: [String]) {
         gauges.withLock { gauges in
-            for value in values where !gauges.contains(where: { $0.value == value }) {
-                gauges.append((value, Gauge(.nan)))
-            }
+            gauges = values.map { value in gauges.first { $0.value == value } ?? (value, Gauge(.nan)) }
         }
     }
 

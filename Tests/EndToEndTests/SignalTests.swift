@@ -54,6 +54,52 @@ struct SignalTests {
         }
     }
 
+    @Test("At SIGHUP a mistake in a setting that only a restart applies changes nothing and is named.")
+    func mistakeForRestart() async throws {
+        try await DaemonFixture.with { fixture in
+            try await TemporaryDirectory.with { directory in
+                let file = try directory.write("siwad.yaml", "apps: \(Self.one)\n")
+                let daemon = fixture.start(["SIWAD_APPS": ""], arguments: ["serve", "--config", file])
+                _ = try await daemon.ready()
+                let mistakes = [
+                    ("apple_url: http://apple.example.com", "apple_url"),
+                    (
+                        "tls_certificate: \(directory.file("none.pem"))\ntls_key: \(directory.file("none.key"))",
+                        "none.pem"
+                    ),
+                    ("apple_keys: AAAAAAAAAA/ABCDEFGHIJ=\(directory.file("none.p8"))", "apple_keys"),
+                ]
+                for (mistake, cause) in mistakes {
+                    _ = try directory.write("siwad.yaml", "apps: AAAAAAAAAA/com.example.never\n\(mistake)\n")
+                    daemon.send("HUP")
+                    try await eventually("the refusal of \(mistake)") {
+                        daemon.log.contains { $0.contains("the configuration was not re-read") && $0.contains(cause) }
+                    }
+                }
+                #expect(try await !fixture.texts("SELECT client_id FROM siwa.clients").contains("com.example.never"))
+            }
+        }
+    }
+
+    @Test("A daemon that started without sign-in says that Apple's keys take effect with a restart.")
+    func laterAppleKeys() async throws {
+        try await DaemonFixture.with { fixture in
+            try await TemporaryDirectory.with { directory in
+                let path = try await SigningFixture.key("AuthKey_ABCDEFGHIJ.p8", in: directory)
+                let file = try directory.write("siwad.yaml", "apps: \(Self.one)\n")
+                let daemon = fixture.start(["SIWAD_APPS": ""], arguments: ["serve", "--config", file])
+                _ = try await daemon.ready()
+                let keys =
+                    "apple_keys: AAAAAAAAAA/ABCDEFGHIJ=\(path)\nsealing_keys: \(try DaemonFixture.sealingKey.get())\n"
+                _ = try directory.write("siwad.yaml", "apps: \(Self.one)\n\(keys)")
+                daemon.send("HUP")
+                try await eventually("the warning") {
+                    daemon.log.contains { $0.contains("take effect with a restart") && $0.contains("apple_keys") }
+                }
+            }
+        }
+    }
+
     @Test("At SIGHUP a log level that is no longer set returns to the default.")
     func logLevel() async throws {
         try await DaemonFixture.with { fixture in

@@ -129,6 +129,16 @@ struct ConfigurationTests {
         )
     }
 
+    @Test("has the same digest for the same values in other spellings, and another one for other values.")
+    func spellings() throws {
+        let one = [
+            "SIWAD_EFFECTS": "ON", "SIWAD_KEEP_NAMES": "TRUE", "SIWAD_DELIVERY_ALLOW": "10.0.0.0/8, 192.168.0.0/16",
+        ]
+        let file = "effects: on\nkeep_names: true\ndelivery_allow:\n- 192.168.0.0/16\n- 10.0.0.0/8\n"
+        #expect(try load(environment: one).digest() == load(files: ["siwad.yaml": file]).digest())
+        #expect(try load(environment: one).digest() != load(files: ["siwad.yaml": "effects: off\n"]).digest())
+    }
+
     @Test("reads the callers of the application endpoint, prints their names only, and has no flag for them.")
     func callers() throws {
         let lines = [

@@ -115,18 +115,28 @@ struct MetricsTests {
         }
     }
 
+    @Test("The sum of durations does not overflow, whatever was recorded.")
+    func longDurations() {
+        let histogram = Histogram(unit: .seconds, bounds: [1])
+        for _ in 0..<1_000 { histogram.record(Duration.seconds(400 * 86_400)) }
+        histogram.record(.milliseconds(1_500))
+        #expect(histogram.samples.first { $0.suffix == "_sum" }?.value == 400 * 86_400 * 1_000 + 1.5)
+        #expect(histogram.samples.last?.value == 1_001)
+    }
+
     @Test("Open dead letters are left out until they are counted.")
     func unknownDeadLetters() {
         let metrics = SiwadMetrics(version: "1.0", appIDs: [])
         #expect(!metrics.registry.prometheusText().contains("\nsiwad_dead_letters{"))
     }
 
-    @Test("The last notification of an app is exported once the app is configured.")
+    @Test("The last notification of an app is exported as long as the app is configured.")
     func laterApps() {
-        let metrics = SiwadMetrics(version: "1.0", appIDs: ["com.example.first"])
+        let metrics = SiwadMetrics(version: "1.0", appIDs: ["com.example.first", "com.example.former"])
+        metrics.lastNotification.gauge("com.example.former").set(4)
         metrics.lastNotification.gauge("com.example.first").set(5)
         metrics.lastNotification.gauge("com.example.late").set(6)
-        metrics.lastNotification.admit(["com.example.late", "com.example.first"])
+        metrics.lastNotification.keep(["com.example.first", "com.example.late"])
         metrics.lastNotification.gauge("com.example.late").set(7)
         metrics.lastNotification.gauge("com.example.never").set(8)
         let lines = metrics.registry.prometheusText().split(separator: "\n").filter {

@@ -28,21 +28,22 @@ extension Daemon {
         do {
             new = try Configuration(from: sources)
             try new.check(reloadedBy: configuration)
+            try checkForRestart(new)
             policy = try new.policy()
-            signInPolicy = try signIn == nil ? nil : new.signInPolicy()
+            signInPolicy = try new.signsIn ? new.signInPolicy() : nil
             if dispatcher != nil { try new.checkDeliveryAuthorities() }
         } catch {
             log.error("the configuration was not re-read, the old one stays in force", ["error": "\(error)"])
             return
         }
         Log.setLevel(new.logLevel)
-        state.reloaded(new)
+        state.reloaded(new, ignoring: signIn == nil ? [.appleKeys] : [])
         let proxy = configuration.deliveryProxy
         if let signInPolicy { signIn?.service.replace(policy: signInPolicy) }
         new.warnOfMistakes(in: log)
         dispatcher?.replace(Dispatcher.Connections(new, proxy: proxy, resolver, on: loops))
         if policy != intake.policy {
-            metrics.lastNotification.admit(policy.audiences.groups.map(\.app.rawValue))
+            metrics.lastNotification.keep(policy.audiences.groups.map(\.app.rawValue))
             intake.replace(policy: policy)
         }
         do {
@@ -57,6 +58,18 @@ extension Daemon {
             log.notice("configuration re-read")
         } else {
             log.warning("configuration re-read; these settings take effect with a restart", ["settings": ignored])
+        }
+    }
+
+    /// Checks what only a restart applies: a mistake is found now, and not when siwad does not start again.
+    private func checkForRestart(_ new: Configuration) throws {
+        _ = try new.keySetURL()
+        _ = try new.appleBase()
+        if let files = new.tls, files != configuration.tls {
+            _ = try ServerCertificates(certificateFile: files.certificate, keyFile: files.key)
+        }
+        if let files = new.applicationTLS, files != configuration.applicationTLS {
+            _ = try ServerCertificates(certificateFile: files.certificate, keyFile: files.key, settings: .application)
         }
     }
 
@@ -77,10 +90,13 @@ extension Daemon {
 
     /// Settings that changed since the start and need a restart.
     private func changes(in new: Configuration) -> [SettingKey] {
-        zip(configuration.entries, new.entries).compactMap { old, entry in
+        // Without sign-ins at the start there is nothing that could use keys of Apple's.
+        let mustRestart = signIn == nil && new.signsIn
+        return zip(configuration.entries, new.entries).compactMap { old, entry in
             // The text of the database shows everything but the password.
             let isSame = old.text == entry.text && (old.key != .databaseURL || configuration.database == new.database)
-            return isSame || old.key.isReloadable ? nil : old.key
+            let isApplied = old.key.isReloadable && !(old.key == .appleKeys && mustRestart)
+            return isSame || isApplied ? nil : old.key
         }
     }
 }

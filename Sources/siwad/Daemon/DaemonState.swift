@@ -19,6 +19,8 @@ final class DaemonState: Sendable {
         var readinessAskedAt: ContinuousClock.Instant?
         var database: String?
         var reloaded: Configuration?
+        /// Settings that a restart would take from it.
+        var ignored: Set<SettingKey> = []
     }
 
     /// Opens when the notification endpoint accepts connections, so that a port in use ends the start before anything else
@@ -53,8 +55,9 @@ final class DaemonState: Sendable {
         progress.withLock { $0.database = identity ?? $0.database }
     }
 
-    func reloaded(_ configuration: Configuration) {
-        progress.withLock { $0.reloaded = configuration }
+    /// - Parameter ignored: reloadable settings that this daemon applies only with a restart.
+    func reloaded(_ configuration: Configuration, ignoring ignored: Set<SettingKey>) {
+        progress.withLock { ($0.reloaded, $0.ignored) = (configuration, ignored) }
     }
 
     /// The configuration that SIGHUP read last, else the given one of the start.
@@ -63,8 +66,8 @@ final class DaemonState: Sendable {
     }
 
     func instance(_ configuration: Configuration) -> Instance {
-        let (database, reloaded) = progress.withLock { ($0.database, $0.reloaded) }
-        return Instance(database: database, settings: configuration.digest(reloading: reloaded))
+        let (database, reloaded, ignored) = progress.withLock { ($0.database, $0.reloaded, $0.ignored) }
+        return Instance(database: database, settings: configuration.digest(reloading: reloaded, ignoring: ignored))
     }
 
     /// True once the shutdown has begun. Call it only to answer a readiness probe: ``beginDraining(within:)`` waits for that.

@@ -5,7 +5,7 @@ import Testing
 import Webhooks
 
 extension DaemonFixture {
-    private static let sealingKey = Result { try SealingKeys.newLine(name: "test") }
+    static let sealingKey = Result { try SealingKeys.newLine(name: "test") }
     private static let sharedSecret = Result { try WebhookSecret.newHMAC() }
 
     /// Settings of daemons that deliver to receivers of this machine.
