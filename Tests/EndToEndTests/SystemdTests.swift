@@ -1,5 +1,7 @@
 import AppleSimulator
 import FoundationEssentials
+import Postgres
+import StoreTestSupport
 import TestSupport
 import Testing
 
@@ -21,6 +23,28 @@ struct SystemdTests {
             #expect(try await daemon.end() == 0)
             #expect(systemd.assignments.suffix(2) == ["STOPPING=1", "STATUS=shutting down"])
             #expect(!systemd.assignments.contains { $0.hasPrefix("WATCHDOG") })
+        }
+    }
+
+    @Test("A reload that waits for PostgreSQL is not reported as ended by the status that follows every five seconds.")
+    func slowReload() async throws {
+        let systemd = try NotifySocket()
+        let reload = { systemd.assignments.drop { $0 != "RELOADING=1" } }
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                let daemon = fixture.start(["NOTIFY_SOCKET": systemd.name])
+                try await eventually("the end of the start") { systemd.assignments.contains("READY=1") }
+                try await database.withOpenTransaction { session throws(PostgresError) in
+                    try session.execute(script: "LOCK TABLE siwa.clients IN ACCESS EXCLUSIVE MODE")
+                } _: {
+                    daemon.send("HUP")
+                    try await eventually("a status during the reload") {
+                        reload().contains { $0.hasPrefix("STATUS=") }
+                    }
+                    #expect(!reload().contains("READY=1"))
+                }
+                try await eventually("the end of the reload") { reload().contains("READY=1") }
+            }
         }
     }
 

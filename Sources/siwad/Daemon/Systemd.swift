@@ -10,6 +10,7 @@ final class Systemd: Sendable {
     private let address: sockaddr_un
     private let addressLength: socklen_t
     private let isReady = Atomic(false)
+    private let isReloading = Atomic(false)
 
     /// - Returns: nil if the process is no service that reports its state.
     init?(environment: [String: String]) {
@@ -32,12 +33,17 @@ final class Systemd: Sendable {
 
     deinit { close(socket) }
 
-    /// The service has started. May be repeated, since systemd ignores it then, and a full socket loses it.
+    /// The service has started. May be repeated, since systemd ignores it then, and a full socket loses it. During a reload,
+    /// systemd would take it for the end of the reload.
     ///
     /// - Parameter status: what `systemctl status` shows.
     func ready(status: String) {
         isReady.store(true, ordering: .relaxed)
-        send("READY=1", "STATUS=\(status)")
+        if isReloading.load(ordering: .relaxed) {
+            send("STATUS=\(status)")
+        } else {
+            send("READY=1", "STATUS=\(status)")
+        }
     }
 
     func stopping() {
@@ -52,12 +58,14 @@ final class Systemd: Sendable {
     func reloading() {
         // During the start, the end of a reload would count as the end of the start.
         guard isReady.load(ordering: .relaxed) else { return }
+        isReloading.store(true, ordering: .relaxed)
         var now = timespec()
         clock_gettime(CLOCK_MONOTONIC, &now)
         send("RELOADING=1", "MONOTONIC_USEC=\(now.tv_sec * 1_000_000 + now.tv_nsec / 1_000)")
     }
 
     func reloaded() {
+        isReloading.store(false, ordering: .relaxed)
         if isReady.load(ordering: .relaxed) { send("READY=1") }
     }
 
