@@ -10,6 +10,7 @@ package enum OperationsServer {
     /// Serves until a graceful shutdown or until it is cancelled.
     ///
     /// - Parameters:
+    ///   - connectionLimit: at this number of connections, silent ones are closed to make room.
     ///   - idleDeadline: for silence between requests, and for a client to read a response.
     ///   - onRunning: called with the port once connections are accepted.
     ///   - readiness: called for each `/readyz`; must return within a second or two.
@@ -18,12 +19,14 @@ package enum OperationsServer {
         address: ListenAddress,
         eventLoops: EventLoops,
         log: Log,
+        connectionLimit: Int = OpenFileLimit.fewConnections,
         idleDeadline: TimeAmount = .seconds(75),
         onRunning: @escaping @Sendable (_ port: Int) async -> Void = { _ in },
         metrics: MetricsRegistry,
         readiness: @escaping @Sendable () async -> [ReadinessCheck]
     ) async throws {
-        try await serve(on: address, eventLoops, log, idleDeadline: idleDeadline) { port in
+        try await serve(on: address, eventLoops, log, connectionLimit: connectionLimit, idleDeadline: idleDeadline) {
+            port in
             let place = ListenAddress(host: address.host, port: port)
             log.info("operations endpoint is open", ["address": "\(place)"])
             await onRunning(port)

@@ -2,6 +2,7 @@ import AsyncHTTPClient
 import Listening
 import NIOCore
 import NIOHTTP1
+import NIOPosix
 import Synchronization
 import Telemetry
 import Testing
@@ -60,6 +61,29 @@ struct OperationsServerTests {
             ) { [] }
         }
         #expect(error?.code == .addressUnavailable)
+    }
+
+    @Test("At the limit of connections, silent ones are closed, so that a probe is answered.")
+    func silentClients() async throws {
+        try await ask { onRunning in
+            try await OperationsServer.run(
+                address: ListenAddress(host: "127.0.0.1", port: 0),
+                eventLoops: Surroundings.eventLoops,
+                log: Surroundings.log,
+                connectionLimit: 4,
+                onRunning: onRunning,
+                metrics: .init()
+            ) { [] }
+        } _: { get in
+            let group = Surroundings.eventLoops.group
+            var silent: [any Channel] = []
+            for _ in 0..<16 {
+                silent.append(try await ClientBootstrap(group: group).connect(host: "127.0.0.1", port: get.port).get())
+            }
+            #expect(try await get("/livez").status == 200)
+            try await silent[0].closeFuture.get()
+            for channel in silent { channel.close(promise: nil) }
+        }
     }
 
     @Test("It reports liveness, each readiness check, and metrics.")
