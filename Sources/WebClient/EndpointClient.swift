@@ -2,6 +2,7 @@ import AsyncHTTPClient
 package import Basics
 package import NIOCore
 import NIOHTTP1
+import NIOPosix
 import NIOSSL
 import Synchronization
 
@@ -106,8 +107,8 @@ package final class EndpointClient: Sendable {
         var current: Pinned?
         /// The number of requests that use each client. A replaced client is shut down after its last one.
         var users: [ObjectIdentifier: Int] = [:]
-        /// Connections to it failed last; another address of the host is tried first.
-        var avoided: IPAddress?
+        /// Connections to these failed since one was answered; other addresses of the host are tried first.
+        var avoided: Set<IPAddress> = []
     }
 
     private static let connectLimit = Duration.seconds(5)
@@ -203,14 +204,18 @@ package final class EndpointClient: Sendable {
         }
         await release(pinned)
         do {
-            return try result.get()
+            let answer = try result.get()
+            state.withLock { $0.avoided = [] }
+            return answer
         } catch is CancellationError {
             throw CancellationError()
         } catch {
             let failure = failure(error)
             if failure.reason == .unreachable {
                 resolver.forget(url.host)
-                state.withLock { $0.avoided = pinned.address }
+                state.withLock { state in
+                    if let address = pinned.address { state.avoided.insert(address) }
+                }
             }
             throw failure
         }
@@ -271,8 +276,9 @@ package final class EndpointClient: Sendable {
     /// - Parameter allowed: at least one.
     private func chosen(_ allowed: [IPAddress]) -> IPAddress {
         state.withLock { state in
+            if state.avoided.isSuperset(of: allowed) { state.avoided = [] }
             // Connections that work are kept while the host still has their address.
-            let usable = allowed.filter { $0 != state.avoided }
+            let usable = allowed.filter { !state.avoided.contains($0) }
             if let current = state.current?.address, usable.contains(current) { return current }
             return usable.first ?? allowed[0]
         }
@@ -308,6 +314,8 @@ package final class EndpointClient: Sendable {
             return Failure(.timedOut, words)
         case let error as HTTPClientError where PlainCause.proxyRefusals.contains(error):
             return Failure(.unreachable, words, remedy: Self.proxyRemedy)
+        case is NIOConnectionError where settings.proxy != nil:
+            return Failure(.unreachable, "no connection to the proxy: \(words)", remedy: Self.proxyRemedy)
         case let error as HTTPClientError where settings.proxy != nil && Self.lateConnections.contains(error):
             return Failure(.unreachable, PlainCause.proxyLate, remedy: Self.proxyRemedy)
         case _ where PlainCause.isBrokenConnection(error):

@@ -16,7 +16,7 @@ package struct EndpointURL: Sendable, Hashable, CustomStringConvertible {
     package init(parsing text: String) throws(WebClientError) {
         guard text.utf8.count <= 2_048 else { throw Self.invalid("it is longer than 2,048 characters") }
         guard text.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }), let scheme = text.firstRange(of: "://") else {
-            throw Self.invalid("it is not a URL; write https://…")
+            throw Self.invalid("it is not a URL: it must begin with https://, or with http:// where that is allowed")
         }
         switch text[..<scheme.lowerBound].lowercased() {
         case "https": isEncrypted = true

@@ -99,6 +99,20 @@ struct EndpointClientTests {
         }
     }
 
+    @Test("If several addresses of a host are dead, each request tries the next one, and the one that answers is kept.")
+    func deadAddresses() async throws {
+        try await StubWebServer.with(answering: "HTTP/1.1 204 No Content\r\n\r\n", closes: false, on: group) { server in
+            let names = NameServer(["127.0.0.2", "127.0.0.3", "127.0.0.1"])
+            let url = "http://shop.example.com:\(server.port)/"
+            let client = try client(url, names.resolver, allowing: "127.0.0.0/8")
+            #expect(await post(client) == "unreachable: connection refused")
+            #expect(await post(client) == "unreachable: connection refused")
+            #expect(await post(client) == "204 127.0.0.1 -")
+            #expect(await post(client) == "204 127.0.0.1 -")
+            await client.close()
+        }
+    }
+
     @Test("After a failed connection the host is looked up again, and the addresses are judged again.")
     func rebound() async throws {
         let names = NameServer(["127.0.0.1"], ["127.0.0.2"])
@@ -327,6 +341,9 @@ struct EndpointClientTests {
         let silent = try SilentServer()
         let late = try await attempt(Int(silent.port))
         #expect(late == "unreachable: no connection through the proxy in time; check SIWAD_DELIVERY_PROXY")
+        let absent = try await attempt(1)
+        let cause = "no connection to the proxy: connection refused"
+        #expect(absent == "unreachable: \(cause); check SIWAD_DELIVERY_PROXY")
     }
 
     @Test("Through a proxy, TLS reaches to the endpoint, whose certificate must be for its name; connections are kept.")
