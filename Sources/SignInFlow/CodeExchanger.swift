@@ -51,7 +51,11 @@ package struct CodeExchanger: Sendable {
             do throws(JOSEError) {
                 secret = try secrets.secret(for: code.client, of: code.group, keyID: keyID, now: .now())
             } catch {
-                faults.error(.appleClient, "a client secret can't be signed with the key \(keyID)", error)
+                faults.error(
+                    .appleClient(keyID.description),
+                    "a client secret can't be signed with the key \(keyID)",
+                    error
+                )
                 return Exchange(answer: .unavailable(WebClient.Unavailability(.unreachable)), isRepeated: false)
             }
             let dated = await ask(code, secret, max(.milliseconds(100), deadline - .now))
@@ -85,7 +89,7 @@ package struct CodeExchanger: Sendable {
         metrics.requestDuration.histogram("token").record(.now - start)
         metrics.requests.increment("token", dated.answer.result)
         if case .unavailable(let unavailability) = dated.answer,
-            faults.isDue(.appleTokens, unavailability.cause.rawValue)
+            faults.isDue(.appleTokens(unavailability.cause.rawValue))
         {
             log.warning("Apple's token endpoint gave no answer", ["result": dated.answer.result])
         }
@@ -97,7 +101,7 @@ package struct CodeExchanger: Sendable {
         switch answer {
         case .grantRefused(let refusal), .requestRefused(let refusal):
             let cause = refusal.detail.words
-            guard faults.isDue(.appleCode, "\(client) \(refusal.code.rawValue) \(cause)") else { return }
+            guard faults.isDue(.appleCode("\(client) \(refusal.code.rawValue) \(cause)")) else { return }
             log.warning(
                 "Apple refuses a code",
                 ["client_id": client.rawValue, "error": refusal.code.rawValue, "cause": cause]
@@ -114,7 +118,7 @@ package struct CodeExchanger: Sendable {
         _ date: String?,
         _ lifetime: Duration
     ) {
-        guard faults.isDue(.appleClient, "\(client) \(refusal.code.rawValue)") else { return }
+        guard faults.isDue(.appleClient("\(client) \(refusal.code.rawValue)")) else { return }
         let ahead = date.flatMap { WallTime(httpDate: $0) }.map { WallTime.now().duration(since: $0) }
         let isWrong = ahead.map { max($0, .zero - $0) > Self.suspiciousClock } ?? false
         let clock = ahead.map { "\($0.components.seconds) s ahead of Apple's" } ?? "unknown, Apple sent no Date"

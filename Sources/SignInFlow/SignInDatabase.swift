@@ -104,9 +104,17 @@ struct SignInDatabase: Sendable {
         }
     }
 
-    func finishExchange(_ signInID: Int64, _ outcome: ExchangeOutcome) async throws(Problem) -> RefreshOutcome? {
-        let end = ContinuousClock.now + Self.persistence
-        return try await persistently(until: end) { () async throws(PostgresError) in
+    /// Stores the outcome of an exchange in the background. A token, which exists only once, is tried to be stored until the
+    /// claim of the exchange ends; anything else is found again by the next attempt.
+    func finishExchange(
+        _ signInID: Int64,
+        _ outcome: ExchangeOutcome,
+        claimEnd: ContinuousClock.Instant,
+        isEnding: () -> Bool
+    ) async throws(Problem) -> RefreshOutcome? {
+        var end = ContinuousClock.now + Self.persistence
+        if case .stored = outcome { end = max(end, claimEnd) }
+        return try await persistently(until: end, isEnding: isEnding) { () async throws(PostgresError) in
             try await pool.transaction(deadline: Self.deadline) { transaction throws(PostgresError) in
                 try SignIns.finishExchange(signInID, outcome, in: transaction)
             }
@@ -137,18 +145,25 @@ struct SignInDatabase: Sendable {
         }
     }
 
-    /// - Parameter end: no repeat begins later. At least one attempt is made.
+    /// - Parameters:
+    ///   - end: no repeat begins later. At least one attempt is made.
+    ///   - isEnding: whether the daemon shuts down, which waits for the usual time only.
     private func persistently<Value: Sendable>(
         until end: ContinuousClock.Instant,
+        isEnding: () -> Bool = { false },
         _ work: () async throws(PostgresError) -> Value
     ) async throws(Problem) -> Value {
+        let start = ContinuousClock.now
         var pauses = Backoff()
         while true {
             let pause = pauses.next()
             do throws(PostgresError) {
                 return try await work()
             } catch {
-                guard error.isRetryable, ContinuousClock.now + pause < end else { throw unavailable(error) }
+                // Read-only: a standby, or a primary that has just become one; the next connection may lead to the new primary.
+                let isTemporary = error.isRetryable || error.sqlState == .readOnlyTransaction
+                let end = isEnding() ? min(end, start + Self.persistence) : end
+                guard isTemporary, ContinuousClock.now + pause < end else { throw unavailable(error) }
             }
             // The task of a sign-in is never cancelled.
             try? await Task.sleep(for: pause)

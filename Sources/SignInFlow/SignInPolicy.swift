@@ -47,6 +47,12 @@ package struct SignInPolicy: Sendable {
         }
     }
 
+    /// The clients whose codes can be traded with these settings.
+    var tradedClients: [ClientID] {
+        guard let trade else { return [] }
+        return audiences.groups.filter { trade.secrets.keyID(for: $0) != nil }.flatMap(\.clients)
+    }
+
     /// The rules for a token out of Apple's answer. Its age says nothing: it was just issued.
     var answerIdentity: IdentityPolicy {
         IdentityPolicy(

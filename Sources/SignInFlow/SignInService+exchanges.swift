@@ -20,6 +20,8 @@ extension SignInService {
     private static let refill = share * 3 / 4
     /// How long after its claim an answer may wait for Apple's key. Another daemon may claim the code after a minute.
     private static let verificationTime = Duration.seconds(40)
+    /// Of the minute for which an exchange is claimed, the time in which its result can still be stored.
+    private static let claimTime = Duration.seconds(55)
     /// Between two counts of the refresh tokens, which read all of them.
     private static let measurement = Duration.seconds(300)
     /// Until the next count after one that failed.
@@ -59,8 +61,9 @@ extension SignInService {
 
     private func claim(_ limit: Int) async throws(PostgresError) -> [PendingExchange] {
         guard limit > 0 else { return [] }
+        let clients = means.policy.tradedClients
         return try await database.pool.transaction { transaction throws(PostgresError) in
-            try SignIns.pendingExchanges(limit: limit, in: transaction)
+            try SignIns.pendingExchanges(of: clients, limit: limit, in: transaction)
         }
     }
 
@@ -106,15 +109,22 @@ extension SignInService {
     }
 
     private func trade(_ exchange: PendingExchange) async {
+        let claimEnd = ContinuousClock.now + Self.claimTime
         let outcome = await outcome(of: exchange, means)
         do throws(Problem) {
-            // nil: the sign-in was deleted.
-            let refresh = try await database.finishExchange(exchange.signInID, outcome)?.rawValue ?? "none"
+            let refresh = try await database.finishExchange(
+                exchange.signInID,
+                outcome,
+                claimEnd: claimEnd,
+                isEnding: { isFinished.load(ordering: .acquiring) }
+            )
             log.info(
                 "a code was traded in the background",
                 [
                     "account_id": "\(exchange.accountID)", "sign_in_id": "\(exchange.signInID)",
-                    "attempt": "\(exchange.attempt)", "refresh_token": refresh,
+                    "attempt": "\(exchange.attempt)",
+                    // nil: the sign-in was deleted.
+                    "refresh_token": refresh?.rawValue ?? "none",
                 ]
             )
         } catch {

@@ -45,12 +45,33 @@ struct BackgroundExchangeTests {
         }
     }
 
+    @Test("A daemon leaves the codes of clients that it can't trade to others, until Apple accepts them no longer.")
+    func foreignClients() async throws {
+        try await Store.with { store in
+            let now = WallTime.now()
+            _ = try await store.pendingExchange("fresh", at: now - .seconds(60), due: now - .seconds(1))
+            #expect(try await store.claimExchanges(of: []).isEmpty)
+            #expect(try await store.claimExchanges(of: [ClientID("com.example.two")]).isEmpty)
+            #expect(try await store.texts("SELECT code_attempts::text FROM siwa.sign_ins") == ["0"])
+            let old = try await store.pendingExchange("old", of: "q", at: now - .seconds(330), due: now - .seconds(1))
+            #expect(try await store.claimExchanges(of: []).map(\.signInID) == [old])
+            #expect(try await store.claimExchanges().map(\.attempt) == [1])
+            // As a daemon of an earlier version does, for all clients.
+            try await store.run("UPDATE siwa.sign_ins SET lease_until = NULL")
+            #expect(try await store.texts("SELECT count(*)::text FROM siwa.claim_exchanges(10)") == ["2"])
+        }
+    }
+
     @Test("Two claims at the same time get different codes.")
     func skipsLocked() async throws {
         try await Store.with { store in
             let ids = [try await store.pendingExchange("a"), try await store.pendingExchange("b", due: .at(2))]
             let other = try await store.database.withOpenTransaction { session throws(PostgresError) in
-                guard try SignIns.pendingExchanges(limit: 1, in: session).map(\.signInID) == [ids[0]] else {
+                guard
+                    try SignIns.pendingExchanges(of: [ClientID("com.example.one")], limit: 1, in: session).map(
+                        \.signInID
+                    ) == [ids[0]]
+                else {
                     throw PostgresError(.usage, "not claimed")
                 }
             } _: {

@@ -78,7 +78,12 @@ struct ConditionMutantTests {
         Mutant(
             testDescription: "a claimed delivery is not claimed again",
             function: "claim_deliveries",
-            changes: [("AND (d.claim IS NULL OR d.claimed_until < clock_timestamp())", "")],
+            changes: [
+                (
+                    "AND (d.claim IS NULL OR d.claimed_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + longest)",
+                    ""
+                )
+            ],
             scenario: .claims
         ),
         Mutant(

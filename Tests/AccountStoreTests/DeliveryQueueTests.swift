@@ -227,6 +227,19 @@ struct DeliveryQueueTests {
         }
     }
 
+    @Test("After the database's clock was ahead, neither fresh deliveries nor old claims wait for its time.")
+    func clockAhead() async throws {
+        try await Store.with { store in
+            let endpoint = try await prepare(store, 2)
+            try await store.run("UPDATE siwa.deliveries SET next_attempt_at = now() + interval '1 day'")
+            #expect(try await claim(store, endpoint, 1).count == 1)
+            #expect(try await claim(store, endpoint, 2).count == 1)
+            #expect(try await claim(store, endpoint, 2).isEmpty)
+            try await store.run("UPDATE siwa.deliveries SET claimed_until = now() + interval '1 day'")
+            #expect(try await claim(store, endpoint, 2).count == 2)
+        }
+    }
+
     @Test(
         "A person's later changes wait for the first attempt, for the end, or for nothing.",
         arguments: [EndpointConfiguration.Ordering.attempt, .person, .none]

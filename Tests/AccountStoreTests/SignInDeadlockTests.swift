@@ -154,7 +154,7 @@ struct SignInDeadlockTests {
 
     private static func exchange(on connection: PostgresConnection) async throws -> String {
         let pending = try await connection.withSession { session throws(PostgresError) in
-            try SignIns.pendingExchanges(limit: 3, in: session)
+            try SignIns.pendingExchanges(of: [ClientID("com.example.one")], limit: 3, in: session)
         }
         for exchange in pending {
             try await connection.transaction { session throws(PostgresError) in

@@ -142,9 +142,13 @@ extension Store {
         return try #require(try await signInWhole(token, of: sub, at: time, refresh: code)).signInID
     }
 
-    func claimExchanges(limit: Int = 10) async throws -> [PendingExchange] {
+    /// - Parameter clients: whose codes the daemon can trade.
+    func claimExchanges(
+        of clients: [ClientID] = [ClientID("com.example.one")],
+        limit: Int = 10
+    ) async throws -> [PendingExchange] {
         try await connection.withSession { session throws(PostgresError) in
-            try SignIns.pendingExchanges(limit: limit, in: session)
+            try SignIns.pendingExchanges(of: clients, limit: limit, in: session)
         }
     }
 

@@ -276,6 +276,71 @@ struct ExchangeTests {
         }
     }
 
+    @Test("A server that is read only, as a primary is that becomes a standby, is tried again.")
+    func readOnly() async throws {
+        try await FlowFixture.with { flow in
+            // A sequence counts attempts that are rolled back, too.
+            try await flow.run(
+                """
+                CREATE SEQUENCE public.attempts;
+                CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    IF nextval('public.attempts') <= 3 THEN
+                        RAISE EXCEPTION 'cannot execute UPDATE in a read-only transaction' USING ERRCODE = '25006';
+                    END IF;
+                    RETURN new;
+                END $$;
+                CREATE TRIGGER refuse BEFORE UPDATE ON siwa.sign_ins FOR EACH ROW EXECUTE FUNCTION public.refuse()
+                """
+            )
+            #expect(try await flow.signIn(flow.request(flow.apple.signIn())).refreshToken == .stored)
+        }
+    }
+
+    @Test(
+        "A refresh token that comes in the background is stored after an outage of the database of more than 5 seconds."
+    )
+    func lateStorage() async throws {
+        try await FlowFixture.with { flow in
+            try flow.apple.behave(#"{"status":500}"#)
+            #expect(try await flow.signIn(flow.request(flow.apple.signIn())).refreshToken == .pending)
+            try await flow.run(
+                """
+                CREATE TABLE public.outage (ends_at timestamptz);
+                CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    IF clock_timestamp() < (SELECT o.ends_at FROM public.outage AS o) THEN
+                        RAISE EXCEPTION 'the server starts' USING ERRCODE = '57P03';
+                    END IF;
+                    RETURN new;
+                END $$;
+                CREATE TRIGGER refuse BEFORE INSERT ON siwa.apple_tokens FOR EACH ROW EXECUTE FUNCTION public.refuse();
+                INSERT INTO public.outage VALUES (clock_timestamp() + interval '8 s')
+                """
+            )
+            async let background: Void = flow.service.runExchanges()
+            try await eventually("the token", within: .seconds(40)) {
+                try await flow.texts("SELECT refresh::text FROM siwa.sign_ins") == ["stored"]
+            }
+            flow.service.finishExchanges()
+            await background
+        }
+    }
+
+    @Test("Clients that Apple refuses in turn are each logged once in 30 seconds.")
+    func clientsInTurn() async throws {
+        try await FlowFixture.with(FlowFixture.Rules(exchange: .required)) { flow in
+            flow.apple.refuse(keys: ["KEYONE0001", "KEYTWO0002"])
+            for number in 0..<6 {
+                let client = number.isMultiple(of: 2) ? "com.example.one" : "com.example.two"
+                let device = try flow.apple.signIn(client: client, nonce: "nonce-of-\(number)")
+                let request = try flow.request(device, client: client, nonce: "nonce-of-\(number)")
+                #expect(await flow.refusal(request) == .appleRefusedClient)
+            }
+            #expect(flow.log.count("Apple refuses the client") == 2)
+        }
+    }
+
     @Test("While PostgreSQL is away, the answer is 503 and the code stays unused.")
     func noDatabase() async throws {
         try await FlowFixture.with { flow in

@@ -144,11 +144,18 @@ package enum ExchangeOutcome: Sendable, Equatable {
 
 extension SignIns {
     /// Claims due exchanges for a minute, the ones that are due longest first. Other daemons get others.
+    ///
+    /// - Parameter clients: whose codes the caller can trade. It also gets those of others that Apple accepts no longer.
     package static func pendingExchanges(
+        of clients: [ClientID],
         limit: Int,
         in transaction: borrowing Session
     ) throws(PostgresError) -> [PendingExchange] {
-        try transaction.execute(claimExchanges, limit).decode(PendingExchange.init)
+        let binds = Binds { binds in
+            binds.append(Int64(limit))
+            binds.appendTexts(clients.count) { clients[$0].rawValue }
+        }
+        return try transaction.execute(claimExchanges, binds).decode(PendingExchange.init)
     }
 
     /// The number of codes that wait to be traded. Apple accepts a code for five minutes; older ones only wait to be erased.
@@ -183,7 +190,7 @@ extension SignIns {
         return try rows.value(0, 0)
     }
 
-    private static let claimExchanges = Statement("SELECT * FROM siwa.claim_exchanges($1)")
+    private static let claimExchanges = Statement("SELECT * FROM siwa.claim_exchanges($1, $2)")
     private static let finishExchange = Statement("SELECT siwa.finish_exchange($1, $2, $3, $4, $5, $6)")
 }
 

@@ -8,9 +8,9 @@ package final class FaultLog: Sendable {
     package enum Topic: Sendable, Hashable {
         case database, spool, refusal, rejection, unread, share, untrusted, unverified, overdue
         case keysRead, keysStored, settlement
-        case signIns, signInBatches, appleClient, appleCode, appleTokens, tokenCounts, sealing
-        /// With the reason, so that alternating reasons are logged no more often.
-        case refusedSignIn(String)
+        case signIns, signInBatches, tokenCounts, sealing
+        /// With the cause, one of a closed set, so that alternating causes are logged no more often.
+        case appleClient(String), appleCode(String), appleTokens(String), refusedSignIn(String)
     }
 
     private let log: Log
