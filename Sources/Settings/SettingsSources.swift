@@ -111,7 +111,10 @@ struct SettingTexts {
                 let origin = SettingOrigin.file(path: path, line: item.line)
                 if !item.text.isEmpty { texts[key] = Sourced(text: item.text, origin: origin, isList: item.isList) }
             } else {
-                let advice = advice(on: name, known: SettingKey.allCases.map(\.rawValue))
+                let sameInEnvironment = SettingKey.allCases.first { $0.environmentName == name }
+                let advice =
+                    sameInEnvironment.map { "in a file its name is \($0.rawValue)" }
+                    ?? advice(on: name, known: SettingKey.allCases.map(\.rawValue))
                 problems.append("\(path), line \(item.line): unknown setting \(quoted(name)): \(advice)")
             }
         }
@@ -154,6 +157,8 @@ struct SettingTexts {
                 problems.append("\(place) is not UTF-8: check that it is the right file")
                 return
             }
+            // Some editors begin a file with a byte order mark.
+            if text.unicodeScalars.first == "\u{FEFF}" { text.unicodeScalars.removeFirst() }
             while let last = text.last, last.isNewline { text.removeLast() }
             guard !text.isEmpty else {
                 problems.append("\(place) is empty: write the value into it")

@@ -161,6 +161,13 @@ struct CommandRunner {
         }
         switch Siwad.exitCode(for: error) {
         case .success:
+            // The parser takes an id such as -Nx_h for the short options -N, -x, -_ and -h.
+            if !arguments.contains(where: Self.helpWords.contains),
+                let cluster = Self.cluster(in: arguments, afterOptions: true)
+            {
+                console.report(CommandFailure(.usage, cluster))
+                return .usage
+            }
             console.print(Siwad.fullMessage(for: error))
             return .done
         // A shell asks for completions while the operator types.
@@ -178,7 +185,7 @@ struct CommandRunner {
     /// Cause and place of the help in one line: `Unknown option '--tpye': see 'siwad simulate token --help'`. An argument
     /// that looks like a secret is masked.
     private static func usage(_ error: any Error, _ arguments: [String]) -> String {
-        if let unknown = unknownCommand(arguments) { return unknown }
+        if let problem = unknownCommand(arguments) ?? cluster(in: arguments) { return problem }
         var message = missing(error, arguments) ?? Siwad.message(for: error)
         // Of --name=value, a message quotes the value.
         let words = arguments.map { $0.hasPrefix("--") ? $0.drop { $0 != "=" }.dropFirst() : $0[...] }
@@ -196,6 +203,22 @@ struct CommandRunner {
         return "\(sentence): see \(help[start...end])"
     }
 
+    private static let helpWords: Set<String> = ["-h", "--help", "-help", "help", "--version"]
+
+    /// The error about a value that the parser takes for several short options; siwad has none but -h.
+    ///
+    /// - Parameter afterOptions: whether a word after an option may be meant, which is usually the option's value.
+    private static func cluster(in arguments: [String], afterOptions: Bool = false) -> String? {
+        let words = Array(arguments.prefix { $0 != "--" })
+        for (position, word) in words.enumerated() where word.utf8.count > 2 && word.hasPrefix("-") {
+            let isValue = position > 0 && words[position - 1].hasPrefix("--") && !words[position - 1].contains("=")
+            guard !word.hasPrefix("--"), !isValue || afterOptions else { continue }
+            return
+                "'\(Redaction.redacted(word))' begins with a hyphen: write -- before it, or --id if the command has that option"
+        }
+        return nil
+    }
+
     /// The error about a word that names no command, with the command that it probably misspells. The parser reports a later
     /// option instead, or calls the word an argument.
     private static func unknownCommand(_ arguments: [String]) -> String? {
@@ -206,7 +229,7 @@ struct CommandRunner {
             guard !children.isEmpty, !word.hasPrefix("-"), word != "help" else { return nil }
             guard let child = children.first(where: { $0._commandName == word }) else {
                 guard let meant = word.nearest(in: children.map { $0._commandName }) else {
-                    return "Unexpected argument '\(Redaction.redacted(word))': see '\(path) --help'"
+                    return "Unknown command '\(Redaction.redacted(word))': see '\(path) --help'"
                 }
                 return "Unknown command '\(word)': did you mean \"\(meant)\"?"
             }

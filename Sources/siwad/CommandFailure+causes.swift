@@ -30,6 +30,15 @@ extension CommandFailure {
         }
     }
 
+    /// Some of several that a command line names do not exist.
+    ///
+    /// - Parameter list: the command that shows some.
+    init(missing: [String], of count: Int, list: String) {
+        let names = missing.prefix(3).map { Redaction.redacted($0) } + (missing.count > 3 ? ["…"] : [])
+        let what = "\(missing.count) of \(count) named were not found (\(names.joined(separator: ", ")))"
+        self.init(.partlyFailed, "\(what): \(list) shows some")
+    }
+
     private init(postgres error: PostgresError) {
         let key = SettingKey.databaseURL.environmentName
         switch (error.code, error.sqlState?.classCode) {
@@ -37,6 +46,11 @@ extension CommandFailure {
             self.init(.unavailable, "\(error)", nextStep: "check user and password in \(key)")
         case (.connectionFailed, "3D"):
             self.init(.unavailable, "\(error)", nextStep: "create the database, or correct its name in \(key)")
+        case (.connectionFailed, "53"):
+            let step = "end connections that pg_stat_activity shows, or raise max_connections or the limit of the role"
+            self.init(.unavailable, "\(error)", nextStep: step)
+        case (.connectionFailed, _) where error.sqlState?.rawValue == "57P03":
+            self.init(.unavailable, "\(error)", nextStep: "PostgreSQL starts, stops or recovers; try again")
         case (.connectionFailed, _), (.connectionLost, _):
             // libpq's question repeats the next step.
             let cause = error.description.split(separator: " Is the server running").first ?? ""

@@ -91,7 +91,7 @@ struct DeadLetterOperationTests {
             let run = try await siwad(replay, environment: fixture.environment(), interruptedAfter: 6)
             #expect(run.status == 128 + SIGINT, "\(run.errors)")
             #expect(
-                run.errors.hasSuffix(" dead again so far; the same command goes on with what is left\n"),
+                run.errors.hasSuffix(" stay open so far; the same command goes on with what is left\n"),
                 "\(run.errors)"
             )
             let tried = "SELECT count(*)::text FROM siwa.dead_letters WHERE attempts > 1"

@@ -11,7 +11,7 @@ struct OperatorMistakeTests {
             (["dead-leters", "list", "--reason", "expired"], ["did you mean \"dead-letters\"?"]),
             (["notifications", "lst", "--limit", "1"], ["did you mean \"list\"?"]),
             (["migrate", "staus"], ["did you mean \"status\"?"]), (["tial"], ["did you mean \"tail\"?"]),
-            (["quit"], ["Unexpected argument 'quit'", "'siwad --help'"]),
+            (["quit"], ["Unknown command 'quit'", "'siwad --help'"]),
             (["tail", "--typ", "x"], ["Did you mean '--type'?"]),
             (["tail", "--since", "yesteday"], ["1h", "yesterday", "2026-01-02T03:04:05Z"]),
             (["dead-letters", "list", "--since", "1 hour"], ["--since", "1h", "yesterday"]),

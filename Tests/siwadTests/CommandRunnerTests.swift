@@ -13,12 +13,12 @@ struct CommandRunnerTests {
     @Test("A wrong command line ends with 64 and one line that names the help.")
     func usage() async {
         let cases: [([String], String)] = [
-            (["nonsense"], "siwad: Unexpected argument 'nonsense': see 'siwad --help'\n"),
-            (["help", "nonsense"], "siwad: Unexpected argument 'nonsense': see 'siwad --help'\n"),
+            (["nonsense"], "siwad: Unknown command 'nonsense': see 'siwad --help'\n"),
+            (["help", "nonsense"], "siwad: Unknown command 'nonsense': see 'siwad --help'\n"),
             (["help", "sesions"], "siwad: Unknown command 'sesions': did you mean \"sessions\"?\n"),
             (
                 ["help", "sessions", "nonsense"],
-                "siwad: Unexpected argument 'nonsense': see 'siwad sessions --help'\n"
+                "siwad: Unknown command 'nonsense': see 'siwad sessions --help'\n"
             ),
             (["accounts", "list", "--bogus"], "siwad: Unknown option '--bogus': see 'siwad accounts list --help'\n"),
             (
@@ -67,6 +67,19 @@ struct CommandRunnerTests {
             (
                 ["sessions", "end", "a", "--note", " "],
                 "siwad: --note must say why: see 'siwad sessions end --help'\n"
+            ),
+            (
+                ["sessions", "end", "-Nx_hPpS8QtCbcQfa-sAg", "--note", "stolen"],
+                "siwad: '-Nx_hPpS8QtCbcQfa-sAg' begins with a hyphen: write -- before it, or --id if the command has that "
+                    + "option\n"
+            ),
+            (
+                ["sessions", "end", "--json", "-xhy", "--note", "stolen"],
+                "siwad: '-xhy' begins with a hyphen: write -- before it, or --id if the command has that option\n"
+            ),
+            (
+                ["sessions", "end", "-Nx", "--note", "stolen"],
+                "siwad: '-Nx' begins with a hyphen: write -- before it, or --id if the command has that option\n"
             ),
             (
                 ["accounts", "list", "--state", "happy"],

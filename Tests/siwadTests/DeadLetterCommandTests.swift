@@ -140,7 +140,7 @@ struct DeadLetterCommandTests {
             let replay = ["dead-letters", "replay", "--note", "why", "--operator", "kim", "--all"]
             let some = await siwadCommand(replay, environment: environment)
             #expect(some.status == .partlyFailed)
-            #expect(some.lines.last == "3 replayed, 1 dead again")
+            #expect(some.lines.last == "3 replayed, 1 stay open")
             #expect(some.errors == "siwad: 1 of 4 stay open: siwad dead-letters show 4 says why\n")
             let none = await siwadCommand(replay + ["--json"], environment: environment)
             #expect(none.status == .failed)
@@ -406,7 +406,7 @@ struct DeadLetterCommandTests {
             #expect(first.status == .done)
             #expect(first.output.hasPrefix(#"{"matched":2,"replayed":2,"dead":0,"#))
             let rest = await siwadCommand(audited, environment: environment)
-            #expect(rest.lines.last == "1 replayed, 1 dead again")
+            #expect(rest.lines.last == "1 replayed, 1 stay open")
             let actions = try await audit(database)
             #expect(actions.first == "kim|dead-letters replay|--all --limit 2|why|2")
             for limit in ["0", "many"] {

@@ -224,11 +224,13 @@ struct LookupCommandTests {
             let someSessions = await run("sessions", "show", "--id", "s0", "none", "--json")
             #expect(someSessions.status == .partlyFailed)
             #expect(someSessions.lines.count == 1)
-            #expect(someSessions.errors == "siwad: 1 of 2 named were not found: siwad sessions list shows some\n")
+            #expect(
+                someSessions.errors == "siwad: 1 of 2 named were not found (none): siwad sessions list shows some\n"
+            )
             let someActions = await run("audit", "show", "1", "99", "--json")
             #expect(someActions.status == .partlyFailed)
             #expect(someActions.lines.count == 1)
-            #expect(someActions.errors == "siwad: 1 of 2 named were not found: siwad audit list shows some\n")
+            #expect(someActions.errors == "siwad: 1 of 2 named were not found (99): siwad audit list shows some\n")
 
             let noSession = await run("sessions", "show", "none", "--id", "nothing")
             #expect(noSession.status == .nothingMatched)

@@ -11,6 +11,7 @@ extension BlockingConnection {
     ) throws(PostgresError) {
         try checkText(of: first.binds)
         try context.check()
+        guard !handle.isBroken else { throw lost(.broken, nil, isOutcomeUnknown: false) }
         var names: [Int: String] = [:]
         for statement in statements {
             guard let id = statement.id, handle.transactionStatus == PQTRANS_IDLE else {

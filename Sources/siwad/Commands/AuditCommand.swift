@@ -91,9 +91,9 @@ struct AuditShowCommand: DatabaseCommand {
         }
         let pages = ids.compactMap { id in found.first { $0.id == id }.map(ActionPage.init) }
         invocation.console.print(pages: pages, asJSON: json)
-        guard found.count == ids.count else {
-            let what = "\(ids.count - found.count) of \(ids.count) named were not found"
-            throw CommandFailure(.partlyFailed, "\(what): \(list) shows some")
+        let missing = ids.filter { id in !found.contains { $0.id == id } }
+        guard missing.isEmpty else {
+            throw CommandFailure(missing: missing.map(String.init), of: ids.count, list: list)
         }
     }
 }

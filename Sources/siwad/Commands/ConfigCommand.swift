@@ -8,7 +8,8 @@ struct ConfigCommand: DaemonCommand {
         commandName: "config",
         abstract: "Print every setting: the value in force, its source and its meaning.",
         discussion: """
-            Passwords are masked. Each problem is a line on standard error; then the exit code is 78.
+            Passwords are masked. Each problem is a line on standard error; then the exit code is 78. A required \
+            value may be missing, as on a machine that only runs commands.
 
             Example:
               siwad config --config /etc/siwad/siwad.yaml

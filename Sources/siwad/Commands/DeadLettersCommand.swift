@@ -354,8 +354,8 @@ extension DecisionCommand {
             console.print(lines: counts.map { columns.object(of: $0).line })
         } else {
             console.print(lines: columns.table(of: counts).lines(style: console.style))
-            console.note("dry run: nothing was changed")
         }
+        console.note("dry run: nothing was changed")
     }
 }
 

@@ -123,13 +123,13 @@ struct NotificationsShowCommand: DatabaseCommand {
 
     func run(_ invocation: Invocation) async throws {
         let ids = (ids + id).uniqued()
-        let found = try await invocation.read { session in
+        let (found, missing) = try await invocation.read { session in
             var found: [[LoggedNotification]] = []
             for id in ids {
                 let id = try LookupKey.notification.find(id, in: session) ?? id
                 found.append(try NotificationLog.find(id: id, in: session))
             }
-            return found.filter { !$0.isEmpty }
+            return (found.filter { !$0.isEmpty }, zip(ids, found).filter { $1.isEmpty }.map(\.0))
         }
         let list = nextCommand("notifications list")
         guard !found.isEmpty else {
@@ -137,10 +137,7 @@ struct NotificationsShowCommand: DatabaseCommand {
             throw CommandFailure(.nothingMatched, "no notification has \(what): \(list) shows some")
         }
         invocation.console.print(pages: found.joined().map(NotificationPage.init), asJSON: json)
-        guard found.count == ids.count else {
-            let what = "\(ids.count - found.count) of \(ids.count) named were not found"
-            throw CommandFailure(.partlyFailed, "\(what): \(list) shows some")
-        }
+        guard missing.isEmpty else { throw CommandFailure(missing: missing, of: ids.count, list: list) }
     }
 }
 

@@ -111,7 +111,7 @@ struct SessionsShowCommand: DatabaseCommand {
                     pages.append(SessionPage(session: row, registers: registers))
                 }
             }
-            return (pages, ids.count { $0 == nil })
+            return (pages, zip(names, ids).filter { $1 == nil }.map(\.0))
         }
         let list = nextCommand("sessions list")
         guard !pages.isEmpty else {
@@ -119,10 +119,7 @@ struct SessionsShowCommand: DatabaseCommand {
             throw CommandFailure(.nothingMatched, "no session has \(what): \(list) shows some")
         }
         invocation.console.print(pages: pages, asJSON: json)
-        guard missing == 0 else {
-            let what = "\(missing) of \(names.count) named were not found"
-            throw CommandFailure(.partlyFailed, "\(what): \(list) shows some")
-        }
+        guard missing.isEmpty else { throw CommandFailure(missing: missing, of: names.count, list: list) }
     }
 }
 

@@ -166,7 +166,12 @@ extension DeadLetterFilterOptions {
     func filter(atLeast minimum: Int = 1, in session: borrowing Session) throws -> DeadLetterFilter {
         var filter = filter
         filter.app = try app.map { try registeredApp($0, in: session) }
-        filter.subject = try sub.map { try LookupKey.letterSubject.find($0, atLeast: minimum, in: session) ?? $0 }
+        filter.subject = try sub.map { text in
+            let key = LookupKey.letterSubject
+            if let subject = try key.find(text, atLeast: minimum, in: session) { return subject }
+            // A beginning that is too short to change something.
+            return try key.find(text, in: session) == nil ? text : key.resolve(text, atLeast: minimum, in: session)
+        }
         return filter
     }
 }

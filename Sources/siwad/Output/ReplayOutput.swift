@@ -157,7 +157,7 @@ struct ReplayOutput {
     }
 
     private static func sentence(_ report: ReplayReport) -> String {
-        let dead = report.dead > 0 ? ", \(report.dead) dead again" : ""
+        let dead = report.dead > 0 ? ", \(report.dead) stay open" : ""
         let sessions = report.sessionsEnded > 0 ? ", \(counted(report.sessionsEnded, "session")) ended" : ""
         return "\(report.replayed) replayed\(dead)\(sessions)"
     }
