@@ -29,7 +29,9 @@ package struct SpoolError: Error, Sendable, Equatable, CustomStringConvertible {
 /// Requests that wait on disk for the database: one file a batch, durable before the requests are answered, read back oldest
 /// first, and removed when the database has them. Small files are merged, and then count from that time.
 ///
-/// All work is done on a thread of its own, so that a slow disk delays only the callers that wait for it.
+/// All work is done on a thread of its own, so that a slow disk delays only the callers that wait for it. If it doesn't answer
+/// for five seconds, as a network file system whose server is away, they get an error; what it completes later counts all the
+/// same, since a record may be stored twice.
 package final class Spool: Sendable {
     package struct Batch: Sendable {
         package fileprivate(set) var files: [String] = []
@@ -98,7 +100,10 @@ package final class Spool: Sendable {
     private let index = Mutex(SpoolIndex())
     /// The size of the file that was refused last, in bytes, at least a block.
     private let wanted = Atomic<Int64>(leastRoom)
-    private let thread = DispatchQueue(label: "siwad.spool")
+    let thread = DispatchQueue(label: "siwad.spool")
+    private let patience: DispatchTimeInterval
+    /// Pieces of work that nobody waits for any more and that have not ended.
+    private let overdue = Atomic(0)
 
     /// The limit on a batch of several files. The database client holds its records several times.
     private static let batchBytes: Int64 = 1 << 20
@@ -115,9 +120,15 @@ package final class Spool: Sendable {
     ///
     /// - Parameter limit: in bytes.
     /// - Throws: `unusable`, `inUse`, `failed`.
-    package init(directory path: String, limit: Int64) throws(SpoolError) {
+    package convenience init(directory path: String, limit: Int64) throws(SpoolError) {
+        try self.init(directory: path, limit: limit, patience: .seconds(5))
+    }
+
+    /// - Parameter patience: how long a caller waits for the disk.
+    init(directory path: String, limit: Int64, patience: DispatchTimeInterval) throws(SpoolError) {
         directory = try SpoolDirectory(path)
         self.limit = limit
+        self.patience = patience
     }
 
     /// Releases the directory for another process. Append and remove nothing after this.
@@ -407,9 +418,40 @@ package final class Spool: Sendable {
     private func onThread<R: Sendable>(
         _ work: @escaping @Sendable () throws(SpoolError) -> R
     ) async throws(SpoolError) -> R {
-        let result = await withCheckedContinuation { waiter in
-            thread.async { waiter.resume(returning: Result(catching: work)) }
+        let late = SpoolError(code: .failed, message: "the disk of the spool \(directory.path) does not answer")
+        // Others must not wait one after the other.
+        guard overdue.load(ordering: .relaxed) == 0 else { throw late }
+        let result = await withCheckedContinuation {
+            (continuation: CheckedContinuation<Result<R, SpoolError>, Never>) in
+            let waiter = Waiter(continuation)
+            thread.async {
+                if !waiter.resume(Result(catching: work)) { self.overdue.subtract(1, ordering: .relaxed) }
+            }
+            DispatchQueue.global().asyncAfter(deadline: .now() + patience) {
+                waiter.resume(.failure(late)) { self.overdue.add(1, ordering: .relaxed) }
+            }
         }
         return try result.get()
+    }
+}
+
+/// A caller that waits for the first of two results.
+private final class Waiter<R: Sendable>: Sendable {
+    private let continuation: Mutex<CheckedContinuation<Result<R, SpoolError>, Never>?>
+
+    init(_ continuation: CheckedContinuation<Result<R, SpoolError>, Never>) {
+        self.continuation = Mutex(continuation)
+    }
+
+    /// - Parameter isFirst: called, before the other result can come, if this result is the first.
+    /// - Returns: whether it is.
+    @discardableResult
+    func resume(_ result: Result<R, SpoolError>, isFirst: () -> Void = {}) -> Bool {
+        continuation.withLock { continuation in
+            guard let waiting = continuation.take() else { return false }
+            isFirst()
+            waiting.resume(returning: result)
+            return true
+        }
     }
 }

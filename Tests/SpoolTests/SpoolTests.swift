@@ -1,3 +1,4 @@
+import Dispatch
 import Glibc
 import TestSupport
 import Testing
@@ -101,6 +102,26 @@ struct SpoolTests {
         #expect(try await spool.scan().setAside == [])
         #expect(try await spool.oldest(atMost: 10).batch.records == [record(1)])
         #expect(try directory.spoolFiles.count == 1)
+    }
+
+    @Test("A disk that does not answer is an error in time, for others at once, and what it completes later counts.")
+    func hungDisk() async throws {
+        let directory = try TemporaryDirectory()
+        let spool = try Spool(directory: directory.path, limit: 1 << 20, patience: .milliseconds(200))
+        let disk = DispatchSemaphore(value: 0)
+        spool.thread.async { disk.wait() }
+        let error = await #expect(throws: SpoolError.self) { try await spool.append([record(1)]) }
+        #expect(error?.message == "the disk of the spool \(directory.path) does not answer")
+        let patient = ContinuousClock.now
+        for _ in 0..<100 {
+            await #expect(throws: SpoolError.self) { try await spool.check() }
+        }
+        #expect(.now - patient < .seconds(10), "only the first waits")
+        disk.signal()
+        while (try? await spool.append([record(2)])) == nil { await Task.yield() }
+        // On a busy machine, the second may be late too.
+        let records = try? await spool.oldest(atMost: 10).batch.records
+        #expect(records.map { $0.first == record(1) && $0.contains(record(2)) } ?? true)
     }
 
     @Test("Dead letters use at most a tenth of the limit, and unverified ones a twentieth.")
