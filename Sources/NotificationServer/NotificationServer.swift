@@ -95,14 +95,15 @@ package struct NotificationServer: Sendable {
         let all = try OpenFileLimit.raise()
         // The application endpoint and the operations endpoint have a sixteenth each.
         let allowed = all - all / 8
-        if allowed < limits.connections {
+        let wanted = certificates == nil ? limits.connections : min(limits.connections, limits.encryptedConnections)
+        if allowed < wanted {
             log.warning(
                 "fewer connections than configured: the limit of open files is low",
-                ["connections": "\(allowed)", "configured": "\(limits.connections)"]
+                ["connections": "\(allowed)", "configured": "\(wanted)"]
             )
         }
         let loopCount = eventLoops.group.makeIterator().reduce(0) { count, _ in count + 1 }
-        let perLoop = max(1, min(allowed, limits.connections) / max(1, loopCount))
+        let perLoop = max(1, min(allowed, wanted) / max(1, loopCount))
         return try await NotificationLoops(group: eventLoops.group) { [path, limits, metrics, receiver] loop, deliver in
             NotificationLoop(
                 eventLoop: loop,

@@ -32,6 +32,26 @@ struct TLSTests {
         }
     }
 
+    @Test("Connections with TLS, which take more memory, have a limit of their own, at which silent ones are closed.")
+    func connectionLimit() async throws {
+        let files = try CertificateFiles(LocalhostCertificate.pem, LocalhostCertificate.key)
+        var limits = ServerLimits()
+        limits.encryptedConnections = 2
+        try await TestServer.with(limits: limits, certificates: try files.certificates()) { server in
+            var clients: [RawClient] = []
+            for number in 0..<3 {
+                let client = try await server.connect(tls: try Self.client())
+                try await client.send(post("\(number)"))
+                #expect(try await client.response().status == 200)
+                clients.append(client)
+            }
+            #expect(await clients[0].rest() == "")
+            try await clients[1].send(post("still here"))
+            #expect(try await clients[1].response().status == 200)
+            #expect(server.metrics.evictedConnections.value == 1)
+        }
+    }
+
     @Test("TLS 1.1 is refused, and so is plain HTTP.")
     func oldVersions() async throws {
         let files = try CertificateFiles(LocalhostCertificate.pem, LocalhostCertificate.key)

@@ -14,6 +14,8 @@ package typealias RequestReceiverFactory =
 package struct ServerLimits: Sendable {
     /// Open connections. At the limit, silent connections are closed to make room.
     package var connections = 8192
+    /// The same with TLS. A connection with an incomplete record takes 44 KiB, before siwad sees a byte of it: 90 MiB together.
+    package var encryptedConnections = 2048
     package var bodyBytes = 65_536
     package var headBytes = 8192
     /// Header fields of a request, trailers included.
