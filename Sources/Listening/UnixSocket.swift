@@ -71,14 +71,24 @@ package final class SocketClaim: Sendable {
         }
         let directory = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard directory >= 0 else { throw Self.error("open the directory \(folder)", socket) }
-        self.staging = staging
-        lock = Mutex(DirectoryLock(descriptor: directory))
+        let claimed = DirectoryLock(descriptor: directory)
         guard flock(directory, LOCK_EX | LOCK_NB) == 0 else {
             throw socket.failure(.addressInUse, "another process uses its directory at this moment; start again")
         }
         try Self.clear(socket)
         guard mkdir(staging, 0o700) == 0 || errno == EEXIST else { throw Self.error("write to \(folder)", socket) }
-        // Of an earlier process with this id.
+        // It may be of an earlier process with this id, but not of another user, who could exchange the socket.
+        var status = stat()
+        guard lstat(staging, &status) == 0, status.st_mode & S_IFMT == S_IFDIR, status.st_uid == geteuid(),
+            status.st_mode & 0o077 == 0
+        else {
+            let cause =
+                "\(staging) is not a private directory of siwad's user; remove it, or choose a path in a directory that "
+                + "only siwad's user can write to in \(socket.setting)"
+            throw socket.failure(.addressUnavailable, cause)
+        }
+        self.staging = staging
+        lock = Mutex(claimed)
         unlink(listeningPath)
     }
 

@@ -104,6 +104,20 @@ struct ApplicationSocketTests {
         }
     }
 
+    @Test("A private directory that another user has made, or may enter, is not used.")
+    func foreignStaging() async throws {
+        let folder = directory.file("shared")
+        try #require(mkdir(folder, 0o700) == 0)
+        let staging = "\(folder)/.siwad-\(getpid())"
+        try #require(mkdir(staging, 0o755) == 0)
+        let error = #expect(throws: ServerError.self) {
+            try SocketClaim(UnixSocket(path: "\(folder)/application.sock"))
+        }
+        #expect(error?.message.contains("\(staging) is not a private directory of siwad's user") == true)
+        try #require(chmod(staging, 0o700) == 0)
+        _ = try SocketClaim(UnixSocket(path: "\(folder)/application.sock"))
+    }
+
     @Test("A file that is no socket is left as it is.")
     func otherFile() async throws {
         try directory.write(Array("mine".utf8), to: "application.sock")
