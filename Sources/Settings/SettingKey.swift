@@ -137,7 +137,7 @@ package enum SettingKey: String, CaseIterable, Sendable, Hashable {
                 .count(0...1_000_000_000),
                 "100000",
                 "open dead letters per reason; above it 503. For `keys-unavailable`, which any client can cause, "
-                    + "never more than 1,000"
+                    + "never more than 1,000; no limit for `store-rejected`, which PostgreSQL refuses otherwise"
             )
         case .retention:
             (.duration(day...century), "400d", "notifications are deleted after this time, one month at a time")

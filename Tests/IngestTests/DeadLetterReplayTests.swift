@@ -330,6 +330,34 @@ struct DeadLetterReplayTests {
         }
     }
 
+    @Test("A letter whose month was detached stays as it is, and is replayed when the month is there again.")
+    func detachedMonth() async throws {
+        try await with(1) { fixture in
+            try await age(WallTime(seconds: 1_600_000_000), fixture)
+            // The newest partition is the one of that month.
+            try await fixture.run(
+                """
+                SELECT siwa.ensure_notification_partitions(to_timestamp(1600000000), to_timestamp(1600000000));
+                DO $$ BEGIN
+                    EXECUTE (
+                        SELECT 'ALTER TABLE siwa.notifications DETACH PARTITION ' || i.inhrelid::regclass
+                        FROM pg_inherits AS i WHERE i.inhparent = 'siwa.notifications'::regclass
+                        ORDER BY i.inhrelid DESC LIMIT 1
+                    );
+                END $$
+                """
+            )
+            let retention = Duration.seconds(36_500 * 86_400)
+            let report = try await fixture.replay(apps: Self.apps, retention: retention)
+            #expect(report?.lines == ["1 unknown-audience → unknown-audience"])
+            #expect(
+                report?.details.values.contains { $0.contains("can't store it at present (SQLSTATE 55000") } == true
+            )
+            let letter = "SELECT concat_ws(' ', status, reason, attempts, last_failed_at) FROM siwa.dead_letters"
+            #expect(try await fixture.texts(letter) == ["open unknown-audience 1"])
+        }
+    }
+
     @Test("A replay does not create a partition that the retention drops; the letter stays open with the reason.")
     func droppedMonth() async throws {
         try await with(1) { fixture in

@@ -165,6 +165,34 @@ struct RepeatedTokenTests {
         }
     }
 
+    @Test("Dead letters in the spool count for their limit, until they are in the database, where they count too.")
+    func limitInSpool() async throws {
+        var limits = IngestService.Limits()
+        limits.deadLetters = 3
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonRole.with(database) { role in
+                let directory = try TemporaryDirectory()
+                let spool = try Spool(directory: directory.path, limit: 1 << 30)
+                try await IngestFixture.with(database, role.settings, limits: limits, settles: true, spool: spool) {
+                    fixture in
+                    await fixture.until { $0.service.storage == .database }
+                    try await role.shutOut()
+                    var kept = 0
+                    for number in 0..<10 {
+                        let answer = await fixture.client.answer(try fixture.body(app: "com.example.unheard\(number)"))
+                        if answer == .acknowledged { kept += 1 }
+                    }
+                    #expect(kept == 3)
+                    try await role.letIn()
+                    await fixture.until { $0.service.storage == .database && $0.service.spoolBytes == 0 }
+                    let more = await fixture.client.answer(try fixture.body(app: "com.example.unheard.of"))
+                    #expect(more == .unavailable(.deadLetterLimit, retryAfterSeconds: 300))
+                    #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.dead_letters") == ["3"])
+                }
+            }
+        }
+    }
+
     @Test("After a connection broke, a repeated token whose letter is gone is stored again.", arguments: [false, true])
     func lostLetter(_ isAway: Bool) async throws {
         try await TestDatabase.with(.siwa) { database in

@@ -11,6 +11,7 @@ struct SpoolRefusalTests {
     /// Runs a test with notifications about 20 people in the spool, and a server that refuses those whose sub matches.
     private func withRefusals(
         of people: String,
+        count: Int = 20,
         _ body: (IngestFixture, DaemonRole, TemporaryDirectory) async throws -> Void
     ) async throws {
         try await TestDatabase.with(.siwa) { database in
@@ -31,7 +32,7 @@ struct SpoolRefusalTests {
                         """
                     )
                     try await role.shutOut()
-                    let bodies = try (0..<20).map { try fixture.body(sub: "person\($0)", id: "\($0)") }
+                    let bodies = try (0..<count).map { try fixture.body(sub: "person\($0)", id: "\($0)") }
                     #expect(await fixture.client.answers(bodies).allSatisfy { $0 == .acknowledged })
                     // The answers come before the connection is given up.
                     await fixture.until { $0.service.storage == .spool }
@@ -75,6 +76,17 @@ struct SpoolRefusalTests {
             try await fixture.run("DROP TRIGGER refuse ON siwa.accounts")
             await fixture.until { $0.service.spoolBytes == 0 }
             #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["20"])
+        }
+    }
+
+    @Test("A refused notification that is alone in the spool does not keep siwad from the database.")
+    func alone() async throws {
+        try await withRefusals(of: "= 'person0'", count: 1) { fixture, _, directory in
+            await fixture.until { $0.service.storage == .database }
+            #expect(await fixture.client.answer(try fixture.body(id: "live")) == .acknowledged)
+            #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["live"])
+            let names = try directory.spoolFiles
+            #expect(names.count == 1 && names[0].hasSuffix(".refused.spool"), "\(names)")
         }
     }
 

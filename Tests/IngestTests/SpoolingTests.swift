@@ -288,6 +288,24 @@ struct SpoolingTests {
     }
 
     @Test(
+        "A full disk is noticed at the start, while PostgreSQL is available.",
+        .enabled(if: TemporaryDirectory.canMount, "needs root, to mount a small file system")
+    )
+    func fullDiskAtStart() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            let disk = try TemporaryDirectory(capacity: 64 * 1_024)
+            let spool = try Spool(directory: disk.file("spool"), limit: 1 << 30)
+            try disk.write([UInt8](repeating: 1, count: 60 * 1_024), to: "filler")
+            try await IngestFixture.with(database, database.settings, spool: spool) { fixture in
+                await fixture.until { $0.log.count("PostgreSQL takes all notifications until it can") == 1 }
+                await fixture.until { $0.service.storage == .database }
+                let body = try fixture.body(id: "stored")
+                #expect(await fixture.client.answer(body) == .acknowledged)
+            }
+        }
+    }
+
+    @Test(
         "On a full disk nothing is acknowledged; when there is room, everything is, without a restart.",
         .enabled(if: TemporaryDirectory.canMount, "needs root, to mount a small file system")
     )

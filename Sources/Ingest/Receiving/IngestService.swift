@@ -111,6 +111,8 @@ final class DeadLetterBudget: Sendable {
         var open: [DeadLetterReason: Int] = [:]
         /// Reserved, and not yet known to be in the database or not.
         var pending: [DeadLetterReason: Int] = [:]
+        /// Written to the spool since it was last empty. What is stored from there is counted twice until the spool is empty.
+        var spooled: [DeadLetterReason: Int] = [:]
         /// Letters that a running count may miss: pending when it began, or reserved since.
         var unseen: [DeadLetterReason: Int] = [:]
     }
@@ -149,12 +151,27 @@ final class DeadLetterBudget: Sendable {
         }
     }
 
+    /// A reservation became a letter in the spool.
+    func spooled(_ reason: DeadLetterReason) {
+        state.withLock { state in
+            state.pending[reason] = max(0, state.pending[reason, default: 0] - 1)
+            state.spooled[reason, default: 0] += 1
+        }
+    }
+
+    /// The spool is empty: the database counts what was in it.
+    func spoolEmptied() {
+        state.withLock { $0.spooled = [:] }
+    }
+
     func countingBegan() {
         state.withLock { $0.unseen = $0.pending }
     }
 
     /// The database counted the open letters since ``countingBegan()``. Letters that the count may have missed are added.
     func counted(_ open: [DeadLetterReason: Int]) {
-        state.withLock { $0.open = open.merging($0.unseen, uniquingKeysWith: +) }
+        state.withLock { state in
+            state.open = open.merging(state.unseen, uniquingKeysWith: +).merging(state.spooled, uniquingKeysWith: +)
+        }
     }
 }

@@ -374,12 +374,7 @@ private struct ReplayTransaction {
             case .failure(let error) where error.blamesData:
                 fail(item.letter, ReceivedDeadLetter(rejected: item.received, by: error).letter)
             case .failure(let error):
-                // The letter is not the cause: it is not changed.
-                let end = ReplayResult.End.dead(
-                    item.letter.reason,
-                    detail: "PostgreSQL can't store it at present (\(error.refusal))."
-                )
-                results.append(ReplayResult(item.letter, end, sessionsEnded: 0))
+                leave(item.letter, error)
             }
         }
         try DeadLetters.resolve(replayed, by: run.operatorName, note: run.note, in: transaction)
@@ -387,7 +382,7 @@ private struct ReplayTransaction {
         results.sort { $0.id < $1.id }
     }
 
-    /// Letters whose month can't have its partition stay dead: a table of that name exists, but is not a partition.
+    /// Letters whose month can't have its partition stay as they are: a table of that name exists, but is not a partition.
     private mutating func ensureMonths(of items: inout [Item], in transaction: borrowing Session) throws(PostgresError)
     {
         for time in months.missing(for: items.map(\.received)) {
@@ -398,11 +393,17 @@ private struct ReplayTransaction {
                 months.insert([time])
             } catch let error where error.sqlState == .objectNotInPrerequisiteState {
                 for item in items where item.received.notification.issuedAt.month == time.month {
-                    fail(item.letter, ReceivedDeadLetter(rejected: item.received, by: error).letter)
+                    leave(item.letter, error)
                 }
                 items.removeAll { $0.received.notification.issuedAt.month == time.month }
             }
         }
+    }
+
+    /// The letter is not the cause: it is not changed.
+    private mutating func leave(_ letter: ClaimedDeadLetter, _ error: PostgresError) {
+        let detail = "PostgreSQL can't store it at present (\(error.refusal))."
+        results.append(ReplayResult(letter, .dead(letter.reason, detail: detail), sessionsEnded: 0))
     }
 
     private mutating func fail(_ letter: ClaimedDeadLetter, _ found: DeadLetter) {

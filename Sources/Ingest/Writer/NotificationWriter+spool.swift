@@ -12,6 +12,8 @@ extension NotificationWriter {
     /// Refused records that are tried again together: each may take as long as a lock is waited for, and no lost connection
     /// is replaced in that time.
     private static let refusedTogether = 16
+    /// Time between two trials of a spool that nothing is written to.
+    static let spoolTrial = Duration.seconds(300)
 
     // MARK: - Writing
 
@@ -64,7 +66,10 @@ extension NotificationWriter {
             return []
         }
         for digest in unwritten.keys { service.durable.insert(digest, as: share) }
-        answer(tokens.values.flatMap(\.self), isEarly: isEarly)
+        let written = Set(unwritten.values.compactMap(\.first?.number))
+        let submissions = tokens.values.flatMap(\.self)
+        answer(submissions.filter { written.contains($0.number) }, isEarly: isEarly, inSpool: true)
+        answer(submissions.filter { !written.contains($0.number) }, isEarly: isEarly)
         service.metrics.spooled.increment(by: records.count)
         if !records.isEmpty { spoolSucceeded() }
         return []
@@ -119,7 +124,10 @@ extension NotificationWriter {
     // MARK: - The directory
 
     /// Finds files that came, went, or are not siwad's, and tries a spool again that failed.
-    func scanSpool() async {
+    ///
+    /// - Parameter trying: whether to try one that works too: a full or read-only disk must not first be noticed when PostgreSQL
+    ///   is away.
+    func scanSpool(trying: Bool) async {
         guard let spool = service.spool else { return }
         do {
             let scan = try await spool.scan()
@@ -137,7 +145,7 @@ extension NotificationWriter {
             spoolFailed(error)
         }
         // A daemon that is not ready receives nothing that would show that the spool works again.
-        guard service.queue.writer({ $0.isSpoolFailing }) else { return }
+        guard trying || service.queue.writer({ $0.isSpoolFailing }) else { return }
         do {
             try await spool.check()
             spoolSucceeded()
@@ -218,9 +226,9 @@ extension NotificationWriter {
             }
             if let failure = outcome.failure { throw failure }
             if let refusal = outcome.refusal, part == .waiting, outcome.stored == 0 {
-                // A server that accepts nothing, also from live traffic, has a fault of its own.
+                // A server that accepts nothing, also from live traffic, has a fault of its own. One refusal is none.
                 let isAccepting = service.queue.writer { $0.connection !== connection && $0.hasStored }
-                guard isAccepting else { throw refusal }
+                guard isAccepting || batch.records.count == 1 else { throw refusal }
             }
             try await spool.remove(batch, keeping: outcome.refused)
             report(unverified: unverified.subtracting(outcome.refused).count)

@@ -248,17 +248,29 @@ extension NotificationWriter {
         )
     }
 
-    /// Answers a batch that is not stored in the database, and releases its reservations: the spool limits its dead letters
-    /// itself, and what comes from it is counted in the database.
+    /// Answers a batch that is not stored in the database, and releases its reservations.
     ///
     /// - Parameters:
     ///   - response: nil: the batch is durable.
     ///   - isEarly: the writer works on the batch at the same time, and releases the reservations. Only submissions that have
     ///     no response yet are answered.
-    func answer(_ batch: [Submission], _ response: IngestResponse? = nil, isEarly: Bool = false) {
+    ///   - inSpool: the batch has just been written there, where its letters are counted.
+    func answer(
+        _ batch: [Submission],
+        _ response: IngestResponse? = nil,
+        isEarly: Bool = false,
+        inSpool: Bool = false
+    ) {
+        guard !batch.isEmpty else { return }
         let responses = batch.map { ($0, response ?? $0.work.responseWhenDurable) }
         guard !isEarly else { return service.queue.answeredEarly(responses).deliver() }
-        for case .deadLetter(let received, _) in batch.map(\.work) { service.budget.release(received.letter.reason) }
+        for case .deadLetter(let received, _) in batch.map(\.work) {
+            if inSpool {
+                service.budget.spooled(received.letter.reason)
+            } else {
+                service.budget.release(received.letter.reason)
+            }
+        }
         service.queue.finished(responses).deliver()
     }
 

@@ -85,7 +85,8 @@ package final class NotificationWriter: Sendable {
     // MARK: - Steps
 
     private func performSteps() async {
-        await scanSpool()
+        await scanSpool(trying: true)
+        var triedAt = ContinuousClock.now
         var (pauses, drainPauses) = (Backoff(), Backoff())
         while true {
             switch service.queue.writer({ $0.nextStep }) {
@@ -111,7 +112,9 @@ package final class NotificationWriter: Sendable {
             case .end:
                 return
             }
-            await scanSpool()
+            let isDue = .now - triedAt > Self.spoolTrial
+            if isDue { triedAt = .now }
+            await scanSpool(trying: isDue)
         }
     }
 
