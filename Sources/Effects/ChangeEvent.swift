@@ -86,7 +86,7 @@ package struct ChangeEvent: Sendable {
         }
     }
 
-    /// - Parameter until: the sessions that ended were created up to this time; null: all sessions.
+    /// - Parameter until: the sessions that ended rest on a sign-in up to this time; null: all sessions.
     private func sessions(until time: JSONText) -> JSONText.Member {
         .init(
             "sessions",

@@ -42,6 +42,23 @@ struct EndpointHealthTests {
         }
     }
 
+    @Test("After a success of a daemon whose clock is ahead, failures count from the next one on.")
+    func clockAhead() async throws {
+        try await Store.with { store in
+            _ = try await addEndpoint(store)
+            try await keep(store) { $0.lastSuccessAt = .now() + .seconds(86_400) }
+            let failure = WallTime.now() + .seconds(1)
+            try await keep(store) { ($0.failingSince, $0.lastFailedAt) = (failure, failure) }
+            #expect(try await stored(store).failingSince == failure)
+            // As a version before stored it.
+            try await store.run("UPDATE siwa.endpoint_states SET last_success_at = now() + interval '1 d', failing_since = NULL")
+            try await keep(store) { ($0.failingSince, $0.lastFailedAt) = (failure, failure) }
+            let later = WallTime.now() + .seconds(1)
+            try await keep(store) { ($0.failingSince, $0.lastFailedAt) = (later, later) }
+            #expect(try await stored(store).failingSince == later)
+        }
+    }
+
     @Test("A daemon that was idle during another one's success stores its later failure, and not the one before.")
     func successElsewhere() async throws {
         try await Store.with { store in

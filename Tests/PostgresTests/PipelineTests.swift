@@ -150,6 +150,8 @@ struct PipelineTests {
             #expect(error?.code == .connectionLost)
             #expect(error?.isOutcomeUnknown == true)
             #expect(connection.isClosed)
+            let next = try await insert([1], on: connection).error
+            #expect(next?.code == .connectionLost && next?.isOutcomeUnknown == false, "\(String(describing: next))")
         }
     }
 

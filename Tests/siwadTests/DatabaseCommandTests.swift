@@ -203,6 +203,25 @@ struct DatabaseCommandTests {
         }
     }
 
+    @Test("Where no connection is free, the next step is about connections, and not about the URL.")
+    func noFreeConnection() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            let role = "none_\(UInt32.random(in: 0 ... .max))"
+            let connection = try await PostgresConnection.connect(database.settings)
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(script: "CREATE ROLE \(role) LOGIN IN ROLE siwad_reader CONNECTION LIMIT 0")
+            }
+            let environment = ["SIWAD_DATABASE_URL": database.conninfo + " user=\(role)"]
+            let result = await siwad("accounts", "list", environment: environment)
+            #expect(result.status == .unavailable)
+            #expect(result.errors.hasSuffix("or raise max_connections or the limit of the role\n"), "\(result.errors)")
+            try await connection.withSession { session throws(PostgresError) in
+                try session.execute(script: "DROP ROLE \(role)")
+            }
+            await connection.close()
+        }
+    }
+
     @Test(
         "With an unknown schema, no command reads or changes anything.",
         arguments: [

@@ -13,6 +13,8 @@ struct EndpointListingTests {
         of configuration: EndpointConfiguration = EndpointConfiguration(name: "shop", url: "https://a.example/"),
         status: Endpoint.Status = .enabled,
         reason: Endpoint.StatusReason? = nil,
+        retry: Int = 0,
+        oldestRetryAt: WallTime? = nil,
         _ change: (inout EndpointState) -> Void = { _ in }
     ) -> EndpointOverview {
         var state = EndpointState()
@@ -31,7 +33,8 @@ struct EndpointListingTests {
             position: 4711,
             behind: 0,
             oldestAt: nil,
-            retry: 0,
+            retry: retry,
+            oldestRetryAt: oldestRetryAt,
             dead: 0,
             pauseNote: nil,
             fingerprint: nil
@@ -43,6 +46,17 @@ struct EndpointListingTests {
     }
 
     private func page(_ overview: EndpointOverview) -> EndpointPage { EndpointPage(overview, now: Self.now) }
+
+    @Test("The doctor warns of an endpoint whose failed deliveries have waited for more than an hour.")
+    func oldRetries() {
+        func finding(_ age: Duration) -> Finding? {
+            let overview = overview(retry: 2, oldestRetryAt: Self.now - age)
+            return Finding.endpoints([overview], addressFailures: [:], now: Self.now).first
+        }
+        #expect(finding(.seconds(60))?.status == .pass)
+        #expect(finding(.seconds(7_200))?.status == .warn)
+        #expect(finding(.seconds(7_200))?.detail == "enabled, 0 behind; 2 to be tried again, the oldest for 2 h")
+    }
 
     @Test("An endpoint whose receiver asked for a pause says so, and when it is asked again.")
     func throttled() {

@@ -207,7 +207,8 @@ package enum DeliveryQueue {
         INSERT INTO siwa.endpoint_states AS s (
             endpoint_id, failing_since, open_until, probe_delay, last_success_at, last_reason, last_http_status, last_detail
         )
-        SELECT $1, $3, $4, $5, $6, $7, $8, left($9, 500)
+        -- A daemon whose clock is ahead must not have a success that later failures are compared with.
+        SELECT $1, $3, $4, $5, CASE WHEN $6 > clock_timestamp() THEN clock_timestamp() ELSE $6 END, $7, $8, left($9, 500)
         FROM siwa.endpoints AS e WHERE e.endpoint_id = $1 AND e.revision = $2
         ON CONFLICT (endpoint_id) DO UPDATE SET
             failing_since = (
@@ -222,7 +223,10 @@ package enum DeliveryQueue {
                 WHEN \(isPaused) AND s.open_until >= coalesce(excluded.open_until, s.open_until) THEN s.probe_delay
                 ELSE excluded.probe_delay
             END,
-            last_success_at = greatest(s.last_success_at, excluded.last_success_at),
+            last_success_at = greatest(
+                CASE WHEN s.last_success_at > clock_timestamp() THEN clock_timestamp() ELSE s.last_success_at END,
+                excluded.last_success_at
+            ),
             last_reason = CASE WHEN \(keepsReason) THEN s.last_reason ELSE excluded.last_reason END,
             last_http_status = CASE WHEN \(keepsReason) THEN s.last_http_status ELSE excluded.last_http_status END,
             last_detail = CASE WHEN \(keepsReason) THEN s.last_detail ELSE excluded.last_detail END

@@ -13,6 +13,8 @@ package struct EndpointOverview: Sendable, Equatable {
     package let oldestAt: WallTime?
     /// The deliveries that failed and are attempted again.
     package let retry: Int
+    /// When the first of these was made; nil if there is none.
+    package let oldestRetryAt: WallTime?
     /// The deliveries that were given up.
     package let dead: Int
     /// The operator's reason for a pause: of the latest command that paused the endpoint.
@@ -34,8 +36,9 @@ extension Endpoints {
                 behind: try rows.value(0, 1),
                 oldestAt: try rows.value(0, 2),
                 retry: try rows.value(0, 3),
-                dead: try rows.value(0, 4),
-                pauseNote: endpoint.status == .paused ? try rows.value(0, 5) : nil,
+                oldestRetryAt: try rows.value(0, 4),
+                dead: try rows.value(0, 5),
+                pauseNote: endpoint.status == .paused ? try rows.value(0, 6) : nil,
                 fingerprint: fingerprints[endpoint.id]
             )
         }
@@ -46,8 +49,7 @@ extension Endpoints {
     private static let countDeliveries = Statement(
         """
         SELECT
-            coalesce(p.first - 1, (SELECT position FROM siwa.publication)), p.count, p.oldest,
-            (SELECT count(*) FROM siwa.deliveries WHERE endpoint_id = $1 AND status = 'retry'),
+            coalesce(p.first - 1, (SELECT position FROM siwa.publication)), p.count, p.oldest, r.count, r.oldest,
             (SELECT count(*) FROM siwa.deliveries WHERE endpoint_id = $1 AND status = 'dead'),
             (
                 SELECT note FROM siwa.operator_actions
@@ -58,7 +60,10 @@ extension Endpoints {
         FROM (
             SELECT min(position) AS first, count(*) AS count, min(created_at) AS oldest FROM siwa.deliveries
             WHERE endpoint_id = $1 AND status = 'pending'
-        ) AS p
+        ) AS p, (
+            SELECT count(*) AS count, min(created_at) AS oldest FROM siwa.deliveries
+            WHERE endpoint_id = $1 AND status = 'retry'
+        ) AS r
         """
     )
 }

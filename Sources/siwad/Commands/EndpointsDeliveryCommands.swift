@@ -40,7 +40,9 @@ struct EndpointsResumeCommand: EndpointChangeCommand {
         abstract: "Deliver to an endpoint again, after a pause, after siwad disabled it, or while its circuit is open.",
         usage: "siwad endpoints resume <name> --note <text> [<options>]",
         discussion: """
-            What waits is delivered in its order, without waiting for the next probe. --from-end discards it first.
+            What was never attempted is delivered in its order, without waiting for the next probe. What failed keeps \
+            the time of its next attempt: siwad deliveries retry --status retry makes it now. --from-end discards both \
+            first.
 
             Example:
               siwad endpoints resume shop --note 'maintenance is over'

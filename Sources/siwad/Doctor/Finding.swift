@@ -297,10 +297,14 @@ extension Finding {
         guard !overviews.isEmpty else { return [.pass(.endpoints, "none")] }
         return overviews.map { overview in
             let name = overview.endpoint.name
-            let age = overview.oldestAt.map { now.duration(since: $0) }
-            let behind = "\(overview.behind) behind" + (age.map { ", the oldest for \($0.rounded)" } ?? "")
+            func since(_ time: WallTime?) -> String {
+                time.map { ", the oldest for \(now.duration(since: $0).rounded)" } ?? ""
+            }
+            let behind = "\(overview.behind) behind\(since(overview.oldestAt))"
+            let failed =
+                overview.retry > 0 ? "; \(overview.retry) to be tried again\(since(overview.oldestRetryAt))" : ""
             let why = overview.why(now: now).map { " (\($0))" } ?? ""
-            let text = "\(overview.status)\(why), \(behind)"
+            let text = "\(overview.status)\(why), \(behind)\(failed)"
             func finding(_ status: Status, _ detail: String, _ remedy: String) -> Finding {
                 Finding(check: .endpoints, subject: name, status: status, detail: detail, remedy: remedy)
             }
@@ -315,7 +319,10 @@ extension Finding {
                 let isCertain = failure.reason == .blocked && overview.endpoint.status == .enabled
                 return finding(isCertain ? .fail : .warn, "\(text); \(failure.cause)", remedy)
             }
-            let isLate = age.map { $0 > .seconds(3_600) } ?? false
+            let oldest = [overview.oldestAt, overview.oldestRetryAt].compactMap(\.self).min {
+                $0.microseconds < $1.microseconds
+            }
+            let isLate = oldest.map { now.duration(since: $0) > .seconds(3_600) } ?? false
             guard overview.isOpen || isLate else { return .pass(.endpoints, text, subject: name) }
             return finding(.warn, text, "\(nextCommand("endpoints show \(name)")) explains it")
         }

@@ -46,7 +46,9 @@ struct EndpointSecretMaker: Sendable {
     ///   what is sealed here.
     func checkKeys(of endpoints: [Endpoint], in session: borrowing Session) throws {
         for endpoint in endpoints {
-            for secret in try EndpointSecrets.live(of: endpoint.id, in: session) {
+            let purposes = endpoint.configuration.signature.purposes
+            for secret in try EndpointSecrets.live(of: endpoint.id, in: session) where purposes.contains(secret.purpose)
+            {
                 _ = try secret.opened(of: endpoint, keys)
             }
         }

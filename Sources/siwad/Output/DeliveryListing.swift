@@ -159,7 +159,7 @@ struct DeliveryPage: CommandOutput {
         case .delivered: "Nothing is left to do."
         case .discarded: "Nothing, as it was discarded. To deliver it after all, retry it."
         case .pending: "Nothing, unless the endpoint is not enabled."
-        case .retry: "siwad tries again. \(reasonRemedy)"
+        case .retry: "siwad tries again. \(reasonRemedy) A retry makes the next attempt now."
         case .dead: "\(reasonRemedy) Then retry it, or discard it."
         }
     }
@@ -171,7 +171,8 @@ struct DeliveryPage: CommandOutput {
     private var command: String? {
         switch delivery.status {
         case .delivered: nil
-        case .pending, .retry: nextCommand("endpoints show \(delivery.id.endpoint)")
+        case .pending: nextCommand("endpoints show \(delivery.id.endpoint)")
+        case .retry: nextCommand("deliveries retry \(delivery.id) --status retry --note '…'")
         case .dead: nextCommand("deliveries retry \(delivery.id) --note '…'")
         case .discarded: nextCommand("deliveries retry \(delivery.id) --status discarded --note '…'")
         }
