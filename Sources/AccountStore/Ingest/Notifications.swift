@@ -141,7 +141,9 @@ package enum Notifications {
     ///
     /// - Throws: SQLSTATE 42501 with what is missing.
     package static func checkRights(in transaction: borrowing Session) throws(PostgresError) {
-        _ = try transaction.execute(record, RecordableRows([]).binds(from: .endpoint))
+        try transaction.savepoint { session throws(PostgresError) in
+            _ = try session.execute(record, RecordableRows([]).binds(from: .endpoint))
+        }
     }
 
     private static let record = Statement(String(sql: PackageResources.record_notifications_sql))

@@ -66,12 +66,11 @@ extension Finding {
         }
         if answer.status == 200 {
             // It has a detail only while notifications go to the spool.
-            let spooling = answer.body.split(separator: "\n").compactMap {
-                $0.wholeMatch(of: /\[\+\]database ok: (.*)/)?.1
-            }
-            guard let detail = spooling.first else {
+            let prefix = "[+]database ok: "
+            guard let line = answer.body.split(separator: "\n").first(where: { $0.hasPrefix(prefix) }) else {
                 return .pass(.readiness, "siwad serve accepts notifications durably")
             }
+            let detail = line.dropFirst(prefix.count)
             return .warn(.readiness, String(detail), "the log of siwad serve names the cause")
         }
         let remedy = "the log of siwad serve names the cause"
