@@ -81,7 +81,7 @@ let package = Package(
         .target(
             name: "Telemetry",
             dependencies: ["Basics", .product(name: "Logging", package: "swift-log")],
-            swiftSettings: house
+            swiftSettings: seldomRun
         ),
         .target(
             name: "Schema",
@@ -100,7 +100,7 @@ let package = Package(
         .target(
             name: "Ingest",
             dependencies: ["AccountStore", "AppleTokens", "Basics", "JOSE", "Postgres", "Spool", "Telemetry"],
-            swiftSettings: house
+            swiftSettings: seldomRun
         ),
         .target(
             name: "Effects",
@@ -165,7 +165,7 @@ let package = Package(
             swiftSettings: seldomRun
         ),
         .target(name: "Terminal", dependencies: ["Basics"], swiftSettings: seldomRun),
-        .target(name: "Webhooks", dependencies: ["Basics", "JOSE"], swiftSettings: house),
+        .target(name: "Webhooks", dependencies: ["Basics", "JOSE"], swiftSettings: seldomRun),
         .executableTarget(
             name: "ExampleApplication",
             dependencies: ["Postgres"],
