@@ -103,6 +103,16 @@ is_installed() {
     [[ $(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
 }
 
+# Prints a path that the caller named, who may be in another directory: the scripts change to that of the repository. If it is
+# empty, prints the second parameter.
+named() {
+    case $1 in
+        '') printf '%s\n' "${2-}" ;;
+        /*) printf '%s\n' "$1" ;;
+        *) printf '%s\n' "$OLDPWD/$1" ;;
+    esac
+}
+
 # Debian installs each server release in its own directory, which is not on the PATH.
 has_postgres() {
     local bin release
