@@ -104,6 +104,8 @@ package final class Spool: Sendable {
     private let patience: DispatchTimeInterval
     /// Pieces of work that nobody waits for any more and that have not ended.
     private let overdue = Atomic(0)
+    /// Files that were set aside and that no caller was told of: the one that waited for it may have given up.
+    private let unreported = Mutex<[SetAside]>([])
 
     /// The limit on a batch of several files. The database client holds its records several times.
     private static let batchBytes: Int64 = 1 << 20
@@ -157,9 +159,8 @@ package final class Spool: Sendable {
     /// Finds the files in the directory. Foreign files are set aside. Sub-directories and hidden files stay, and so do files
     /// that others could have written; these are returned with the cause.
     package func scan() async throws(SpoolError) -> (setAside: [SetAside], untrusted: [String]) {
-        try await onThread { () throws(SpoolError) in
+        let untrusted = try await onThread { () throws(SpoolError) in
             var files: [SpoolIndex.File] = []
-            var setAside: [SetAside] = []
             var untrusted: [String] = []
             for name in try self.directory.names() {
                 switch self.directory.entry(name) {
@@ -172,7 +173,7 @@ package final class Spool: Sendable {
                         files.append(SpoolIndex.File(name: name, size: size))
                     } else if !SetAside.Reason.allCases.contains(where: { name.hasSuffix($0.suffix) }) {
                         do throws(SpoolError) {
-                            setAside.append(try self.setAside(name, .foreign))
+                            try self.setAside(name, .foreign)
                         } catch {
                             // The other files must be found all the same.
                             untrusted.append(error.message)
@@ -181,8 +182,9 @@ package final class Spool: Sendable {
                 }
             }
             if self.index.withLock({ $0.found(files) }) { self.directory.losses.add(1, ordering: .relaxed) }
-            return (setAside, untrusted)
+            return untrusted
         }
+        return (reported(), untrusted)
     }
 
     /// - Parameter count: the most records of a file that small files are merged into.
@@ -229,10 +231,10 @@ package final class Spool: Sendable {
         _ part: Part = .waiting,
         atMost count: Int
     ) async throws(SpoolError) -> (batch: Batch, setAside: [SetAside]) {
-        try await onThread { () throws(SpoolError) in
+        let batch = try await onThread { () throws(SpoolError) in
             var batch = Batch()
             var bytes: Int64 = 0
-            var setAside: [SetAside] = []
+            var hasSetAside = false
             let files = self.index.withLock { index in
                 Array(index.files.lazy.filter { $0.isRefused == (part == .refused) }.prefix(max(1, count)))
             }
@@ -243,15 +245,16 @@ package final class Spool: Sendable {
                     reading = try self.directory.read(file.name)
                 } catch {
                     // What was found so far must be stored or reported.
-                    guard !batch.files.isEmpty || !setAside.isEmpty else { throw error }
+                    guard !batch.files.isEmpty || hasSetAside else { throw error }
                     batch.unread = batch.unread ?? error
-                    return (batch, setAside)
+                    return batch
                 }
                 switch reading {
                 case .content(let content):
                     guard let records = SpoolFile.decoded(content) else {
                         do throws(SpoolError) {
-                            setAside.append(try self.setAside(file.name, .torn))
+                            try self.setAside(file.name, .torn)
+                            hasSetAside = true
                         } catch {
                             // On a full disk, perhaps: storing the other files makes room.
                             batch.unread = batch.unread ?? error
@@ -260,7 +263,7 @@ package final class Spool: Sendable {
                         continue
                     }
                     guard batch.files.isEmpty || batch.records.count + records.count <= count else {
-                        return (batch, setAside)
+                        return batch
                     }
                     batch.files.append(file.name)
                     batch.records += records
@@ -274,8 +277,9 @@ package final class Spool: Sendable {
                     self.directory.losses.add(1, ordering: .relaxed)
                 }
             }
-            return (batch, setAside)
+            return batch
         }
+        return (batch, reported())
     }
 
     /// From now on, all other files are read before these.
@@ -314,7 +318,7 @@ package final class Spool: Sendable {
     /// - Returns: the batch without them, and the new files.
     package func setAside(forged: Set<Int>, of batch: Batch) async throws(SpoolError) -> (Batch, [SetAside]) {
         guard !forged.isEmpty else { return (batch, []) }
-        return try await onThread { () throws(SpoolError) in
+        let rest = try await onThread { () throws(SpoolError) in
             var written: [String] = []
             do throws(SpoolError) {
                 for (name, positions) in batch.parts {
@@ -331,11 +335,13 @@ package final class Spool: Sendable {
                 throw error
             }
             let setAside = written.map { SetAside(reason: .forged, path: self.directory.filePath($0)) }
+            self.unreported.withLock { $0 += setAside }
             var rest = batch
             rest.records = batch.records.indices.filter { !forged.contains($0) }.map { batch.records[$0] }
             rest.counts = batch.parts.map { $0.positions.count { !forged.contains($0) } }
-            return (rest, setAside)
+            return rest
         }
+        return (rest, reported())
     }
 
     // MARK: - Private parts
@@ -409,10 +415,15 @@ package final class Spool: Sendable {
         }
     }
 
-    private func setAside(_ name: String, _ reason: SetAside.Reason) throws(SpoolError) -> SetAside {
+    private func setAside(_ name: String, _ reason: SetAside.Reason) throws(SpoolError) {
         let other = try directory.rename(name, appending: reason.suffix)
         index.withLock { $0.removed([name]) }
-        return SetAside(reason: reason, path: directory.filePath(other))
+        unreported.withLock { $0.append(SetAside(reason: reason, path: directory.filePath(other))) }
+    }
+
+    /// The files that were set aside since the last call. Call it after the work, so that nothing is lost with a late result.
+    private func reported() -> [SetAside] {
+        unreported.withLock { exchange(&$0, with: []) }
     }
 
     private func onThread<R: Sendable>(

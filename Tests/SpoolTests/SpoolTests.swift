@@ -124,6 +124,25 @@ struct SpoolTests {
         #expect(records.map { $0.first == record(1) && $0.contains(record(2)) } ?? true)
     }
 
+    @Test("A file that was set aside after its caller had given up is reported to the next one.")
+    func lateReport() async throws {
+        let directory = try TemporaryDirectory()
+        let spool = try Spool(directory: directory.path, limit: 1 << 20, patience: .milliseconds(200))
+        while (try? await spool.append([record(1)])) == nil { await Task.yield() }
+        let name = try #require(try directory.spoolFiles.first)
+        try directory.write(Array("siwad-spool 1\nx".utf8), to: name)
+        let disk = DispatchSemaphore(value: 0)
+        spool.thread.async { disk.wait() }
+        await #expect(throws: SpoolError.self) { try await spool.oldest(atMost: 10) }
+        disk.signal()
+        var setAside: [Spool.SetAside] = []
+        while setAside.isEmpty {
+            if let scan = try? await spool.scan() { setAside = scan.setAside }
+            await Task.yield()
+        }
+        #expect(setAside == [Spool.SetAside(reason: .torn, path: directory.file(name + ".corrupt"))])
+    }
+
     @Test("Dead letters use at most a tenth of the limit, and unverified ones a twentieth.")
     func shares() async throws {
         let directory = try TemporaryDirectory()
