@@ -144,7 +144,8 @@ struct DatabaseMaintenance: Sendable {
 
     private func failed(_ task: MaintenanceTask, _ error: PostgresError) {
         guard error.code != .cancelled else { return }
-        metrics.runs.increment(task.rawValue, "failed")
+        // Without a database no task can be completed; another alert says so.
+        if !error.isConnectionError { metrics.runs.increment(task.rawValue, "failed") }
         if error.sqlState == .lockNotAvailable {
             log.info(
                 "maintenance gave way to another session that uses the notifications; it tries again soon",
