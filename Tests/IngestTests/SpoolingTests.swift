@@ -299,6 +299,7 @@ struct SpoolingTests {
             try await IngestFixture.with(database, database.settings, spool: spool) { fixture in
                 await fixture.until { $0.log.count("PostgreSQL takes all notifications until it can") == 1 }
                 await fixture.until { $0.service.storage == .database }
+                #expect(fixture.log.count("notifications are answered 503") == 0)
                 let body = try fixture.body(id: "stored")
                 #expect(await fixture.client.answer(body) == .acknowledged)
             }

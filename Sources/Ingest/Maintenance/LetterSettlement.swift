@@ -76,7 +76,7 @@ struct LetterSettlement: Sendable {
 
     /// - Returns: nil if the count failed, which the writer reports.
     private func count() async -> [DeadLetterReason: Int]? {
-        if service.spool?.isEmpty ?? true { service.budget.spoolEmptied() }
+        if service.spool.map({ !$0.holds(.waiting) }) ?? true { service.budget.spoolEmptied() }
         service.budget.countingBegan()
         let open = try? await pool.withSession { session throws(PostgresError) in
             try DeadLetters.countOpen(in: session)

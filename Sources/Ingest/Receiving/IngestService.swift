@@ -111,7 +111,7 @@ final class DeadLetterBudget: Sendable {
         var open: [DeadLetterReason: Int] = [:]
         /// Reserved, and not yet known to be in the database or not.
         var pending: [DeadLetterReason: Int] = [:]
-        /// Written to the spool since it was last empty. What is stored from there is counted twice until the spool is empty.
+        /// Written to the spool by this process, and not stored in the database since.
         var spooled: [DeadLetterReason: Int] = [:]
         /// Letters that a running count may miss: pending when it began, or reserved since.
         var unseen: [DeadLetterReason: Int] = [:]
@@ -151,15 +151,22 @@ final class DeadLetterBudget: Sendable {
         }
     }
 
-    /// A reservation became a letter in the spool.
-    func spooled(_ reason: DeadLetterReason) {
+    /// A letter was written to the spool.
+    ///
+    /// - Parameter isReserved: false if the writer still works on it, and ends the reservation.
+    func spooled(_ reason: DeadLetterReason, isReserved: Bool = true) {
         state.withLock { state in
-            state.pending[reason] = max(0, state.pending[reason, default: 0] - 1)
+            if isReserved { state.pending[reason] = max(0, state.pending[reason, default: 0] - 1) }
             state.spooled[reason, default: 0] += 1
         }
     }
 
-    /// The spool is empty: the database counts what was in it.
+    /// A letter of the spool was stored in the database.
+    func drained(_ reason: DeadLetterReason) {
+        state.withLock { $0.spooled[reason] = max(0, $0.spooled[reason, default: 0] - 1) }
+    }
+
+    /// Nothing waits in the spool: the database counts what was in it.
     func spoolEmptied() {
         state.withLock { $0.spooled = [:] }
     }

@@ -224,9 +224,11 @@ extension NotificationWriter {
                     metrics.sessionsEnded.increment(event.kind.endReason, by: recorded.sessionsEnded)
                 }
             case .letterKept(let letter, let id):
-                // What came as a notification reserved nothing, nor did what comes from the spool.
-                guard isLive, case .deadLetter = settled.submission.work else { continue }
-                if id != nil {
+                // What came as a notification reserved nothing.
+                guard case .deadLetter = settled.submission.work else { continue }
+                if !isLive {
+                    service.budget.drained(letter.letter.reason)
+                } else if id != nil {
                     service.budget.kept(letter.letter.reason)
                 } else {
                     service.budget.release(letter.letter.reason)
@@ -263,15 +265,14 @@ extension NotificationWriter {
     ) {
         guard !batch.isEmpty else { return }
         let responses = batch.map { ($0, response ?? $0.work.responseWhenDurable) }
-        guard !isEarly else { return service.queue.answeredEarly(responses).deliver() }
         for case .deadLetter(let received, _) in batch.map(\.work) {
             if inSpool {
-                service.budget.spooled(received.letter.reason)
-            } else {
+                service.budget.spooled(received.letter.reason, isReserved: !isEarly)
+            } else if !isEarly {
                 service.budget.release(received.letter.reason)
             }
         }
-        service.queue.finished(responses).deliver()
+        (isEarly ? service.queue.answeredEarly(responses) : service.queue.finished(responses)).deliver()
     }
 
     var unavailable: IngestResponse {
