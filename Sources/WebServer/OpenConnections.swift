@@ -1,7 +1,8 @@
 import NIOCore
 import Synchronization
 
-/// The connections of a server. At the limit, the one that was silent for longest is closed to make room.
+/// The connections of a server. At the limit, the one that was silent for longest is closed to make room; if none is silent, the
+/// new one.
 final class OpenConnections: Sendable {
     private struct Connection {
         let channel: any Channel
@@ -17,11 +18,17 @@ final class OpenConnections: Sendable {
     }
 
     func add(_ channel: any Channel) {
-        let silent = connections.withLock { connections -> [any Channel] in
+        let silent = connections.withLock { connections -> [any Channel]? in
             let silent = connections.count < limit ? [] : Self.silentest(of: connections, limit / 16 + 1)
+            guard connections.count < limit || !silent.isEmpty else { return nil }
             for channel in silent { connections[ObjectIdentifier(channel)] = nil }
             connections[ObjectIdentifier(channel)] = Connection(channel: channel)
             return silent
+        }
+        guard let silent else {
+            // It is not registered yet and can't be closed in this iteration.
+            channel.eventLoop.execute { channel.close(promise: nil) }
+            return
         }
         for channel in silent { channel.close(promise: nil) }
         channel.closeFuture.whenComplete { _ in

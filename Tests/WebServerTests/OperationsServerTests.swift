@@ -86,6 +86,35 @@ struct OperationsServerTests {
         }
     }
 
+    @Test("At the limit of connections, a new one is closed if a request is served on each of the others.")
+    func busyClients() async throws {
+        let (reached, asked) = AsyncStream.makeStream(of: Void.self)
+        let (end, ending) = AsyncStream.makeStream(of: Void.self)
+        try await ask { onRunning in
+            try await OperationsServer.run(
+                address: ListenAddress(host: "127.0.0.1", port: 0),
+                eventLoops: Surroundings.eventLoops,
+                log: Surroundings.log,
+                connectionLimit: 1,
+                onRunning: onRunning,
+                metrics: .init()
+            ) {
+                asked.yield()
+                for await _ in end {}
+                return []
+            }
+        } _: { get in
+            async let busy = get("/readyz").status
+            for await _ in reached { break }
+            let group = Surroundings.eventLoops.group
+            let newcomer = try await ClientBootstrap(group: group).connect(host: "127.0.0.1", port: get.port).get()
+            try await newcomer.closeFuture.get()
+            ending.finish()
+            #expect(try await busy == 200)
+            #expect(try await get("/livez").status == 200)
+        }
+    }
+
     @Test("It reports liveness, each readiness check, and metrics.")
     func operations() async throws {
         let metrics = SiwadMetrics(version: "1.2.3", appIDs: [])
