@@ -165,6 +165,27 @@ struct SignInCommandTests {
         }
     }
 
+    @Test(
+        "A reload without the address of the endpoint, which stays open until a restart, changes its policy all the same."
+    )
+    func reloadWithoutEndpoint() async throws {
+        try await SigningFixture.with { fixture in
+            let listen = "application_listen: unix:\(fixture.socket("a"))\n"
+            let file = try fixture.directory.write("siwad.yaml", listen + "nonce: issued\n")
+            let unset = ["SIWAD_APPLICATION_LISTEN": "", "SIWAD_APPLE_KEYS": ""]
+            let daemon = fixture.start("a", unset, arguments: ["serve", "--config", file])
+            _ = try await daemon.ready()
+            let request = try await fixture.device().request(session: "s1", code: false)
+            #expect(try await fixture.post(request, to: "a").reason == "nonce-mismatch")
+            _ = try fixture.directory.write("siwad.yaml", "nonce: required\n")
+            daemon.send("HUP")
+            try await eventually("the reload") {
+                daemon.log.contains { $0.contains("take effect with a restart") && $0.contains("application_listen") }
+            }
+            #expect(try await fixture.post(request, to: "a").status == 200)
+        }
+    }
+
     @Test("The doctor signs a client secret for each client, and with --live asks Apple about each.")
     func doctor() async throws {
         try await SigningFixture.with { fixture in

@@ -61,13 +61,17 @@ struct SignalTests {
                 let file = try directory.write("siwad.yaml", "apps: \(Self.one)\n")
                 let daemon = fixture.start(["SIWAD_APPS": ""], arguments: ["serve", "--config", file])
                 _ = try await daemon.ready()
+                let sealing = try DaemonFixture.sealingKey.get()
                 let mistakes = [
                     ("apple_url: http://apple.example.com", "apple_url"),
                     (
                         "tls_certificate: \(directory.file("none.pem"))\ntls_key: \(directory.file("none.key"))",
                         "none.pem"
                     ),
-                    ("apple_keys: AAAAAAAAAA/ABCDEFGHIJ=\(directory.file("none.p8"))", "apple_keys"),
+                    (
+                        "apple_keys: AAAAAAAAAA/ABCDEFGHIJ=\(directory.file("none.p8"))\nsealing_keys: \(sealing)",
+                        "none.p8"
+                    ),
                 ]
                 for (mistake, cause) in mistakes {
                     _ = try directory.write("siwad.yaml", "apps: AAAAAAAAAA/com.example.never\n\(mistake)\n")

@@ -30,7 +30,7 @@ extension Daemon {
             try new.check(reloadedBy: configuration)
             try checkForRestart(new)
             policy = try new.policy()
-            signInPolicy = try new.signsIn ? new.signInPolicy() : nil
+            signInPolicy = try signIn != nil || new.signsIn ? new.signInPolicy() : nil
             if dispatcher != nil { try new.checkDeliveryAuthorities() }
         } catch {
             log.error("the configuration was not re-read, the old one stays in force", ["error": "\(error)"])
