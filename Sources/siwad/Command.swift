@@ -185,7 +185,9 @@ struct CommandRunner {
     /// Cause and place of the help in one line: `Unknown option '--tpye': see 'siwad simulate token --help'`. An argument
     /// that looks like a secret is masked.
     private static func usage(_ error: any Error, _ arguments: [String]) -> String {
-        if let problem = unknownCommand(arguments) ?? cluster(in: arguments) { return problem }
+        if let unknown = unknownCommand(arguments) { return unknown }
+        // The parser knows better what -json means.
+        if !Siwad.message(for: error).contains("Did you mean"), let cluster = cluster(in: arguments) { return cluster }
         var message = missing(error, arguments) ?? Siwad.message(for: error)
         // Of --name=value, a message quotes the value.
         let words = arguments.map { $0.hasPrefix("--") ? $0.drop { $0 != "=" }.dropFirst() : $0[...] }
@@ -214,7 +216,7 @@ struct CommandRunner {
             let isValue = position > 0 && words[position - 1].hasPrefix("--") && !words[position - 1].contains("=")
             guard !word.hasPrefix("--"), !isValue || afterOptions else { continue }
             return
-                "'\(Redaction.redacted(word))' begins with a hyphen: write -- before it, or --id if the command has that option"
+                "'\(Redaction.redacted(word))' begins with a hyphen: write --id before it if the command has that option, or write it last, after --"
         }
         return nil
     }

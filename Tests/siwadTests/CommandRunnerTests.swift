@@ -70,16 +70,22 @@ struct CommandRunnerTests {
             ),
             (
                 ["sessions", "end", "-Nx_hPpS8QtCbcQfa-sAg", "--note", "stolen"],
-                "siwad: '-Nx_hPpS8QtCbcQfa-sAg' begins with a hyphen: write -- before it, or --id if the command has that "
-                    + "option\n"
+                "siwad: '-Nx_hPpS8QtCbcQfa-sAg' begins with a hyphen: write --id before it if the command has that option, or "
+                    + "write it last, after --\n"
             ),
             (
                 ["sessions", "end", "--json", "-xhy", "--note", "stolen"],
-                "siwad: '-xhy' begins with a hyphen: write -- before it, or --id if the command has that option\n"
+                "siwad: '-xhy' begins with a hyphen: write --id before it if the command has that option, or write it last, "
+                    + "after --\n"
             ),
             (
                 ["sessions", "end", "-Nx", "--note", "stolen"],
-                "siwad: '-Nx' begins with a hyphen: write -- before it, or --id if the command has that option\n"
+                "siwad: '-Nx' begins with a hyphen: write --id before it if the command has that option, or write it last, "
+                    + "after --\n"
+            ),
+            (
+                ["accounts", "list", "-json"],
+                "siwad: Unknown option '-json'. Did you mean '--json'?: see 'siwad accounts list --help'\n"
             ),
             (
                 ["accounts", "list", "--state", "happy"],
