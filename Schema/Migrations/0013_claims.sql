@@ -126,7 +126,9 @@ AS $$
 DECLARE
     chosen tid[] := ARRAY(
         SELECT s.ctid FROM siwa.sign_ins AS s
-        WHERE s.code_due_at <= clock_timestamp() AND (s.lease_until IS NULL OR s.lease_until < clock_timestamp())
+        WHERE s.code_due_at <= clock_timestamp()
+            -- A lease that ends later was taken while the clock was ahead.
+            AND (s.lease_until IS NULL OR s.lease_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + interval '90 s')
             AND (
                 client_ids IS NULL OR s.client_id = ANY (client_ids)
                 -- Too old to be traded: any daemon may erase it.

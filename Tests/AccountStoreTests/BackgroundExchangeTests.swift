@@ -56,6 +56,9 @@ struct BackgroundExchangeTests {
             let old = try await store.pendingExchange("old", of: "q", at: now - .seconds(330), due: now - .seconds(1))
             #expect(try await store.claimExchanges(of: []).map(\.signInID) == [old])
             #expect(try await store.claimExchanges().map(\.attempt) == [1])
+            // From a time when the clock was ahead.
+            try await store.run("UPDATE siwa.sign_ins SET lease_until = now() + interval '1 d'")
+            #expect(try await store.claimExchanges().count == 2)
             // As a daemon of an earlier version does, for all clients.
             try await store.run("UPDATE siwa.sign_ins SET lease_until = NULL")
             #expect(try await store.texts("SELECT count(*)::text FROM siwa.claim_exchanges(10)") == ["2"])

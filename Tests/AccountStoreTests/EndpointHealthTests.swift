@@ -51,7 +51,9 @@ struct EndpointHealthTests {
             try await keep(store) { ($0.failingSince, $0.lastFailedAt) = (failure, failure) }
             #expect(try await stored(store).failingSince == failure)
             // As a version before stored it.
-            try await store.run("UPDATE siwa.endpoint_states SET last_success_at = now() + interval '1 d', failing_since = NULL")
+            try await store.run(
+                "UPDATE siwa.endpoint_states SET last_success_at = now() + interval '1 d', failing_since = NULL"
+            )
             try await keep(store) { ($0.failingSince, $0.lastFailedAt) = (failure, failure) }
             let later = WallTime.now() + .seconds(1)
             try await keep(store) { ($0.failingSince, $0.lastFailedAt) = (later, later) }

@@ -141,7 +141,8 @@ struct SignInMutantTests {
         Mutant(
             testDescription: "a code is traded by one process at a time",
             function: "claim_exchanges",
-            old: "AND (s.lease_until IS NULL OR s.lease_until < clock_timestamp())",
+            old: "AND (s.lease_until IS NULL OR s.lease_until NOT BETWEEN clock_timestamp() "
+                + "AND clock_timestamp() + interval '90 s')",
             new: "",
             expected: ["1", "0"]
         ) { store in

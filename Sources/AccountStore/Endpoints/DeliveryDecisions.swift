@@ -108,7 +108,7 @@ package enum DeliveryDecisions {
         let assignments: String
         switch verb {
         case .retry:
-            conditions.add("(d.claimed_until IS NULL OR d.claimed_until < now())")
+            conditions.add("(d.claimed_until IS NULL OR NOT \(DeliveryRecords.isClaimed))")
             assignments = DeliveryRecords.begun
         case .discard:
             let (name, note) = (conditions.bind(operatorName), conditions.bind(note))
@@ -147,6 +147,9 @@ package enum DeliveryDecisions {
 }
 
 extension DeliveryRecords {
+    /// As in `siwa.claim_deliveries`: a claim that ends later was made while the database's clock was ahead.
+    static let isClaimed = "d.claimed_until BETWEEN now() AND now() + interval '130 s'"
+
     /// Assignments that make a delivery due as if it had never been attempted. It is pending, so that the order of the changes
     /// of its person is kept as for any other: later ones wait for its first attempt. `siwa.delivery_attempts` keeps the
     /// earlier attempts.

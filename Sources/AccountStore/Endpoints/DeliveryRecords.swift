@@ -24,7 +24,7 @@ package struct Delivery: Sendable, Equatable {
 
     /// The columns of the properties, in their order, of `siwa.deliveries AS d` and `siwa.endpoints AS e`.
     fileprivate static let columns = """
-        e.name, d.position, d.status, d.attempts, d.next_attempt_at, coalesce(d.claimed_until > now(), false), d.reason,
+        e.name, d.position, d.status, d.attempts, d.next_attempt_at, coalesce(\(DeliveryRecords.isClaimed), false), d.reason,
         d.http_status, d.created_at, d.first_failed_at, d.resolved_at, d.resolved_by, d.note
         """
     fileprivate static let columnCount = 13
