@@ -44,7 +44,7 @@ struct DoctorTests {
             let checks = Set(run.lines.compactMap { $0.split(separator: " ").dropFirst().first.map(String.init) })
             for check in [
                 "configuration", "files", "operations", "database", "database-tls", "public-schema", "schema",
-                "objects", "keys", "endpoint", "readiness", "instance", "database-clock",
+                "objects", "writes", "keys", "endpoint", "readiness", "instance", "database-clock",
                 "partitions", "maintenance", "sealing-keys", "token-keys", "dead-letters", "notifications", "spool",
             ] {
                 #expect(checks.contains(check), "\(check) is missing: \(run.output)")

@@ -36,7 +36,6 @@ extension Finding {
         return .pass(.appleKeys, text)
     }
 
-    /// The response of the notification endpoint to GET, which it must refuse.
     /// nil if tokens that Apple signs can have this issuer, or if the keys are not Apple's.
     static func issuer(_ issuer: String, keysURL: KeySetURL?) -> Finding? {
         let (apple, usual) = (SettingKey.issuer.defaultText, SettingKey.keysURL.defaultText)
@@ -45,6 +44,7 @@ extension Finding {
         return .fail(.configuration, detail, "remove SIWAD_ISSUER")
     }
 
+    /// The response of the notification endpoint to GET, which it must refuse.
     static func endpoint(_ answer: LocalProbe.Response, at url: String) -> Finding {
         let remedy =
             "check what listens there, and that SIWAD_LISTEN and SIWAD_NOTIFICATION_PATH are the same as for siwad serve"
