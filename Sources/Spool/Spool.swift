@@ -29,9 +29,8 @@ package struct SpoolError: Error, Sendable, Equatable, CustomStringConvertible {
 /// Requests that wait on disk for the database: one file a batch, durable before the requests are answered, read back oldest
 /// first, and removed when the database has them. Small files are merged, and then count from that time.
 ///
-/// All work is done on a thread of its own, so that a slow disk delays only the callers that wait for it. If it doesn't answer
-/// for five seconds, as a network file system whose server is away, they get an error; what it completes later counts all the
-/// same, since a record may be stored twice.
+/// All work is done on a thread of its own, so that a slow disk delays only the callers that wait for it, for five seconds at
+/// most. What is completed later counts all the same, since a record may be stored twice.
 package final class Spool: Sendable {
     package struct Batch: Sendable {
         package fileprivate(set) var files: [String] = []
@@ -100,10 +99,7 @@ package final class Spool: Sendable {
     private let index = Mutex(SpoolIndex())
     /// The size of the file that was refused last, in bytes, at least a block.
     private let wanted = Atomic<Int64>(leastRoom)
-    let thread = DispatchQueue(label: "siwad.spool")
-    private let patience: DispatchTimeInterval
-    /// Pieces of work that nobody waits for any more and that have not ended.
-    private let overdue = Atomic(0)
+    let thread: SpoolThread
     /// Files that were set aside and that no caller was told of: the one that waited for it may have given up.
     private let unreported = Mutex<[SetAside]>([])
 
@@ -130,7 +126,7 @@ package final class Spool: Sendable {
     init(directory path: String, limit: Int64, patience: DispatchTimeInterval) throws(SpoolError) {
         directory = try SpoolDirectory(path)
         self.limit = limit
-        self.patience = patience
+        thread = SpoolThread(directory: path, patience: patience)
     }
 
     /// Releases the directory for another process. Append and remove nothing after this.
@@ -153,13 +149,13 @@ package final class Spool: Sendable {
     ///
     /// - Throws: as ``init(directory:limit:)``.
     package func followDirectory() async throws(SpoolError) {
-        try await onThread { () throws(SpoolError) in try self.directory.reopenIfReplaced() }
+        try await thread.run { () throws(SpoolError) in try self.directory.reopenIfReplaced() }
     }
 
     /// Finds the files in the directory. Foreign files are set aside. Sub-directories and hidden files stay, and so do files
     /// that others could have written; these are returned with the cause.
     package func scan() async throws(SpoolError) -> (setAside: [SetAside], untrusted: [String]) {
-        let untrusted = try await onThread { () throws(SpoolError) in
+        let untrusted = try await thread.run { () throws(SpoolError) in
             var files: [SpoolIndex.File] = []
             var untrusted: [String] = []
             for name in try self.directory.names() {
@@ -195,7 +191,7 @@ package final class Spool: Sendable {
         share: Share = .notifications,
         mergingUpTo count: Int = 256
     ) async throws(SpoolError) {
-        try await onThread { () throws(SpoolError) in
+        try await thread.run { () throws(SpoolError) in
             let bytes = SpoolFile.encoded(records)
             let size = Int64(bytes.count)
             for (divisor, shares) in share.bounds {
@@ -216,7 +212,7 @@ package final class Spool: Sendable {
     ///
     /// - Throws: as ``append(_:share:)``.
     package func check() async throws(SpoolError) {
-        try await onThread { () throws(SpoolError) in
+        try await thread.run { () throws(SpoolError) in
             let size = min(self.wanted.load(ordering: .relaxed), self.limit)
             try self.checkRoom(for: size)
             try self.directory.checkRoom(for: Int(size))
@@ -231,7 +227,7 @@ package final class Spool: Sendable {
         _ part: Part = .waiting,
         atMost count: Int
     ) async throws(SpoolError) -> (batch: Batch, setAside: [SetAside]) {
-        let batch = try await onThread { () throws(SpoolError) in
+        let batch = try await thread.run { () throws(SpoolError) in
             var batch = Batch()
             var bytes: Int64 = 0
             var hasSetAside = false
@@ -292,7 +288,7 @@ package final class Spool: Sendable {
     ///
     /// - Parameter refused: positions of these records in the batch.
     package func remove(_ batch: Batch, keeping refused: Set<Int> = []) async throws(SpoolError) {
-        try await onThread { () throws(SpoolError) in
+        try await thread.run { () throws(SpoolError) in
             var removed: [String] = []
             defer { self.index.withLock { $0.removed(removed) } }
             for (name, positions) in batch.parts {
@@ -318,7 +314,7 @@ package final class Spool: Sendable {
     /// - Returns: the batch without them, and the new files.
     package func setAside(forged: Set<Int>, of batch: Batch) async throws(SpoolError) -> (Batch, [SetAside]) {
         guard !forged.isEmpty else { return (batch, []) }
-        let rest = try await onThread { () throws(SpoolError) in
+        let rest = try await thread.run { () throws(SpoolError) in
             var written: [String] = []
             do throws(SpoolError) {
                 for (name, positions) in batch.parts {
@@ -424,45 +420,5 @@ package final class Spool: Sendable {
     /// The files that were set aside since the last call. Call it after the work, so that nothing is lost with a late result.
     private func reported() -> [SetAside] {
         unreported.withLock { exchange(&$0, with: []) }
-    }
-
-    private func onThread<R: Sendable>(
-        _ work: @escaping @Sendable () throws(SpoolError) -> R
-    ) async throws(SpoolError) -> R {
-        let late = SpoolError(code: .failed, message: "the disk of the spool \(directory.path) does not answer")
-        // Others must not wait one after the other.
-        guard overdue.load(ordering: .relaxed) == 0 else { throw late }
-        let result = await withCheckedContinuation {
-            (continuation: CheckedContinuation<Result<R, SpoolError>, Never>) in
-            let waiter = Waiter(continuation)
-            thread.async {
-                if !waiter.resume(Result(catching: work)) { self.overdue.subtract(1, ordering: .relaxed) }
-            }
-            DispatchQueue.global().asyncAfter(deadline: .now() + patience) {
-                waiter.resume(.failure(late)) { self.overdue.add(1, ordering: .relaxed) }
-            }
-        }
-        return try result.get()
-    }
-}
-
-/// A caller that waits for the first of two results.
-private final class Waiter<R: Sendable>: Sendable {
-    private let continuation: Mutex<CheckedContinuation<Result<R, SpoolError>, Never>?>
-
-    init(_ continuation: CheckedContinuation<Result<R, SpoolError>, Never>) {
-        self.continuation = Mutex(continuation)
-    }
-
-    /// - Parameter isFirst: called, before the other result can come, if this result is the first.
-    /// - Returns: whether it is.
-    @discardableResult
-    func resume(_ result: Result<R, SpoolError>, isFirst: () -> Void = {}) -> Bool {
-        continuation.withLock { continuation in
-            guard let waiting = continuation.take() else { return false }
-            isFirst()
-            waiting.resume(returning: result)
-            return true
-        }
     }
 }

@@ -12,15 +12,22 @@ import Testing
 @Suite("Repeated tokens", .timeLimit(.minutes(5)))
 struct RepeatedTokenTests {
     /// Runs a test with a service that has a spool, and a role to shut out.
+    ///
+    /// - Parameter deadLetters: the limit of dead letters, which are then counted.
     private func withSpool(
-        limit: Int64,
+        limit: Int64 = 1 << 30,
+        deadLetters: Int? = nil,
         _ body: (IngestFixture, DaemonRole, TemporaryDirectory) async throws -> Void
     ) async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonRole.with(database) { role in
                 let directory = try TemporaryDirectory()
                 let spool = try Spool(directory: directory.path, limit: limit)
-                try await IngestFixture.with(database, role.settings, spool: spool) { fixture in
+                var limits = IngestService.Limits()
+                if let deadLetters { limits.deadLetters = deadLetters }
+                let settles = deadLetters != nil
+                try await IngestFixture.with(database, role.settings, limits: limits, settles: settles, spool: spool) {
+                    fixture in
                     await fixture.until { $0.service.storage == .database }
                     try await body(fixture, role, directory)
                 }
@@ -138,75 +145,55 @@ struct RepeatedTokenTests {
 
     @Test("A spooled dead letter that becomes a notification does not count against the limit of dead letters.")
     func reservation() async throws {
-        var limits = IngestService.Limits()
-        limits.deadLetters = 1
-        try await TestDatabase.with(.siwa) { database in
-            try await DaemonRole.with(database) { role in
-                let directory = try TemporaryDirectory()
-                let spool = try Spool(directory: directory.path, limit: 1 << 30)
-                try await IngestFixture.with(database, role.settings, limits: limits, settles: true, spool: spool) {
-                    fixture in
-                    await fixture.until { $0.service.storage == .database }
-                    try await role.shutOut()
-                    let late = try fixture.body(app: "com.example.late", id: "late")
-                    #expect(await fixture.client.answer(late) == .acknowledged)
-                    let audiences = try AudienceMap(parsing: "AAAAAAAAAA/com.example.one,AAAAAAAAAA/com.example.late")
-                    fixture.service.replace(policy: NotificationPolicy(audiences: audiences))
-                    try await role.letIn()
-                    await fixture.until { $0.service.storage == .database && $0.service.spoolBytes == 0 }
-                    #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["late"])
-                    let foreign = try fixture.body(app: "com.example.unheard.of")
-                    while await fixture.client.answer(foreign) != .acknowledged, !Task.isCancelled {
-                        await Task.yield()
-                    }
-                    #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
-                }
+        try await withSpool(deadLetters: 1) { fixture, role, _ in
+            try await role.shutOut()
+            let late = try fixture.body(app: "com.example.late", id: "late")
+            #expect(await fixture.client.answer(late) == .acknowledged)
+            let audiences = try AudienceMap(parsing: "AAAAAAAAAA/com.example.one,AAAAAAAAAA/com.example.late")
+            fixture.service.replace(policy: NotificationPolicy(audiences: audiences))
+            try await role.letIn()
+            await fixture.until { $0.service.storage == .database && $0.service.spoolBytes == 0 }
+            #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["late"])
+            let foreign = try fixture.body(app: "com.example.unheard.of")
+            while await fixture.client.answer(foreign) != .acknowledged, !Task.isCancelled {
+                await Task.yield()
             }
+            #expect(try await fixture.texts("SELECT reason FROM siwa.dead_letters") == ["unknown-audience"])
         }
     }
 
     @Test("Dead letters in the spool count for their limit, until they are in the database, where they count too.")
     func limitInSpool() async throws {
-        var limits = IngestService.Limits()
-        limits.deadLetters = 3
-        try await TestDatabase.with(.siwa) { database in
-            try await DaemonRole.with(database) { role in
-                let directory = try TemporaryDirectory()
-                let spool = try Spool(directory: directory.path, limit: 1 << 30)
-                try await IngestFixture.with(database, role.settings, limits: limits, settles: true, spool: spool) {
-                    fixture in
-                    await fixture.until { $0.service.storage == .database }
-                    // A notification that PostgreSQL refuses stays in the spool.
-                    try await fixture.run(
-                        """
-                        CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-                        BEGIN
-                            RAISE EXCEPTION 'not today';
-                        END $$;
-                        CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW WHEN (NEW.sub = 'stuck')
-                            EXECUTE FUNCTION public.refuse()
-                        """
-                    )
-                    try await role.shutOut()
-                    #expect(await fixture.client.answer(try fixture.body(sub: "stuck", id: "stuck")) == .acknowledged)
-                    var kept = 0
-                    for number in 0..<10 {
-                        let answer = await fixture.client.answer(try fixture.body(app: "com.example.unheard\(number)"))
-                        if answer == .acknowledged { kept += 1 }
-                    }
-                    #expect(kept == 3)
-                    try await role.letIn()
-                    let letters = "SELECT count(*)::text FROM siwa.dead_letters"
-                    while try await fixture.texts(letters) != ["3"] { await Task.yield() }
-                    let more = await fixture.client.answer(try fixture.body(app: "com.example.unheard.of"))
-                    #expect(more == .unavailable(.deadLetterLimit, retryAfterSeconds: 300))
-                    #expect(try await fixture.texts(letters) == ["3"])
-                    // As an operator does who removes them. There is room again.
-                    try await fixture.run("DELETE FROM siwa.dead_letters")
-                    let late = try fixture.body(app: "com.example.late")
-                    while await fixture.client.answer(late) != .acknowledged, !Task.isCancelled { await Task.yield() }
-                }
+        try await withSpool(deadLetters: 3) { fixture, role, _ in
+            // A notification that PostgreSQL refuses stays in the spool.
+            try await fixture.run(
+                """
+                CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    RAISE EXCEPTION 'not today';
+                END $$;
+                CREATE TRIGGER refuse BEFORE INSERT ON siwa.accounts FOR EACH ROW WHEN (NEW.sub = 'stuck')
+                    EXECUTE FUNCTION public.refuse()
+                """
+            )
+            try await role.shutOut()
+            #expect(await fixture.client.answer(try fixture.body(sub: "stuck", id: "stuck")) == .acknowledged)
+            var kept = 0
+            for number in 0..<10 {
+                let answer = await fixture.client.answer(try fixture.body(app: "com.example.unheard\(number)"))
+                if answer == .acknowledged { kept += 1 }
             }
+            #expect(kept == 3)
+            try await role.letIn()
+            let letters = "SELECT count(*)::text FROM siwa.dead_letters"
+            while try await fixture.texts(letters) != ["3"] { await Task.yield() }
+            let more = await fixture.client.answer(try fixture.body(app: "com.example.unheard.of"))
+            #expect(more == .unavailable(.deadLetterLimit, retryAfterSeconds: 300))
+            #expect(try await fixture.texts(letters) == ["3"])
+            // As an operator does who removes them. There is room again.
+            try await fixture.run("DELETE FROM siwa.dead_letters")
+            let late = try fixture.body(app: "com.example.late")
+            while await fixture.client.answer(late) != .acknowledged, !Task.isCancelled { await Task.yield() }
         }
     }
 

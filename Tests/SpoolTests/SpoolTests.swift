@@ -109,7 +109,7 @@ struct SpoolTests {
         let directory = try TemporaryDirectory()
         let spool = try Spool(directory: directory.path, limit: 1 << 20, patience: .milliseconds(200))
         let disk = DispatchSemaphore(value: 0)
-        spool.thread.async { disk.wait() }
+        spool.thread.queue.async { disk.wait() }
         let error = await #expect(throws: SpoolError.self) { try await spool.append([record(1)]) }
         #expect(error?.message == "the disk of the spool \(directory.path) does not answer")
         let patient = ContinuousClock.now
@@ -132,7 +132,7 @@ struct SpoolTests {
         let name = try #require(try directory.spoolFiles.first)
         try directory.write(Array("siwad-spool 1\nx".utf8), to: name)
         let disk = DispatchSemaphore(value: 0)
-        spool.thread.async { disk.wait() }
+        spool.thread.queue.async { disk.wait() }
         await #expect(throws: SpoolError.self) { try await spool.oldest(atMost: 10) }
         disk.signal()
         var setAside: [Spool.SetAside] = []
