@@ -155,7 +155,9 @@ extension NotificationWriter {
     }
 
     private func spoolFailed(_ error: SpoolError) {
-        let isAway = apply { $0.spoolFailed(cause: error.message) }
+        // Before the first connection, the database is not known to be away. If it is, that is reported too.
+        let isStarting = service.queue.writer { $0.isStarting }
+        let isAway = apply { $0.spoolFailed(cause: error.message) } && !isStarting
         let consequence = isAway ? "notifications are answered 503" : "PostgreSQL takes all notifications until it can"
         faults.error(.spool, "the spool can't be written to; \(consequence)", error)
     }

@@ -85,9 +85,8 @@ package final class NotificationWriter: Sendable {
     // MARK: - Steps
 
     private func performSteps() async {
-        await scanSpool(trying: false)
-        // First after the first connection, so that the consequence of a failure is known.
-        var triedAt: ContinuousClock.Instant?
+        await scanSpool(trying: true)
+        var triedAt = ContinuousClock.now
         var (pauses, drainPauses) = (Backoff(), Backoff())
         while true {
             switch service.queue.writer({ $0.nextStep }) {
@@ -113,7 +112,7 @@ package final class NotificationWriter: Sendable {
             case .end:
                 return
             }
-            let isDue = triedAt.map { .now - $0 > Self.spoolTrial } ?? true
+            let isDue = .now - triedAt > Self.spoolTrial
             if isDue { triedAt = .now }
             await scanSpool(trying: isDue)
         }

@@ -79,6 +79,11 @@ struct WriterState<Connection: AnyObject & Sendable>: Sendable {
 
     var hasStored: Bool { use?.hasStored ?? false }
 
+    /// True before the first attempt to connect has ended.
+    var isStarting: Bool {
+        if case .starting = state { true } else { false }
+    }
+
     var isSpoolFailing: Bool {
         if case .failing = spool { true } else { false }
     }
