@@ -27,7 +27,8 @@ struct DatabaseConnectionTests {
     private func post(_ fixture: DaemonFixture, _ addresses: DaemonProcess.Addresses) async throws {
         for _ in 0..<5 {
             #expect(try await Web.post(fixture.body(fixture.event()), to: addresses.notifications).status == 200)
-            #expect(try await Web.get(addresses.operations + "/readyz").status == 200)
+            let readiness = try await Web.get(addresses.operations + "/readyz?verbose")
+            #expect(readiness.status == 200, "\(readiness.body)")
         }
     }
 
@@ -79,7 +80,8 @@ struct DatabaseConnectionTests {
             try await eventually("the spool to be drained") {
                 try await fixture.texts("SELECT count(*)::text FROM siwa.notifications") == ["10"]
             }
-            #expect(try await Web.get(addresses.operations + "/readyz").status == 200)
+            let readiness = try await Web.get(addresses.operations + "/readyz?verbose")
+            #expect(readiness.status == 200, "\(readiness.body)")
             #expect(!daemon.log.contains { $0.contains("too many connections") })
         }
     }

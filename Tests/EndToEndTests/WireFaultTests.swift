@@ -40,6 +40,18 @@ struct WireFaultTests {
         }
     }
 
+    @Test("A daemon stays ready when the connection of its check breaks.")
+    func brokenCheck() async throws {
+        try await withWire { _, proxy, addresses in
+            for number in 1...3 {
+                try await proxy.dropResponse(to: "siwa.schema_migrations")
+                let readiness = try await Web.get(addresses.operations + "/readyz?verbose")
+                #expect(readiness.status == 200, "\(readiness.body)")
+                #expect(try await proxy.droppedResponses == number)
+            }
+        }
+    }
+
     @Test("Connections that break repeatedly under load lose no acknowledged notification.")
     func cuts() async throws {
         try await MachineLock.withLock {

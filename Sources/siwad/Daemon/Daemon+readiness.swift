@@ -87,14 +87,7 @@ extension Daemon {
         case .nowhere(let cause): return [ReadinessCheck(name: "database", isReady: false, detail: cause), unasked]
         }
         do {
-            // A round trip, because a dead connection is not recognizable otherwise.
-            let schema: SchemaVersion?
-            if let probes {
-                schema = try await probes.withSession(readSchema)
-            } else {
-                // A connection in use is not a fault. The writer checks its own connection.
-                schema = try await pool.withSessionIfFree(deadline: .seconds(1), readSchema)
-            }
+            let schema = try await currentSchema()
             let schemaCheck =
                 schema.map(Self.schemaCheck)
                 ?? ReadinessCheck(name: "schema", isReady: true, detail: "not checked, the connections are in use")
@@ -108,6 +101,22 @@ extension Daemon {
             guard intake.spoolBytes == nil else { return [spooling, unasked] }
             return [ReadinessCheck(name: "database", isReady: false, detail: error.description), unasked]
         }
+    }
+
+    /// The schema, by a round trip, because a dead connection is not recognizable otherwise; nil if the connections are in use.
+    private func currentSchema() async throws(PostgresError) -> SchemaVersion? {
+        do throws(PostgresError) {
+            return try await readSchema()
+        } catch let error where error.code == .connectionLost {
+            // The server may have ended only this connection. Another one shows whether it is available.
+            return try await readSchema()
+        }
+    }
+
+    private func readSchema() async throws(PostgresError) -> SchemaVersion? {
+        if let probes { return try await probes.withSession(readSchema) }
+        // A connection in use is not a fault. The writer checks its own connection.
+        return try await pool.withSessionIfFree(deadline: .seconds(1), readSchema)
     }
 
     private func readSchema(in session: borrowing Session) throws(PostgresError) -> SchemaVersion {
