@@ -25,6 +25,12 @@ struct OperatorMistakeTests {
             (["sessions", "end"], ["name sessions", "--note must say why"]),
             (["clients", "remove"], ["name client ids", "--note must say why"]),
             (["notifications", "show"], ["name notifications by their jti"]),
+            (
+                ["notifications", "list", "--type", "consent_revoked"],
+                ["--type", "consent-revoked, ", "siwad dead-letters list"]
+            ),
+            (["tail", "--type", "deleted"], ["--type", "account-deleted"]),
+            (["audit", "list", "--action", "session end"], ["--action", "sessions end, "]),
             (["simulate", "token"], ["'--key <file>'", "'--type <type>'", "'--app <app-id>'"]),
         ] as [([String], [String])]
     )

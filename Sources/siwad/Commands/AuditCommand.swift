@@ -44,6 +44,14 @@ struct AuditListCommand: ListingCommand {
     var until: WallTime?
     @OptionGroup var listing: ListingOptions
 
+    func validate() throws {
+        guard action.map(OperatorAction.commands.contains) ?? true else {
+            throw ValidationError(
+                "--action: no action has this name: write one of \(OperatorAction.commands.joined(separator: ", "))"
+            )
+        }
+    }
+
     func rows(in session: borrowing Session) throws -> Listing<RecordedAction> {
         var filter = ActionFilter()
         filter.operatorName = operatorName

@@ -50,6 +50,17 @@ struct NotificationFilterOptions: ParsableArguments {
         filter.limit = limit
         return filter
     }
+
+    func validate() throws {
+        guard let type else { return }
+        let types = AccountEvent.Kind.allCases.map(\.rawValue)
+        // A list would be empty, as if Apple had sent none.
+        guard let word = try? unabbreviated(type, among: types), types.contains(word) else {
+            let letters = "siwad dead-letters list shows those of any other type"
+            let names = types.joined(separator: ", ")
+            throw ValidationError("--type: no notification has this type: write one of \(names); \(letters)")
+        }
+    }
 }
 
 struct NotificationsListCommand: ListingCommand {
