@@ -3,6 +3,7 @@ import AppleTokens
 import Basics
 import Ingest
 import JOSE
+import Postgres
 import SignIn
 import Telemetry
 import Testing
@@ -225,6 +226,47 @@ struct BindingTests {
             forged.token = try stranger.token(claims: claims, header: header)
             #expect(try await flow.refusal(flow.request(forged, nonce: "nonce-three")) == .badSignature)
             #expect(flow.apple.fetches == 2)
+        }
+    }
+
+    @Test("A request waits three seconds for a key that is being fetched, and works when the key has come.")
+    func slowKeySet() async throws {
+        try await FlowFixture.with { flow in
+            // Before that, a request could cause the first fetch.
+            try await eventually("the first key set") { !flow.keys.keys.isEmpty }
+            try flow.apple.behave("{\"rotate_keys\":true}")
+            let request = try flow.request(flow.apple.signIn())
+            let gate = WakeupEvent()
+            flow.apple.holdKeySet(until: gate)
+            let start = ContinuousClock.now
+            #expect(await flow.refusal(request) == .keysUnavailable)
+            #expect(.now - start >= .seconds(3))
+            gate.signal()
+            #expect(try await flow.signIn(request).refreshToken == .stored)
+            #expect(flow.apple.fetches == 2)
+        }
+    }
+
+    @Test("A token that does not pass its checks is refused without the database.")
+    func checkedFirst() async throws {
+        try await FlowFixture.with { flow in
+            try await eventually("the first key set") { !flow.keys.keys.isEmpty }
+            let device = try flow.apple.signIn()
+            let forger = try SimulatedApple(key: .generate(), keyID: flow.apple.signer.keyID)
+            var forged = device
+            forged.token = try forger.token(claims: "{}")
+            var injected = device
+            injected.code = try flow.apple.signIn(person: "bob").code
+            let old = try flow.apple.signIn(members: ",\"age\":700")
+            await flow.pool.close()
+            #expect(try await flow.refusal(flow.request(forged)) == .badSignature)
+            #expect(try await flow.refusal(flow.request(device, client: "com.example.two")) == .wrongAudience)
+            #expect(try await flow.refusal(flow.request(old)) == .tokenTooOld)
+            #expect(try await flow.refusal(flow.request(device, nonce: "nonce-of-bob")) == .nonceMismatch)
+            #expect(try await flow.refusal(flow.request(injected)) == .codeMismatch)
+            // The next step needs it.
+            #expect(try await flow.refusal(flow.request(device)) == .databaseUnavailable)
+            #expect(flow.apple.requests == 0)
         }
     }
 

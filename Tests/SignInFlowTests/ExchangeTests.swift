@@ -5,6 +5,7 @@ import Ingest
 import JOSE
 import Postgres
 import SignIn
+import Telemetry
 import Testing
 
 @testable import SignInFlow
@@ -55,6 +56,27 @@ struct ExchangeTests {
             #expect(try await flow.texts("SELECT 1::text FROM siwa.sign_ins").isEmpty)
             let isUsed = fault.contains("cut") || fault.contains("delay")
             #expect(await flow.refusal(request) == (isUsed ? .codeRejected : nil))
+        }
+    }
+
+    @Test("With a code alone, Apple must issue tokens in preferred mode too, in the time of the required mode.")
+    func codeOnly() async throws {
+        try await FlowFixture.with { flow in
+            let request = try flow.request(flow.apple.signIn(), session: "s1", token: false)
+            func expectRefusal(_ reason: Problem.Reason) async throws {
+                #expect(await flow.refusal(request) == reason)
+                #expect(try await flow.texts("SELECT 1::text FROM siwa.sign_ins").isEmpty, "\(reason)")
+            }
+            try flow.apple.behave(#"{"status":500}"#)
+            try await expectRefusal(.appleUnavailable)
+            try flow.apple.behave(#"{"status":400,"body":"{\"error\":\"invalid_grant\"}"}"#)
+            try await expectRefusal(.codeRejected)
+            flow.apple.refuse(keys: ["KEYONE0001", "KEYTWO0002"])
+            try await expectRefusal(.appleRefusedClient)
+            flow.apple.refuse(keys: [])
+            // With a token, preferred mode waits three seconds at most.
+            try flow.apple.behave(#"{"delay_ms":4000}"#)
+            #expect(try await flow.signIn(request).refreshToken == .stored)
         }
     }
 
@@ -124,6 +146,61 @@ struct ExchangeTests {
             #expect(flow.log.count("codes that wait to be traded can't be read") == 0)
             flow.service.finishExchanges()
             await background
+        }
+    }
+
+    @Test("The metric has the number of refresh tokens in each state.")
+    func tokenCounts() async throws {
+        try await FlowFixture.with { flow in
+            for person in ["ada", "bob", "eve"] {
+                let device = try flow.apple.signIn(person: person, nonce: "nonce-of-\(person)")
+                _ = try await flow.signIn(flow.request(device, nonce: "nonce-of-\(person)"))
+            }
+            let one = "(SELECT min(account_id) FROM siwa.apple_tokens)"
+            try await flow.run("UPDATE siwa.apple_tokens SET state = 'unreadable' WHERE account_id = \(one)")
+            async let background: Void = flow.service.runExchanges()
+            try await eventually("the counts") {
+                let lines = Set(flow.metrics.registry.prometheusText().split(separator: "\n").map(String.init))
+                return lines.isSuperset(of: [
+                    "siwad_apple_tokens{state=\"valid\"} 2", "siwad_apple_tokens{state=\"refused\"} 0",
+                    "siwad_apple_tokens{state=\"unreadable\"} 1",
+                ])
+            }
+            flow.service.finishExchanges()
+            await background
+        }
+    }
+
+    @Test("No transaction is open while Apple is asked, neither in a sign-in nor in the background.")
+    func noOpenTransaction() async throws {
+        try await FlowFixture.with { flow in
+            let openTransactions = """
+                SELECT pid::text FROM pg_stat_activity
+                WHERE datname = current_database() AND state LIKE 'idle in transaction%'
+                """
+            let check: @Sendable () async throws -> Void = {
+                // A transaction that only looks for codes to trade ends without Apple's answer.
+                try await eventually("the end of the transaction", within: .seconds(5)) {
+                    try await flow.texts(openTransactions).isEmpty
+                }
+            }
+            for token in [true, false] {
+                let nonce = "nonce-of-\(token)"
+                let request = try flow.request(flow.apple.signIn(nonce: nonce), nonce: nonce, token: token)
+                flow.apple.whileAsked(check)
+                #expect(try await flow.signIn(request).refreshToken == .stored)
+            }
+            try flow.apple.behave(#"{"status":500}"#)
+            let device = try flow.apple.signIn()
+            #expect(try await flow.signIn(flow.request(device)).refreshToken == .pending)
+            flow.apple.whileAsked(check)
+            async let background: Void = flow.service.runExchanges()
+            try await eventually("the code to be traded") {
+                try await flow.texts("SELECT refresh FROM siwa.sign_ins") == ["stored", "stored", "stored"]
+            }
+            flow.service.finishExchanges()
+            await background
+            #expect(flow.apple.requests == 4)
         }
     }
 
@@ -199,6 +276,7 @@ struct ExchangeTests {
             let request = try flow.request(flow.apple.signIn())
             #expect(await flow.refusal(request) == .appleRefusedClient)
             #expect(flow.log.text.contains("clock is wrong") && flow.log.text.contains("KEYONE0001, KEYTWO0002"))
+            #expect(flow.log.count("Apple refuses the client", "\"secret_lifetime\":\"300 s\"") == 1)
             try flow.replace(FlowFixture.Rules())
             let answer = try await flow.signIn(request)
             #expect(answer.refreshToken == .refused && answer.refreshTokenError == "invalid_client")
@@ -221,6 +299,27 @@ struct ExchangeTests {
             }
             #expect(flow.log.count("Apple refuses the client") == 1)
             #expect(flow.log.count("Apple refuses a code") == 1)
+        }
+    }
+
+    @Test("The log names the cause for which Apple refuses a code.")
+    func causes() async throws {
+        try await FlowFixture.with(FlowFixture.Rules(exchange: .required)) { flow in
+            let causes = [
+                ("The code has already been used.", "the code was used before"),
+                ("The code has expired or has been revoked.", "the code has expired or was revoked"),
+                ("client_id mismatch. The code was not issued to com.example.one", "issued to another client id"),
+                ("redirect_uri mismatch. The code was not issued to none", "issued with another redirect_uri"),
+                ("Another text.", "no reason that siwad knows"),
+            ]
+            for (number, (description, cause)) in causes.enumerated() {
+                let body = "{\"error\":\"invalid_grant\",\"error_description\":\"\(description)\"}"
+                try flow.apple.behave("{\"status\":400,\"body\":\(JSONValue.quoted(body))}")
+                let nonce = "nonce-of-\(number)"
+                let device = try flow.apple.signIn(nonce: nonce)
+                #expect(try await flow.refusal(flow.request(device, nonce: nonce)) == .codeRejected)
+                #expect(flow.log.count("Apple refuses a code", cause) == 1, "\(cause)")
+            }
         }
     }
 

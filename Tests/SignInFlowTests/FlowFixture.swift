@@ -30,6 +30,7 @@ final class LocalApple: Sendable {
         var forms: [FormFields] = []
         var fetches = 0
         var isKeySetBroken = false
+        var keySetGate: WakeupEvent?
         var refusedKeys: Set<String> = []
         var clock = Duration.zero
         var work: (@Sendable () async throws -> Void)?
@@ -58,11 +59,19 @@ final class LocalApple: Sendable {
         return signer
     }
 
-    func keySet() -> String {
-        state.withLock { state in
+    func keySet() async -> String {
+        let gate = state.withLock { state in
+            defer { state.keySetGate = nil }
             state.fetches += 1
-            return state.isKeySetBroken ? "" : state.server.keySetJSON
+            return state.keySetGate
         }
+        await gate?.wait(atMost: .seconds(20))
+        return state.withLock { $0.isKeySetBroken ? "" : $0.server.keySetJSON }
+    }
+
+    /// The next fetch of the key set gets its answer when the gate is signalled.
+    func holdKeySet(until gate: WakeupEvent) {
+        state.withLock { $0.keySetGate = gate }
     }
 
     /// From now on, the key set can't be fetched.
@@ -221,7 +230,7 @@ struct FlowFixture: Sendable {
                 refresh: .seconds(3_600),
                 floor: .seconds(60),
                 source: .init(
-                    fetch: { Array(apple.keySet().utf8) },
+                    fetch: { await Array(apple.keySet().utf8) },
                     persisted: { KeySet([], fetchedAt: nil, confirmedAt: nil) },
                     persist: { _, _ in }
                 ),

@@ -15,7 +15,7 @@ struct SignInTests {
     func first() async throws {
         try await FlowFixture.with { flow in
             let device = try flow.apple.signIn()
-            let answer = try await flow.signIn(flow.request(device, session: "s1"))
+            let answer = try await flow.signIn(flow.request(device, session: "s1"), by: Caller(name: "shop"))
             #expect(!answer.isRepeated && answer.isNewAccount && answer.account.subject.rawValue == device.subject)
             #expect(answer.account.app == AppID("com.example.one") && answer.account.state == "authorized")
             #expect(answer.name?.given == device.user["name"]?["firstName"]?.string)
@@ -27,7 +27,9 @@ struct SignInTests {
             let token = try place.open(Array(sealed[0].utf8), with: flow.sealingKeys)
             #expect(token.hasPrefix("r") && sealed.count == 1 && flow.apple.requests == 1)
             #expect(!flow.log.text.contains(device.code) && !flow.log.text.contains(device.token))
-            #expect(flow.log.text.contains("\"account_id\":\"\(answer.account.id)\""))
+            let account = "\"account_id\":\"\(answer.account.id)\""
+            let signIn = "\"sign_in_id\":\"\(answer.signInID)\""
+            #expect(flow.log.count("\"signed in\"", account, signIn, "\"caller\":\"shop\"") == 1)
         }
     }
 
@@ -39,6 +41,35 @@ struct SignInTests {
             let answer = try await flow.signIn(flow.request(device, nonce: "nonce-two"))
             #expect(device.user == .null && answer.name?.given != nil)
             #expect(!answer.isNewAccount && answer.realUserStatus == nil && answer.refreshToken == .stored)
+        }
+    }
+
+    @Test("The answer tells whether the private relay forwards mail to the person, also when it is repeated.")
+    func forwarding() async throws {
+        try await FlowFixture.with { flow in
+            let device = try flow.apple.signIn(members: ",\"hide_email\":true")
+            let usual = try flow.request(device, session: "s1")
+            let second = try flow.apple.signIn(nonce: "nonce-two")
+            let codeOnly = try flow.request(second, nonce: "nonce-two", session: "s2", token: false)
+            for request in [usual, codeOnly] {
+                let email = try await flow.signIn(request).email
+                #expect(email?.isPrivate == true && email?.isDeliverable == true)
+            }
+            for (event, age) in [("email-disabled", 60), ("email-enabled", 30)] {
+                try await flow.record(event, of: device.subject, at: .now() - .seconds(age))
+                let isForwarded = event == "email-enabled"
+                for request in [usual, codeOnly] {
+                    let answer = try await flow.signIn(request)
+                    #expect(answer.isRepeated && answer.email?.isDeliverable == isForwarded, "\(event)")
+                }
+                // Sign-ins with and without a code are settled by different statements.
+                for code in [true, false] {
+                    let nonce = "nonce-\(event)-\(code)"
+                    let request = try flow.request(flow.apple.signIn(nonce: nonce), nonce: nonce, code: code)
+                    let answer = try await flow.signIn(request)
+                    #expect(!answer.isRepeated && answer.email?.isDeliverable == isForwarded, "\(event), \(code)")
+                }
+            }
         }
     }
 
@@ -272,17 +303,22 @@ struct SignInTests {
     func refusedBeforehand() async throws {
         try await FlowFixture.with { flow in
             let device = try flow.apple.signIn()
+            let shop = Caller(name: "shop")
             for _ in 0..<3 {
                 for reason in [Problem.Reason.unauthenticated, .bodyTooLarge, .malformedRequest] {
-                    flow.service.signInRefused(Problem(reason, "It is refused."), by: nil)
+                    let caller = reason == .malformedRequest ? shop : nil
+                    flow.service.signInRefused(Problem(reason, "It is refused."), by: caller)
                 }
-                _ = try await flow.refusal(flow.request(device, client: "com.example.none"))
+                _ = try await flow.refusal(flow.request(device, client: "com.example.none"), by: shop)
             }
             let text = flow.metrics.registry.prometheusText()
-            for (reason, lines) in [
-                ("unauthenticated", 1), ("body-too-large", 1), ("malformed-request", 3), ("unknown-client", 3),
+            for (reason, caller, lines) in [
+                ("unauthenticated", "", 1), ("body-too-large", "", 1), ("malformed-request", "shop", 3),
+                ("unknown-client", "shop", 3),
             ] {
                 #expect(text.contains("siwad_sign_ins_total{outcome=\"\(reason)\"} 3\n"), "\(reason)")
+                let name = "\"caller\":\"\(caller)\""
+                #expect(flow.log.count("sign-in refused", reason, name) == lines, "\(reason)")
                 #expect(flow.log.count("sign-in refused", reason) == lines, "\(reason)")
             }
         }

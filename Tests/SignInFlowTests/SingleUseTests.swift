@@ -28,6 +28,23 @@ struct SingleUseTests {
         }
     }
 
+    @Test("A code alone gets the same answer again for twenty minutes after the sign-in, then it is too old.")
+    func repeatedCode() async throws {
+        try await FlowFixture.with { flow in
+            let request = try flow.request(flow.apple.signIn(), session: "s1", token: false)
+            let first = try await flow.signIn(request)
+            func makeOlder(by seconds: Int) async throws {
+                try await flow.run("UPDATE siwa.sign_ins SET signed_in_at = signed_in_at - interval '\(seconds) s'")
+            }
+            try await makeOlder(by: 1_100)
+            let again = try await flow.signIn(request)
+            #expect(again.isRepeated && again.signInID == first.signInID)
+            try await makeOlder(by: 101)
+            #expect(await flow.refusal(request) == .tokenTooOld)
+            #expect(flow.apple.requests == 1)
+        }
+    }
+
     @Test("A token that is presented again without the session or key of its sign-in, or with another, is refused.")
     func otherAttempt() async throws {
         try await FlowFixture.with { flow in
