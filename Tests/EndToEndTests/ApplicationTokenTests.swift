@@ -52,6 +52,38 @@ struct ApplicationStartTests {
         }
     }
 
+    @Test("Beyond loopback, a caller with its token is served over TLS, and nothing is answered in clear.")
+    func beyondLoopback() async throws {
+        let digest = SHA256.digest(Array("token".utf8).span).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }
+        try await DaemonFixture.with { fixture in
+            try await TemporaryDirectory.with { directory in
+                try await OpenSSL.makeCertificate("ec", in: directory)
+                let certificate = directory.file("certificate.pem")
+                let daemon = fixture.start([
+                    "SIWAD_APPLICATION_LISTEN": "0.0.0.0:0", Self.token: "shop \(digest.joined())",
+                    "SIWAD_APPLICATION_TLS_CERTIFICATE": certificate,
+                    "SIWAD_APPLICATION_TLS_KEY": directory.file("key.pem"),
+                ])
+                _ = try await daemon.ready()
+                let opening = try #require(daemon.log.first { $0.contains("application endpoint is open") })
+                let address = try #require(try JSONValue(parsing: Array(opening.utf8))["address"]?.string)
+                let port = try #require(address.split(separator: ":").last.flatMap { Int($0) }, "\(address)")
+                let request = "GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n"
+                let bearer = "Authorization: Bearer token\r\n"
+                for (fields, status) in [(bearer, 200), ("", 401)] {
+                    let caller = try await RawClient.connect(to: port, on: Web.eventLoops, trusting: certificate)
+                    try await caller.send(request + fields + "\r\n")
+                    #expect(try await caller.response().status == status)
+                    try await caller.disconnect()
+                }
+                let stranger = try await RawClient.connect(to: port, on: Web.eventLoops)
+                try await stranger.send(request + bearer + "\r\n")
+                let clear = await stranger.rest()
+                #expect(!clear.contains("HTTP/"), "\(clear)")
+            }
+        }
+    }
+
     @Test("A reload that takes the tokens from an endpoint that still listens on TCP changes nothing, and says so.")
     func exposedByReload() async throws {
         let tokens = "application_tokens: shop \(String(repeating: "ab", count: 32))\n"

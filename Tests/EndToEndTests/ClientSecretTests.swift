@@ -130,6 +130,24 @@ struct ClientSecretTests {
         }
     }
 
+    @Test("Without --lifetime, a secret is valid for SIWAD_CLIENT_SECRET_LIFETIME.")
+    func configuredLifetime() async throws {
+        try await TemporaryDirectory.with { directory in
+            let file = try await key("key.p8", Self.p256, in: directory)
+            var environment = environment("A1B2C3D4E5/KEY1234567=\(file)")
+            environment["SIWAD_CLIENT_SECRET_LIFETIME"] = "90d"
+            let command = ["client-secret", "--client-id", "com.example.app"]
+            for (options, lifetime) in [([], 90 * 86_400), (["--lifetime", "7m"], 420)] as [([String], Int64)] {
+                let (_, claims, _) = try secret(try await siwad(command + options, environment: environment))
+                let issued = try #require(claims["iat"]?.integer)
+                #expect(claims["exp"]?.integer == issued + lifetime)
+            }
+            environment["SIWAD_CLIENT_SECRET_LIFETIME"] = "15777001s"
+            let run = try await siwad(command, environment: environment)
+            #expect(run.status == 78 && run.errors.contains("SIWAD_CLIENT_SECRET_LIFETIME"), "\(run.errors)")
+        }
+    }
+
     @Test("A file that is no key of Sign in with Apple is refused with the reason, and exit code 78.")
     func badKeys() async throws {
         try await TemporaryDirectory.with { directory in

@@ -81,6 +81,62 @@ extension SealingTests {
         }
     }
 
+    @Test("A rotation that is killed in any batch, before or during its commit, has sealed what its audit says.")
+    func killedAnywhere() async throws {
+        try await DaemonFixture.with { fixture in
+            // Two batches of each table.
+            try await seal(700, with: old, in: fixture)
+            try await sealTokens(600, with: old, in: fixture)
+            let (beforeEntry, beforeCommit) = (4711, 4712)
+            try await fixture.run(
+                """
+                CREATE FUNCTION public.stall() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN
+                    PERFORM pg_advisory_xact_lock_shared(TG_ARGV[0]::bigint);
+                    RETURN NEW;
+                END
+                $$;
+                CREATE TRIGGER stall BEFORE INSERT ON siwa.operator_actions
+                    FOR EACH ROW EXECUTE FUNCTION public.stall('\(beforeEntry)');
+                CREATE CONSTRAINT TRIGGER stall_commit AFTER INSERT ON siwa.operator_actions
+                    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.stall('\(beforeCommit)');
+                """
+            )
+            let both = ["SIWAD_SEALING_KEYS": "\(new)\n\(old)"]
+            let rotate = ["sealing", "rotate", "--note", "yearly"]
+            let waiting = "SELECT 'waits' \(DaemonFixture.ownLocks) AND locktype = 'advisory' AND NOT granted"
+            let locked = """
+                SELECT 'locks' \(DaemonFixture.ownLocks)
+                    AND relation IN ('siwa.endpoint_secrets'::regclass, 'siwa.apple_tokens'::regclass)
+                """
+            let sealed = """
+                SELECT ((SELECT count(*) FROM siwa.endpoint_secrets WHERE key_id = 'new')
+                    + (SELECT count(*) FROM siwa.apple_tokens WHERE key_name = 'new'))::text
+                """
+            let recorded = "SELECT coalesce(sum(affected), 0)::text FROM siwa.operator_actions"
+            var count = 0
+            for batch in [500, 200, 500, 100] {
+                // PostgreSQL undoes the transaction of a client that is gone, unless it has begun to commit it.
+                for (stall, progress) in [(beforeEntry, 0), (beforeCommit, batch)] {
+                    try await fixture.run("SELECT pg_advisory_lock(\(stall))")
+                    let process = fixture.start(both, arguments: rotate)
+                    try await eventually("the batch") { try await !fixture.texts(waiting).isEmpty }
+                    await process.kill()
+                    try await fixture.run("SELECT pg_advisory_unlock(\(stall))")
+                    try await eventually("the end of the transaction") { try await fixture.texts(locked).isEmpty }
+                    count += progress
+                    #expect(try await fixture.texts(sealed) == ["\(count)"])
+                    #expect(try await fixture.texts(recorded) == ["\(count)"])
+                }
+            }
+            let last = try await siwad(rotate, environment: fixture.environment(both))
+            #expect(last.status == 0 && last.output == "0 secrets sealed with new\n", "\(last.errors)")
+            let doctor = try await siwad(["doctor"], environment: environment(fixture, new)).output
+            #expect(doctor.contains("700 secrets, all sealed with new"), "\(doctor)")
+            #expect(doctor.contains("600 refresh tokens, all sealed with new"), "\(doctor)")
+        }
+    }
+
     @Test("Without endpoints, the doctor says that nothing needs the old key only once refresh tokens don't.")
     func oldKeyOfTokens() async throws {
         try await DaemonFixture.with { fixture in

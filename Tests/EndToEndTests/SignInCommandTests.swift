@@ -139,7 +139,7 @@ struct SignInCommandTests {
         }
     }
 
-    @Test("SIGHUP replaces the tokens of callers, the policies, and the keys of Apple's.")
+    @Test("SIGHUP replaces the tokens of callers and the policies.")
     func reload() async throws {
         try await SigningFixture.with { fixture in
             func settings(_ token: String, _ nonce: String) -> String {
@@ -153,8 +153,6 @@ struct SignInCommandTests {
             #expect(try await fixture.post(request, to: "a", bearer: "two").status == 401)
             #expect(try await fixture.post(request, to: "a", bearer: "one").reason == "nonce-mismatch")
             _ = try fixture.directory.write("siwad.yaml", settings("two", "required"))
-            // Apple knows the new key only.
-            _ = try await SigningFixture.key(in: fixture.directory)
             daemon.send("HUP")
             try await eventually("the reload") { daemon.log.contains { $0.contains("configuration re-read") } }
             #expect(try await fixture.post(request, to: "a", bearer: "one").status == 401)
@@ -162,6 +160,35 @@ struct SignInCommandTests {
             #expect(answer.status == 200 && answer.member("refresh_token")?.string == "stored", "\(answer.body)")
             #expect(try await fixture.daemons.texts("SELECT caller FROM siwa.sign_ins") == ["shop"])
             #expect(!daemon.log.contains { $0.contains("c_hash") || $0.contains("eyJ") })
+        }
+    }
+
+    @Test("After SIGHUP, the key in the file of Apple's signs, and the first sealing key seals the next refresh token.")
+    func reloadOfKeys() async throws {
+        try await TemporaryDirectory.with { directory in
+            let key = try await SigningFixture.key("new.p8", in: directory)
+            // Apple does not know the key that the daemon starts with.
+            let options = ["--apps", DaemonFixture.apps, "--client-key", "AAAAAAAAAA/KEY1234567=\(key)"]
+            try await SigningFixture.with(apple: options) { fixture in
+                let first = try #require(fixture.settings["SIWAD_SEALING_KEYS"])
+                func ring(_ lines: String...) -> String { "sealing_keys:\n" + lines.map { "- \($0)\n" }.joined() }
+                let file = try fixture.directory.write("siwad.yaml", ring(first))
+                let daemon = fixture.start("a", ["SIWAD_SEALING_KEYS": ""], arguments: ["serve", "--config", file])
+                _ = try await daemon.ready()
+                let before = try await fixture.post(fixture.device().request(session: "s1"), to: "a")
+                #expect(before.status == 200 && before.member("refresh_token")?.string == "refused", "\(before.body)")
+                #expect(before.member("refresh_token_error")?.string == "invalid_client", "\(before.body)")
+
+                let replaced = fixture.directory.file("AuthKey_KEY1234567.p8")
+                try FileManager.default.removeItem(atPath: replaced)
+                try FileManager.default.moveItem(atPath: key, toPath: replaced)
+                _ = try fixture.directory.write("siwad.yaml", ring(try SealingKeys.newLine(name: "k2"), first))
+                daemon.send("HUP")
+                try await eventually("the reload") { daemon.log.contains { $0.contains("configuration re-read") } }
+                let after = try await fixture.post(fixture.device().request(session: "s2"), to: "a")
+                #expect(after.status == 200 && after.member("refresh_token")?.string == "stored", "\(after.body)")
+                #expect(try await fixture.daemons.texts("SELECT key_name FROM siwa.apple_tokens") == ["k2"])
+            }
         }
     }
 

@@ -19,6 +19,8 @@ struct SignInFaultTests {
         case exchange
         /// Apple has used the code, and its answer is on the way.
         case answer
+        /// The database is writing its settlement, and undoes it.
+        case writing
         /// It waits for the database to settle it.
         case settlement
         /// It is settled, and the caller has no answer.
@@ -26,42 +28,86 @@ struct SignInFaultTests {
     }
 
     @Test(
-        "Killed at any point, a sign-in leaves no session without a sign-in, and works when it is repeated.",
-        arguments: Point.allCases
+        "Killed at any point, a sign-in leaves no session without a sign-in, and works when it is repeated, for one session.",
+        arguments: Point.allCases,
+        ["s1", "s2"]
     )
-    func killed(point: Point) async throws {
+    func killed(point: Point, session: String) async throws {
         try await SigningFixture.with { fixture in
-            let daemon = try await fixture.ready("a")
-            try await prepare(point, fixture)
-            let fetches = fixture.daemons.endpoint.fetches
-            let request = try await fixture.device().request(session: "s1")
-            async let lost = try? fixture.post(request, to: "a")
-            try await wait(for: point, since: fetches, fixture)
-            // Nor does it answer before it is killed.
-            try await daemon.stop()
-            try await expectReached(point, fixture)
-            if point == .response {
-                // The commit reaches a daemon that does nothing more.
-                try await fixture.daemons.letCommit()
-                try await eventually("the commit") { try await settled(fixture) == ["s1"] }
-            }
-            await daemon.kill()
-            let answerBefore = await lost
-            #expect(answerBefore == nil, "\(point): the caller has an answer, so the daemon was killed too late")
-            try await release(point, fixture)
-            try await expectWhole(fixture)
-
-            // The lease of the killed daemon.
-            try await fixture.daemons.run("UPDATE siwa.sign_ins SET lease_until = now() WHERE settled_at IS NULL")
+            // With the session s1.
+            let device = try await kill(at: point, fixture)
             _ = try await fixture.ready("a")
-            let answer = try await fixture.post(request, to: "a")
-            #expect(answer.status == 200, "\(point): \(answer.body)")
-            let isUsed = point == .answer
-            #expect(answer.member("refresh_token")?.string == (isUsed ? "lost" : "stored"), "\(point): \(answer.body)")
-            #expect(answer.member("session")?["live"] == .boolean(true))
+            let isSettled = point == .settlement || point == .response
+            let isOther = session != "s1"
+            let answer = try await fixture.post(device.request(session: session), to: "a")
+            if isSettled, isOther {
+                #expect(answer.status == 422 && answer.reason == "token-used", "\(point): \(answer.body)")
+                #expect(try await settled(fixture) == ["s1"])
+            } else {
+                #expect(answer.status == 200, "\(point): \(answer.body)")
+                let isUsed = point == .answer || point == .writing
+                let refreshToken = answer.member("refresh_token")?.string
+                #expect(refreshToken == (isUsed ? "lost" : "stored"), "\(point): \(answer.body)")
+                #expect(answer.member("session")?["live"] == .boolean(true))
+                #expect(try await settled(fixture) == [session])
+                let second = try await fixture.post(device.request(session: isOther ? "s1" : "s2"), to: "a")
+                #expect(second.status == 422 && second.reason == "token-used", "\(point): \(second.body)")
+                #expect(try await settled(fixture) == [session])
+            }
             try await expectWhole(fixture)
-            #expect(try await settled(fixture) == ["s1"])
         }
+    }
+
+    @Test(
+        "Where Apple must answer, a sign-in that is killed after its code was used leaves nothing, and needs another code.",
+        arguments: [Point.answer, .writing]
+    )
+    func killedWithUsedCode(point: Point) async throws {
+        try await SigningFixture.with { fixture in
+            let device = try await kill(at: point, fixture, Self.onlyWithApple)
+            _ = try await fixture.ready("a", Self.onlyWithApple)
+            let refused = try await fixture.post(device.request(session: "s1"), to: "a")
+            #expect(refused.status == 422 && refused.reason == "code-rejected", "\(point): \(refused.body)")
+            for table in ["accounts", "account_sessions", "sign_ins", "apple_tokens"] {
+                let rows = try await fixture.daemons.texts("SELECT 1::text FROM siwa.\(table)")
+                #expect(rows == [], "\(point): \(table)")
+            }
+            let again = try await fixture.post(fixture.device().request(session: "s1"), to: "a")
+            #expect(again.status == 200 && again.member("refresh_token")?.string == "stored", "\(again.body)")
+            try await expectWhole(fixture)
+        }
+    }
+
+    /// Kills a daemon at a point of a sign-in with the session `s1`, and ends its lease.
+    ///
+    /// - Returns: what the request was made of.
+    private func kill(
+        at point: Point,
+        _ fixture: SigningFixture,
+        _ settings: [String: String] = [:]
+    ) async throws -> SigningFixture.Device {
+        let daemon = try await fixture.ready("a", settings)
+        try await prepare(point, fixture)
+        let fetches = fixture.daemons.endpoint.fetches
+        let device = try await fixture.device()
+        let request = device.request(session: "s1")
+        async let lost = try? fixture.post(request, to: "a")
+        try await wait(for: point, since: fetches, fixture)
+        // Nor does it answer before it is killed.
+        try await daemon.stop()
+        try await expectReached(point, fixture)
+        if point == .response {
+            // The commit reaches a daemon that does nothing more.
+            try await fixture.daemons.letCommit()
+            try await eventually("the commit") { try await settled(fixture) == ["s1"] }
+        }
+        await daemon.kill()
+        let answerBefore = await lost
+        #expect(answerBefore == nil, "\(point): the caller has an answer, so the daemon was killed too late")
+        try await release(point, fixture)
+        try await expectWhole(fixture)
+        try await fixture.daemons.run("UPDATE siwa.sign_ins SET lease_until = now() WHERE settled_at IS NULL")
+        return device
     }
 
     private func prepare(_ point: Point, _ fixture: SigningFixture) async throws {
@@ -71,19 +117,24 @@ struct SignInFaultTests {
             try await fixture.control("behave", #"{"rotate_keys":true}"#)
             fixture.daemons.endpoint.now(.silence)
         case .reservation:
-            try await fixture.daemons.run(
-                """
-                CREATE FUNCTION public.stall_reservation() RETURNS trigger LANGUAGE plpgsql AS $$
-                BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NEW; END $$;
-                CREATE TRIGGER stall BEFORE INSERT ON siwa.sign_ins
-                    FOR EACH ROW EXECUTE FUNCTION public.stall_reservation();
-                SELECT pg_advisory_lock(4711);
-                """
-            )
+            try await stallRows(of: "siwa.sign_ins", fixture)
         case .exchange: try await fixture.control("behave", #"{"status":500,"delay_ms":60000}"#)
         case .answer: try await fixture.control("behave", #"{"delay_ms":60000}"#)
+        case .writing: try await stallRows(of: "siwa.accounts", fixture)
         case .settlement, .response: try await fixture.daemons.stallCommits()
         }
+    }
+
+    /// Stalls every statement that adds a row to a table, until ``DaemonFixture/letCommit()``.
+    private func stallRows(of table: String, _ fixture: SigningFixture) async throws {
+        try await fixture.daemons.run(
+            """
+            CREATE FUNCTION public.stall_row() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NEW; END $$;
+            CREATE TRIGGER stall BEFORE INSERT ON \(table) FOR EACH ROW EXECUTE FUNCTION public.stall_row();
+            SELECT pg_advisory_lock(4711);
+            """
+        )
     }
 
     /// - Parameter fetches: the number of fetches of the keys before the request.
@@ -92,7 +143,7 @@ struct SignInFaultTests {
         case .checks: try await eventually("a fetch of the keys") { fixture.daemons.endpoint.fetches > fetches }
         case .exchange, .answer:
             try await eventually("Apple to be asked") { try await fixture.tokenRequests() == 1 }
-        case .reservation, .settlement, .response: try await fixture.daemons.untilStalled()
+        case .reservation, .writing, .settlement, .response: try await fixture.daemons.untilStalled()
         }
     }
 
@@ -101,7 +152,7 @@ struct SignInFaultTests {
         let expected: [String]
         switch point {
         case .checks, .reservation: expected = []
-        case .exchange, .answer, .settlement, .response: expected = ["unsettled"]
+        case .exchange, .answer, .writing, .settlement, .response: expected = ["unsettled"]
         }
         let rows = try await fixture.daemons.texts(
             "SELECT CASE WHEN settled_at IS NULL THEN 'unsettled' ELSE 'settled' END FROM siwa.sign_ins"
@@ -119,19 +170,30 @@ struct SignInFaultTests {
         case .reservation:
             // PostgreSQL finishes the statement of a client that is gone, and learns only then that no COMMIT follows.
             try await fixture.daemons.letCommit()
-            try await eventually("the end of the transaction") {
-                try await fixture.daemons.texts(
-                    """
-                    SELECT query FROM pg_stat_activity
-                    WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%siwa.sign_ins%'
-                    """
-                ).isEmpty
-            }
+            try await untilEnded("siwa.sign_ins", fixture)
+        case .writing:
+            // PostgreSQL would finish the statement of a client that is gone.
+            try await fixture.daemons.endOtherConnections()
+            try await untilEnded("siwa.", fixture)
+            try await fixture.daemons.letCommit()
+            #expect(try await settled(fixture) == [])
         case .exchange, .answer, .response: break
         case .settlement:
             // PostgreSQL finishes the commit of a client that is gone.
             try await fixture.daemons.letCommit()
             try await eventually("the commit") { try await settled(fixture) == ["s1"] }
+        }
+    }
+
+    /// Waits until no other connection is left whose last statement has this text.
+    private func untilEnded(_ text: String, _ fixture: SigningFixture) async throws {
+        try await eventually("the end of the transaction") {
+            try await fixture.daemons.texts(
+                """
+                SELECT query FROM pg_stat_activity
+                WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%\(text)%'
+                """
+            ).isEmpty
         }
     }
 
@@ -187,6 +249,26 @@ struct SignInFaultTests {
                     == ["stored", "stored", "stored", "stored", "stored", "stored", "lost", "lost"]
             }
             #expect(try await fixture.daemons.texts("SELECT state FROM siwa.apple_tokens").count == 6)
+        }
+    }
+
+    @Test("A code that Apple has not looked at is sent again if the connection broke, and traded later if Apple hangs.")
+    func unusedCode() async throws {
+        try await SigningFixture.with { fixture in
+            _ = try await fixture.ready("a")
+            try await fixture.control("behave", #"{"drop":true}"#)
+            let broken = try await fixture.post(fixture.device().request(session: "s1"), to: "a")
+            #expect(broken.status == 200 && broken.member("refresh_token")?.string == "stored", "\(broken.body)")
+            #expect(try await fixture.tokenRequests() == 2)
+            try await fixture.control("behave", #"{"status":500,"delay_ms":8000}"#)
+            let hanging = try await fixture.post(fixture.device("bob").request(session: "s2"), to: "a")
+            #expect(hanging.status == 200 && hanging.member("refresh_token")?.string == "pending", "\(hanging.body)")
+            try await eventually("the code to be traded") {
+                try await fixture.daemons.texts("SELECT refresh FROM siwa.sign_ins ORDER BY sign_in_id")
+                    == ["stored", "stored"]
+            }
+            #expect(try await fixture.daemons.texts("SELECT state FROM siwa.apple_tokens") == ["valid", "valid"])
+            #expect(try await fixture.tokenRequests() == 4)
         }
     }
 
@@ -261,6 +343,8 @@ struct SignInFaultTests {
             let faults = [
                 (#"{"status":500}"#, 1), (#"{"retry_after":3}"#, 3), (#"{"status":302}"#, 1),
                 (#"{"body":"<html>"}"#, 1),
+                // Would be a refusal if it were read to its end.
+                (#"{"status":400,"body":"{\"error\":\"invalid_grant\"}","size":1048576}"#, 1),
             ]
             for (number, (fault, retryAfter)) in faults.enumerated() {
                 let request = try await fixture.device("person\(number)").request(session: "s\(number)")
@@ -276,8 +360,12 @@ struct SignInFaultTests {
                 let refused = try await fixture.post(request, to: name)
                 #expect(refused.status == 422 && refused.reason == "code-rejected", "\(refused.body)")
             }
-            #expect(try await settled(fixture).sorted() == ["s0", "s1", "s2", "s3"])
-            #expect(try await fixture.daemons.texts("SELECT sub FROM siwa.accounts").count == 4)
+            // Apple uses the code, its answer is cut, and the second attempt is refused.
+            try await fixture.control("behave", #"{"cut":true}"#)
+            let cut = try await fixture.post(fixture.device("cut").request(session: "cut"), to: "a")
+            #expect(cut.status == 422 && cut.reason == "code-rejected", "\(cut.body)")
+            #expect(try await settled(fixture).sorted() == ["s0", "s1", "s2", "s3", "s4"])
+            #expect(try await fixture.daemons.texts("SELECT sub FROM siwa.accounts").count == 5)
         }
     }
 

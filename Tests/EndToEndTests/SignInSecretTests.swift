@@ -90,13 +90,6 @@ struct SignInSecretTests {
         }
     }
 
-    /// The key in a line of a ring, in every spelling.
-    private static func spellings(of line: String) throws -> [String] {
-        let text = try #require(line.split(separator: ":").last.map(String.init))
-        let key = try Base64.decode(text)
-        return [text, Base64URL.encode(key), key.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()]
-    }
-
     private static func member(_ name: String, _ text: String?) -> JSONValue.Member {
         .init(name, text.map(JSONValue.string) ?? .null)
     }
@@ -136,7 +129,7 @@ struct SignInSecretTests {
                         directory: directory,
                         apple: url,
                         bearer: bearer,
-                        secrets: try [bearer] + Self.spellings(of: ring) + p8Lines.prefix(2)
+                        secrets: [bearer] + TokenSearch.spellings(ofRing: ring) + p8Lines.prefix(2)
                     )
                     let settings = settings.merging(["SIWAD_APPLE_URL": url]) { $1 }
                     try await fixture.withDaemon(settings) { daemon, addresses async throws in
@@ -155,11 +148,20 @@ struct SignInSecretTests {
                         #expect(daemon.log.count > 5, "there is a log to look at")
                         run.traces.append(("log", (daemon.log + daemon.output).joined(separator: "\n")))
                     }
-                    for command in [["doctor"], ["config"], ["tokens", "list", "--json"], ["sealing", "status"]] {
+                    try await signInByCommand(run, settings)
+                    let commands = [
+                        ["doctor"], ["config"], ["config", "--json"], ["tokens", "list", "--json"],
+                        ["sealing", "status"],
+                    ]
+                    for command in commands {
                         let result = try await siwad(command, environment: fixture.environment(settings))
                         run.traces.append((command.joined(separator: " "), result.output + result.errors))
                     }
                     try await rotate(run, ring, settings)
+                    // The server of all tests writes next to its data.
+                    let log = try await fixture.texts("SELECT current_setting('data_directory') || '/../log'")[0]
+                    let lines = try #require(FileManager.default.contents(atPath: log))
+                    run.traces.append(("PostgreSQL's log", String(decoding: lines, as: UTF8.self)))
                     search(run)
                 }
             }
@@ -253,10 +255,30 @@ struct SignInSecretTests {
         #expect(try await run.post(attempt(run)) == "200 pending")
     }
 
+    /// Signs in without the daemon, which writes to the terminal of an operator.
+    private func signInByCommand(_ run: Run, _ settings: [String: String]) async throws {
+        let environment = run.fixture.environment(settings)
+        let device = try await attempt(run)
+        let nonce = Self.newNonce()
+        run.secrets.append(nonce)
+        let other = device.map { $0.name == "nonce" ? Self.member("nonce", nonce) : $0 }
+        for (members, status) in [(other, 1), (device, 0)] as [([JSONValue.Member], Int32)] {
+            let body = JSONValue.object([Self.member("client_id", Self.client)] + members).compactText
+            let file = try run.directory.write("request.json", body)
+            for options in [[], ["--json"]] {
+                // With neither a session nor a key, the same request again is refused.
+                let expected = options.isEmpty ? status : 1
+                let result = try await siwad(["sign-in", "--request", file] + options, environment: environment)
+                #expect(result.status == expected, "\(result.errors)")
+                run.traces.append(("siwad sign-in", result.output + result.errors))
+            }
+        }
+    }
+
     /// Seals with another key what the run has stored.
     private func rotate(_ run: Run, _ ring: String, _ settings: [String: String]) async throws {
         let another = try SealingKeys.newLine(name: "ring2")
-        run.secrets += try Self.spellings(of: another)
+        run.secrets += TokenSearch.spellings(ofRing: another)
         let file = try run.directory.write("ring2", "\(another)\n\(ring)\n")
         #expect(chmod(file, 0o600) == 0)
         let rotated = settings.merging(["SIWAD_SEALING_KEYS_FILE": file]) { $1 }
@@ -289,10 +311,41 @@ struct SignInSecretTests {
             [secret, Array(secret.utf8).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()]
         }
         for (place, text) in run.traces {
-            for spelling in spellings where text.contains(spelling) {
-                Issue.record("\(spelling.prefix(12))… is in \(place)")
-            }
+            let found = TokenSearch.occurrences(of: Set(spellings), in: [text])
+            #expect(found == [], "\(place) has a secret")
+            // The log of the server has lines of other tests too.
+            guard place != "PostgreSQL's log" else { continue }
             #expect(TokenSearch.tokens(in: [text]) == [], "\(place) has something like a token")
+        }
+    }
+
+    @Test("The search at the end of each test finds nonces and keys, also in a column of bytes.")
+    func searched() async throws {
+        try await SigningFixture.with { fixture in
+            _ = try await fixture.ready("a")
+            let device = try await fixture.device()
+            #expect(try await fixture.post(device.request(session: "s1"), to: "a").status == 200)
+            let ring = try #require(fixture.settings["SIWAD_SEALING_KEYS"])
+            let keys = TokenSearch.spellings(ofRing: ring)
+            #expect(keys.count == 3 && ring.hasSuffix(keys[0]))
+            for secret in keys + [device.nonce] {
+                let beginning = [String(secret.prefix(12))]
+                #expect(TokenSearch.occurrences(of: [secret], in: ["version 1", "it is \(secret)."]) == beginning)
+                func found() async throws -> [String] {
+                    try await TokenSearch.tokensInDatabase(fixture.daemons.texts, secrets: [secret])
+                }
+                #expect(try await found() == [])
+                try await fixture.daemons.run("UPDATE siwa.sign_ins SET caller = '\(secret)'")
+                #expect(try await found() == beginning)
+                try await fixture.daemons.run(
+                    """
+                    UPDATE siwa.sign_ins SET caller = '';
+                    CREATE TABLE siwa.strays AS SELECT convert_to('\(secret)', 'UTF8') AS content;
+                    """
+                )
+                #expect(try await found() == beginning)
+                try await fixture.daemons.run("DROP TABLE siwa.strays")
+            }
         }
     }
 

@@ -3,24 +3,12 @@ import Testing
 
 @Suite("The settings of sign-ins at a daemon", .timeLimit(.minutes(10)))
 struct SignInSettingsTests {
-    /// What a device gets, with further members of the simulator's request.
-    private func device(_ fixture: SigningFixture, _ members: String) async throws -> SigningFixture.Device {
-        let nonce = "nonce-of-the-device"
-        let body = "{\"client_id\":\"\(SigningFixture.client)\",\"nonce\":\"\(nonce)\",\(members)}"
-        let answer = try await fixture.control("sign-in", body)
-        return SigningFixture.Device(
-            token: try #require(answer["identityToken"]?.string),
-            code: try #require(answer["authorizationCode"]?.string),
-            nonce: nonce
-        )
-    }
-
     @Test("A token that is older than SIWAD_IDENTITY_TOKEN_AGE is refused before Apple is asked.")
     func identityTokenAge() async throws {
         try await SigningFixture.with { fixture in
             _ = try await fixture.ready("a", ["SIWAD_IDENTITY_TOKEN_AGE": "60s"])
             _ = try await fixture.ready("b")
-            let request = try await device(fixture, #""age":90"#).request(session: "s1")
+            let request = try await fixture.device(members: #","age":90"#).request(session: "s1")
             let refused = try await fixture.post(request, to: "a")
             #expect(refused.status == 422 && refused.reason == "token-too-old", "\(refused.body)")
             #expect(try await fixture.tokenRequests() == 0)
@@ -41,6 +29,26 @@ struct SignInSettingsTests {
             }
             #expect(try await fixture.tokenRequests() == 0)
             #expect(try await fixture.daemons.texts("SELECT 1::text FROM siwa.sign_ins").isEmpty)
+        }
+    }
+
+    @Test("Client secrets are valid for SIWAD_CLIENT_SECRET_LIFETIME, which the log of a refused client names.")
+    func clientSecretLifetime() async throws {
+        try await SigningFixture.with { fixture in
+            let brief = try await fixture.ready("a", ["SIWAD_CLIENT_SECRET_LIFETIME": "1m"])
+            _ = try await fixture.ready("b")
+            // At Apple, a client secret of a minute has expired by then, and one of five minutes has not.
+            try await fixture.control("advance", #"{"seconds":150}"#)
+            let refused = try await fixture.post(fixture.device().request(session: "s1"), to: "a")
+            #expect(refused.status == 200 && refused.member("refresh_token")?.string == "refused", "\(refused.body)")
+            #expect(refused.member("refresh_token_error")?.string == "invalid_client", "\(refused.body)")
+            try await eventually("the report") {
+                brief.log.contains {
+                    $0.contains("Apple refuses the client") && $0.contains(#""secret_lifetime":"60 s""#)
+                }
+            }
+            let stored = try await fixture.post(fixture.device().request(session: "s2"), to: "b")
+            #expect(stored.status == 200 && stored.member("refresh_token")?.string == "stored", "\(stored.body)")
         }
     }
 

@@ -218,6 +218,15 @@ struct ConfigurationTests {
         #expect(problems(environment: bad).count == 4)
     }
 
+    @Test("reads how long a client secret is valid: five minutes, or from a minute to Apple's limit.")
+    func clientSecretLifetime() throws {
+        #expect(try load().clientSecretLifetime == .seconds(300))
+        for seconds in [60, 600, 15_777_000] {
+            let written = try load(environment: ["SIWAD_CLIENT_SECRET_LIFETIME": "\(seconds)s"])
+            #expect(written.clientSecretLifetime == .seconds(seconds))
+        }
+    }
+
     @Test("reads a secret from the credential of systemd, unless a variable sets it.")
     func credential() throws {
         let directory = ["CREDENTIALS_DIRECTORY": "/run/credentials/siwad.service"]
@@ -285,6 +294,8 @@ struct ConfigurationTests {
             ("SIWAD_KEYS_MAXIMUM_AGE", "0s", "write a duration from 1s to 36500d"),
             ("SIWAD_KEYS_REFRESH_FLOOR", "-1s", "write a duration such as 500ms, 60s, 5m, 1h or 400d"),
             ("SIWAD_CLOCK_LEEWAY", "2d", "write a duration from 0s to 1d"),
+            ("SIWAD_CLIENT_SECRET_LIFETIME", "59s", "write a duration from 1m to 262950m"),
+            ("SIWAD_CLIENT_SECRET_LIFETIME", "15777001s", "write a duration from 1m to 262950m"),
             ("SIWAD_RETENTION", "99999999999999999d", "write a duration such as 500ms, 60s, 5m, 1h or 400d"),
             ("SIWAD_QUEUE_BYTES", "1KiB", "write a size from 128KiB to 1024GiB"),
             ("SIWAD_SPOOL_LIMIT", "1XB", "write a size such as 512MiB or 1GiB"),

@@ -1,7 +1,7 @@
 import Glibc
 import JOSE
 
-/// Searches what others could read for tokens: no test may leave a usable one in a log or in the database.
+/// Searches what others could read for tokens and secrets: no test may leave a usable one in a log or in the database.
 package enum TokenSearch {
     /// The first characters of each token in `texts`: authorization codes, access and refresh tokens of Apple's shape, and signed
     /// tokens.
@@ -18,17 +18,37 @@ package enum TokenSearch {
         }
     }
 
-    /// As ``tokens(in:)``, in all rows of the schema `siwa`, if somebody has signed in. Apple's notifications are stored there,
-    /// and nobody can sign in with one.
+    /// The first characters of each secret that is in one of these texts.
+    package static func occurrences(of secrets: Set<String>, in texts: [String]) -> [String] {
+        // One text, because many secrets are searched for.
+        let text = texts.joined(separator: "\n")
+        return secrets.filter { strstr(text, $0) != nil }.map { String($0.prefix(12)) }
+    }
+
+    /// The keys in the lines of a ring, each as base64, base64url and hexadecimal. Lines without a key are left out.
+    package static func spellings(ofRing lines: String) -> [String] {
+        lines.split(separator: "\n").flatMap { line -> [String] in
+            let text = line.split(separator: ":").last.map(String.init) ?? ""
+            guard let key = try? Base64.decode(text), key.count == 32 else { return [] }
+            return [text, Base64URL.encode(key), key.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()]
+        }
+    }
+
+    /// As ``tokens(in:)`` and ``occurrences(of:in:)``, in all rows of the schema `siwa`, if somebody has signed in. Apple's
+    /// notifications are stored there, and nobody can sign in with one.
     ///
     /// - Parameter query: returns the values of one column.
-    package static func tokensInDatabase(_ query: (_ sql: String) async throws -> [String]) async throws -> [String] {
+    package static func tokensInDatabase(
+        _ query: (_ sql: String) async throws -> [String],
+        secrets: Set<String> = []
+    ) async throws -> [String] {
         guard try await !query("SELECT '' FROM siwa.sign_ins LIMIT 1").isEmpty else { return [] }
         let tables = try await query(
             "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'siwa'::regnamespace AND relkind = 'r'"
         )
         let rows = try await query(tables.map { "SELECT t::text FROM \($0) t" }.joined(separator: " UNION ALL "))
-        return tokens(in: rows + rows.flatMap(bytes), areNotificationsKept: true)
+        let texts = rows + rows.flatMap(bytes)
+        return tokens(in: texts, areNotificationsKept: true) + occurrences(of: secrets, in: texts)
     }
 
     private static func isNotification(_ payload: Substring) -> Bool {

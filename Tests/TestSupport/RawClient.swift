@@ -38,6 +38,18 @@ package final class RawClient {
         try await connect(to: SocketAddress(ipAddress: "127.0.0.1", port: port), on: group, tls: tls)
     }
 
+    /// Connects to a port of this machine with TLS, if its certificate is the one in this file.
+    package static func connect(
+        to port: Int,
+        on group: any EventLoopGroup,
+        trusting certificate: String
+    ) async throws -> RawClient {
+        var configuration = TLSConfiguration.makeClientConfiguration()
+        configuration.trustRoots = .file(certificate)
+        configuration.certificateVerification = .noHostnameVerification
+        return try await connect(to: port, on: group, tls: NIOSSLContext(configuration: configuration))
+    }
+
     /// Connects to a socket in the file system.
     package static func connect(toSocket path: String, on group: any EventLoopGroup) async throws -> RawClient {
         try await connect(to: SocketAddress(unixDomainSocketPath: path), on: group, tls: nil)

@@ -3,17 +3,19 @@ import NIOPosix
 import NIOSSL
 import Synchronization
 
-/// Answers every complete request with fixed bytes and records the request.
+/// Answers complete requests with fixed bytes and records the requests.
 final class StubWebServer: Sendable {
     let port: Int
 
     private let seen: Seen
 
     /// - Parameters:
+    ///   - first: the answer to the first request; nil: as to the others.
     ///   - closes: whether the connection ends after the answer.
     ///   - tls: nil: without TLS.
     static func with(
         answering answer: String,
+        first: String? = nil,
         closes: Bool = true,
         tls: NIOSSLContext? = nil,
         on group: any EventLoopGroup,
@@ -25,7 +27,7 @@ final class StubWebServer: Sendable {
                 channel.eventLoop.makeCompletedFuture {
                     if let tls { try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls)) }
                     try channel.pipeline.syncOperations.addHandler(
-                        Answering(answer: answer, closes: closes, seen: seen)
+                        Answering(answer: answer, first: first ?? answer, closes: closes, seen: seen)
                     )
                 }
             }
@@ -56,14 +58,16 @@ final class StubWebServer: Sendable {
         typealias OutboundOut = ByteBuffer
 
         private let answer: String
+        private let first: String
         private let closes: Bool
         private let seen: Seen
         /// The bytes since the last answer. A request may arrive in several reads, and the client treats a second answer to
         /// one request as an error.
         private var pending = ""
 
-        init(answer: String, closes: Bool, seen: Seen) {
+        init(answer: String, first: String, closes: Bool, seen: Seen) {
             self.answer = answer
+            self.first = first
             self.closes = closes
             self.seen = seen
         }
@@ -71,8 +75,12 @@ final class StubWebServer: Sendable {
         func channelRead(context: ChannelHandlerContext, data: NIOAny) {
             pending += String(buffer: Self.unwrapInboundIn(data))
             guard Self.isWhole(pending) else { return }
-            seen.requests.withLock { $0.append(pending) }
+            let isFirst = seen.requests.withLock { requests in
+                requests.append(pending)
+                return requests.count == 1
+            }
             pending = ""
+            let answer = isFirst ? first : answer
             context.writeAndFlush(Self.wrapOutboundOut(ByteBuffer(string: answer)), promise: nil)
             if closes {
                 context.close(promise: nil)

@@ -81,6 +81,33 @@ struct TokenEndpointClientTests {
         try await expect("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", .broken, requests: 2)
     }
 
+    @Test("If only the first connection breaks, the second attempt has an answer, which says that it is the second.")
+    func brokenOnce() async throws {
+        let refusal = TokenRefusal(code: .invalidGrant, detail: .unspecified)
+        for first in ["", "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"] {
+            let success = Self.response(200, Self.success)
+            try await StubWebServer.with(answering: success, first: first, on: group) { server in
+                let dated = try await send(to: server.port)[0]
+                guard case .issued(let tokens) = dated.answer else {
+                    Issue.record("\(dated.answer)")
+                    return
+                }
+                #expect(tokens.refreshToken == "r" && dated.isRepeated)
+                #expect(server.received.count == 2 && Set(server.received).count == 1)
+            }
+            let refused = Self.response(400, #"{"error":"invalid_grant"}"#)
+            try await StubWebServer.with(answering: refused, first: first, on: group) { server in
+                let dated = try await send(to: server.port)[0]
+                #expect(dated.answer == .grantRefused(refusal) && dated.isRepeated)
+                #expect(server.received.count == 2)
+            }
+        }
+        try await StubWebServer.with(answering: Self.response(200, Self.success), on: group) { server in
+            let dated = try await send(to: server.port)[0]
+            #expect(!dated.isRepeated)
+        }
+    }
+
     /// Knows `localhost` unless it is told to fail.
     private final class NameServer: Sendable {
         let fails = Mutex(false)
@@ -145,6 +172,12 @@ struct TokenEndpointClientTests {
         try await expect(Self.response(200, "<html>"), .notUnderstood, requests: 1)
         let long = String(repeating: "x", count: TokenEndpointClient.largestAnswer + 1)
         try await expect(Self.response(200, long), .notUnderstood, requests: 1)
+        // Would be refusals if they were read.
+        let padded = #"{"error":"invalid_grant"}"# + String(repeating: " ", count: 1 << 20)
+        try await expect(Self.response(400, padded), .notUnderstood, requests: 1)
+        let wide = #"{"error":"invalid_grant"}"#.map { "\0\($0)" }.joined()
+        let type = "Content-Type: application/json;charset=UTF-16\r\n"
+        try await expect(Self.response(400, wide, type), .notUnderstood, requests: 1)
         try await expect("nonsense\r\n\r\n", .notUnderstood, requests: 1)
         try await expect("HTTP/1.1 099 X\r\nContent-Length: 2\r\n\r\n{}", .notUnderstood, requests: 1)
         #expect(try await send(to: 1)[0].answer == .unavailable(Unavailability(.unreachable)))

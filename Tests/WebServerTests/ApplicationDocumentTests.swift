@@ -2,6 +2,7 @@ import AppleTokens
 import Glibc
 import JOSE
 import SignIn
+import Telemetry
 import TestSupport
 import Testing
 
@@ -57,6 +58,30 @@ struct ApplicationDocumentTests {
                     method == "post"
                     ? ["401", "403", "408", "413", "415", "503"] : ["401", "403", "408", "413", "503"]
                 #expect(statuses.isSuperset(of: expected), "\(method) \(path)")
+            }
+        }
+    }
+
+    @Test("Each status of an operation has problems of that status, and signing in has every one that is counted.")
+    func reasons() throws {
+        for item in try #require(document["paths"]?.members) {
+            for operation in item.value.members ?? [] where operation.name != "parameters" {
+                var reasons: Set<String> = []
+                for response in try #require(operation.value["responses"]?.members) where response.name >= "4" {
+                    let place = "\(operation.name) \(item.name) \(response.name)"
+                    let reference = try #require(response.value["$ref"]?.string, "\(place)")
+                    let name = try #require(reference.split(separator: "/").last.map(String.init))
+                    let problem = document["components", "responses", name, "content", "application/problem+json"]
+                    let examples = try #require(problem?["examples"]?.members, "\(place)")
+                    #expect(!examples.isEmpty, "\(place)")
+                    for example in examples {
+                        let status = example.value["value"]?["status"]?.integer
+                        #expect(status.map { String($0) } == response.name, "\(place)")
+                        reasons.insert(example.name)
+                    }
+                }
+                guard item.name == "/v1/sign-in" else { continue }
+                #expect(reasons == Set(SignInMetrics.outcomes).subtracting(["signed-in", "repeated"]))
             }
         }
     }

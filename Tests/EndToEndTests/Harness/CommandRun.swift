@@ -1,4 +1,6 @@
+import StoreTestSupport
 import Subprocess
+import Testing
 
 #if canImport(System)
     import System
@@ -22,7 +24,21 @@ func siwad(
     environment: [String: String] = [:],
     in directory: String = "/"
 ) async throws -> CommandRun {
-    try await command(Binary.path, arguments, environment, directory)
+    let run = try await command(Binary.path, arguments, environment, directory)
+    expectNoSecret(in: run, of: arguments, environment)
+    return run
+}
+
+/// Whatever the test is about: no command prints a key of its ring, and none of these a token or its nonce.
+private func expectNoSecret(in run: CommandRun, of arguments: [String], _ environment: [String: String]) {
+    var secrets = Set(TokenSearch.spellings(ofRing: environment["SIWAD_SEALING_KEYS"] ?? ""))
+    let name = arguments.first ?? ""
+    if ["config", "doctor", "sealing", "sign-in", "tokens"].contains(name) {
+        secrets.formUnion(zip(arguments, arguments.dropFirst()).filter { $0.0 == "--nonce" }.map { $0.1 })
+        #expect(TokenSearch.tokens(in: [run.output, run.errors]) == [], "siwad \(name) prints a token")
+    }
+    let found = TokenSearch.occurrences(of: secrets, in: [run.output, run.errors])
+    #expect(found == [], "siwad \(name) prints a nonce or a key")
 }
 
 /// Runs the `siwad` under test, and sends it SIGINT after a number of seconds.

@@ -30,13 +30,21 @@ struct DaemonFixture {
 
     /// The daemons of a fixture; none outlives it.
     private final class StartedDaemons: Sendable {
-        let daemons = Mutex<[DaemonProcess]>([])
+        struct State {
+            /// Daemons, and other programs that end with the fixture.
+            var processes: [(process: DaemonProcess, isDaemon: Bool)] = []
+            /// Nonces, and keys of rings.
+            var secrets: Set<String> = []
+            var signsIn = false
+        }
 
-        /// Returns what all of them logged.
+        let state = Mutex(State())
+
+        /// Returns what all of them logged, and what daemons printed.
         func end() async -> [String] {
-            let daemons = daemons.withLock { $0 }
-            for daemon in daemons where daemon.status == nil { await daemon.kill() }
-            return daemons.flatMap(\.log)
+            let processes = state.withLock { $0.processes }
+            for (process, _) in processes where process.status == nil { await process.kill() }
+            return processes.flatMap { process, isDaemon in process.log + (isDaemon ? process.output : []) }
         }
     }
 
@@ -100,17 +108,36 @@ struct DaemonFixture {
         // An empty value removes the variable.
         let environment = environment(settings).filter { !$0.value.isEmpty }
         let daemon = DaemonProcess(arguments, environment: environment, openFiles: openFiles, under: command)
-        started.daemons.withLock { $0.append(daemon) }
+        started.state.withLock { state in
+            state.processes.append((process: daemon, isDaemon: arguments.first == "serve"))
+            state.secrets.formUnion(TokenSearch.spellings(ofRing: environment["SIWAD_SEALING_KEYS"] ?? ""))
+        }
         return daemon
     }
 
-    /// Ends the daemons. Whatever the test was about: they may not have left a token where others could read it.
+    /// Has the end of the test search for these nonces or keys too. People sign in during the test, so it has to leave a
+    /// database that can be searched.
+    func keepSecret(_ secrets: [String]) {
+        started.state.withLock { state in
+            state.secrets.formUnion(secrets)
+            state.signsIn = true
+        }
+    }
+
+    /// Ends the daemons. Whatever the test was about: they may not have left a token, a nonce or a key where others could read
+    /// it.
     private func close() async {
         let log = await started.end()
+        let (secrets, signsIn) = started.state.withLock { ($0.secrets, $0.signsIn) }
         #expect(TokenSearch.tokens(in: log).isEmpty, "a log contains a token")
-        // A test may have broken the database.
-        let tokens = try? await TokenSearch.tokensInDatabase(texts)
-        #expect(tokens ?? [] == [], "the database contains a token")
+        #expect(TokenSearch.occurrences(of: secrets, in: log) == [], "a log contains a nonce or a key")
+        do {
+            let found = try await TokenSearch.tokensInDatabase(texts, secrets: secrets)
+            #expect(found == [], "the database contains a token, a nonce or a key")
+        } catch {
+            // Another test may have broken its database.
+            if signsIn { Issue.record("the database can't be searched for tokens: \(error)") }
+        }
         await connection.close()
     }
 

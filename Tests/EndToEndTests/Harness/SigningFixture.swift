@@ -2,6 +2,7 @@ import AppleSimulator
 import Basics
 import Foundation
 import JOSE
+import StoreTestSupport
 import TestSupport
 import Testing
 
@@ -31,19 +32,27 @@ struct SigningFixture {
     /// `SIWAD_APPLE_KEYS` and `SIWAD_SEALING_KEYS` and `SIWAD_APPLE_URL`.
     let settings: [String: String]
 
-    static func with(_ body: (SigningFixture) async throws -> Void) async throws {
+    /// Runs a test with a new fixture.
+    ///
+    /// - Parameter options: further options of the simulated Apple.
+    static func with(
+        apple options: [String] = [],
+        _ body: (SigningFixture) async throws -> Void
+    ) async throws {
         try await TemporaryDirectory.with { directory in
             try await DaemonFixture.with { daemons in
                 let file = try directory.write("key.pem", try daemons.apple.key.pem())
                 let command = ["simulate", "apple", "--key", file, "--listen", "127.0.0.1:0"]
-                let process = DaemonProcess(command, environment: [:])
+                let process = DaemonProcess(command + options, environment: [:])
                 do {
                     try await eventually("the simulated Apple") { !process.output.isEmpty }
                     let url = try #require(process.output.first?.split(separator: " ").first)
+                    let ring = try SealingKeys.newLine(name: "k1")
+                    daemons.keepSecret(TokenSearch.spellings(ofRing: ring))
                     let settings = [
                         "SIWAD_APPLE_URL": String(url),
                         "SIWAD_APPLE_KEYS": "AAAAAAAAAA/KEY1234567=\(try await key(in: directory))",
-                        "SIWAD_SEALING_KEYS": try SealingKeys.newLine(name: "k1"),
+                        "SIWAD_SEALING_KEYS": ring,
                     ]
                     try await body(
                         SigningFixture(daemons: daemons, directory: directory, apple: String(url), settings: settings)
@@ -111,9 +120,13 @@ struct SigningFixture {
     }
 
     /// A person signs in on a device.
-    func device(_ person: String = "ada", nonce: String? = nil) async throws -> Device {
+    ///
+    /// - Parameter members: further members of the request to the simulator, each after a comma.
+    func device(_ person: String = "ada", nonce: String? = nil, members: String = "") async throws -> Device {
         let nonce = nonce ?? "nonce-\(SimulatedEvent.randomID())"
-        let body = "{\"person\":\"\(person)\",\"client_id\":\"\(Self.client)\",\"nonce\":\"\(nonce)\"}"
+        daemons.keepSecret([nonce])
+        let usual = "\"person\":\"\(person)\",\"client_id\":\"\(Self.client)\",\"nonce\":\"\(nonce)\""
+        let body = "{\(usual)\(members)}"
         let answer = try await control("sign-in", body)
         return Device(
             token: try #require(answer["identityToken"]?.string),
