@@ -377,6 +377,7 @@ package.targets += [
             // The tests run this program, so it must be built first.
             "siwad",
             .product(name: "AsyncHTTPClient", package: "async-http-client"),
+            .product(name: "NIOSSL", package: "swift-nio-ssl"),
             .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             .product(name: "Subprocess", package: "swift-subprocess"),
         ] + nio,

@@ -1,5 +1,6 @@
 import AccountStore
 import Postgres
+import Synchronization
 import TestSupport
 import Testing
 
@@ -74,6 +75,44 @@ struct DeliveryFaultTests {
                     #expect(Set(accepted) == Set(steady.positions))
                     let repetitions = accepted.count - Set(accepted).count
                     #expect(repetitions <= kills * 8)
+                }
+            }
+        }
+    }
+
+    @Test("Each kill of a daemon at full rate repeats at most the deliveries that may be under way at the same time.")
+    func killedAtFullRate() async throws {
+        try await DaemonFixture.with { fixture in
+            try await WebhookReceiver.with(try DaemonFixture.secret) { receiver in
+                func repetitions() -> Int {
+                    let positions = receiver.positions
+                    return positions.count - Set(positions).count
+                }
+                try await fixture.addEndpoint("shop", receiver.url)
+                var daemon = fixture.start(try DaemonFixture.delivering())
+                _ = try await daemon.ready()
+                for round in 1...3 {
+                    let (goal, before) = (receiver.messages.count + 100, repetitions())
+                    try await fixture.revoke(600)
+                    // The daemon would publish them after up to a second.
+                    try await fixture.run("SELECT siwa.publish_changes()")
+                    try await eventually("some deliveries") { receiver.messages.count >= goal }
+                    await daemon.kill()
+                    try await eventually("the end of its statements") {
+                        try await fixture.texts(
+                            """
+                            SELECT state FROM pg_stat_activity
+                            WHERE datname = current_database() AND application_name = 'siwad'
+                            """
+                        ).isEmpty
+                    }
+                    // What it had claimed waits for the end of its claim.
+                    try await fixture.run("UPDATE siwa.deliveries SET claimed_until = now() WHERE claim IS NOT NULL")
+                    daemon = fixture.start(try DaemonFixture.delivering())
+                    _ = try await daemon.ready()
+                    try await fixture.untilDelivered("shop delivered \(round * 600)")
+                    #expect(Set(receiver.positions).count == round * 600)
+                    #expect(repetitions() - before <= 8, "after kill \(round)")
                 }
             }
         }
@@ -178,6 +217,58 @@ struct DeliveryFaultTests {
                 try await fixture.untilDelivered("shop delivered 300")
                 #expect(Set(receiver.positions).count == 300)
                 #expect(receiver.messages.count <= 300 + 8)
+            }
+        }
+    }
+
+    @Test("If PostgreSQL is killed or stopped during deliveries, nothing is lost, and only what it forgot is repeated.")
+    func serverRestarts() async throws {
+        try await PrivateCluster.withMigrated { cluster, fixture in
+            let arrivals = Mutex<[ContinuousClock.Instant]>([])
+            try await WebhookReceiver.with(
+                try DaemonFixture.secret,
+                // So slowly that PostgreSQL can have forgotten only a part of them.
+                answering: { _, _ in
+                    arrivals.withLock { $0.append(.now) }
+                    return .delayed(.milliseconds(30), 200)
+                }
+            ) { receiver in
+                func arrived(before time: ContinuousClock.Instant) -> Int {
+                    arrivals.withLock { $0.count { $0 < time } }
+                }
+                // Without an order, so that a claim whose answer was lost with the server holds up no other delivery.
+                try await fixture.addEndpoint("shop", receiver.url) { $0.ordering = .none }
+                _ = try await fixture.start(try DaemonFixture.delivering()).ready()
+                try await fixture.revoke(600)
+                // 0.6 s, and the time from a request until its outcome is stored.
+                let memory = Duration.seconds(1)
+                try await eventually("deliveries that the server keeps") {
+                    arrived(before: ContinuousClock.now - memory) >= 100
+                }
+                let kept = arrived(before: ContinuousClock.now - memory)
+                try await cluster.kill()
+                try await cluster.start()
+                let sent = receiver.messages.count
+                let forgotten = sent - kept
+                try await eventually("further deliveries") { receiver.messages.count >= sent + 30 }
+                await cluster.stop()
+                receiver.answer { _, _ in .status(200) }
+                try await cluster.start()
+                // The connection of the first fixture was lost with the server.
+                try await DaemonFixture.with(fixture.conninfo) { restarted in
+                    // A claim lasts for the timeout of 15 s and 10 s.
+                    let isLost = "coalesce(claimed_until < pg_postmaster_start_time() + interval '25 s', false)"
+                    let others = "SELECT status FROM siwa.deliveries WHERE status = 'pending' AND NOT \(isLost) LIMIT 1"
+                    try await eventually("the deliveries that are not claimed") {
+                        try await restarted.texts(others).isEmpty
+                    }
+                    let expiry = "UPDATE siwa.deliveries SET claimed_until = now() WHERE claim IS NOT NULL"
+                    try await restarted.run(expiry)
+                    try await restarted.untilDelivered("shop delivered 600")
+                }
+                #expect(Set(receiver.positions).count == 600)
+                // The others are what was under way and what was claimed to be sent next, at each end of the server.
+                #expect(receiver.messages.count <= 600 + forgotten + 2 * 2 * 8, "\(kept) kept, \(forgotten) forgotten")
             }
         }
     }

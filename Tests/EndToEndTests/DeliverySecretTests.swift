@@ -1,5 +1,6 @@
 import AccountStore
 import AppleSimulator
+import FoundationEssentials
 import JOSE
 import TestSupport
 import Testing
@@ -26,7 +27,7 @@ struct DeliverySecretTests {
     ]
 
     @Test(
-        "No log line, metric, output, error or dump contains a secret, a receiver's answer or the query of a URL."
+        "No log, metric, output, error, dump or list of processes contains a secret, a receiver's answer or a URL's query."
     )
     func nowhere() async throws {
         let settings = try DaemonFixture.delivering(["SIWAD_LOG_LEVEL": "trace", "SIWAD_DELIVERY_RETENTION": "1d"])
@@ -60,6 +61,19 @@ struct DeliverySecretTests {
                     let waiting = "SELECT position::text FROM siwa.deliveries WHERE next_attempt_at IS NOT NULL"
                     try await eventually("all outcomes") { try await fixture.texts(waiting).isEmpty }
                     #expect(receiver.messages.allSatisfy { $0.head.contains(Self.query) })
+                    let process = try #require(daemon.processID)
+                    let arguments = try String(contentsOfFile: "/proc/\(process)/cmdline", encoding: .utf8)
+                    #expect(arguments.contains("serve"))
+                    texts.append(("the arguments", arguments))
+                    // Of the daemon, whose connections keep the text of their last statement.
+                    let activity = try await fixture.texts(
+                        """
+                        SELECT application_name || ' ' || query FROM pg_stat_activity
+                        WHERE datname = current_database() AND pid <> pg_backend_pid()
+                        """
+                    )
+                    #expect(activity.contains { $0.hasPrefix("siwad ") })
+                    texts.append(("pg_stat_activity", activity.joined(separator: "\n")))
                     for command in commands {
                         let words = command.split(separator: " ").map(String.init)
                         let run = try await siwad(words, environment: fixture.environment(settings))

@@ -1,3 +1,4 @@
+import AccountStore
 import JOSE
 import TestSupport
 import Testing
@@ -127,6 +128,55 @@ struct EndpointCommandTests {
             #expect(try await fixture.attemptEndpoints(["edit", "shop", "--note", "x"]).status == 64)
             let show = try await fixture.endpoints("show shop")
             #expect(show.output.contains("50ms, 100ms") && show.output.contains("all but siwa.consent.authorized"))
+        }
+    }
+
+    @Test("Without --retries, an endpoint has the usual delays, which are the table's default too.")
+    func usualRetries() async throws {
+        try await DaemonFixture.with { fixture in
+            try await fixture.endpoints("add shop --url \(DaemonFixture.receiverURL)")
+            try await fixture.run(
+                "INSERT INTO siwa.endpoints (name, kind, url) VALUES ('plain', 'webhook', 'https://plain.example.com/')"
+            )
+            let stored = """
+                SELECT array_to_string(ARRAY(SELECT extract(epoch FROM r)::bigint FROM unnest(retries) AS r), ' ')
+                FROM siwa.endpoints
+                """
+            let usual = EndpointConfiguration.usualRetries.map { "\($0.components.seconds)" }.joined(separator: " ")
+            #expect(try await fixture.texts(stored) == [usual, usual])
+            let show = try await fixture.endpoints("show shop --json")
+            let page = try JSONValue(parsing: Array((show.lines.first ?? "").utf8))
+            let retries = page["retries"]?.array?.compactMap(\.string)
+            #expect(retries == ["5s", "5m", "30m", "2h", "5h", "10h", "14h", "20h", "1d"], "\(show.output)")
+        }
+    }
+
+    @Test("A daemon attempts a delivery after the delays of --retries, and then no more.")
+    func deliveredRetries() async throws {
+        try await DaemonFixture.with { fixture in
+            try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in .status(500) }) { receiver in
+                try await fixture.endpoints(
+                    "add shop --url \(receiver.url) --type consent.authorized --retries 50ms,100ms"
+                )
+                try await Changes.publish(1, in: fixture)
+                let settings = Sealing.settings.merging(["SIWAD_DELIVERY_ALLOW": "127.0.0.0/8"]) { $1 }
+                try await fixture.withDaemon(settings) { _, _ in try await fixture.untilDelivered("shop dead 1") }
+                #expect(receiver.messages.count == 3)
+                // A delay is up to 20 % shorter than configured. The shortest usual one is 4 s.
+                let other = try await fixture.texts(
+                    """
+                    SELECT a.attempt || ' after ' || a.gap
+                    FROM (
+                        SELECT attempt, attempted_at - lag(attempted_at) OVER (ORDER BY attempt) AS gap
+                        FROM siwa.delivery_attempts
+                    ) AS a
+                    WHERE a.attempt > 1
+                        AND a.gap NOT BETWEEN CASE a.attempt WHEN 2 THEN interval '40 ms' ELSE interval '80 ms' END
+                            AND interval '4 s'
+                    """
+                )
+                #expect(other == [])
+            }
         }
     }
 

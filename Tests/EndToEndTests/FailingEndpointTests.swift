@@ -91,7 +91,7 @@ struct FailingEndpointTests {
         }
     }
 
-    @Test("A receiver that is gone disables its endpoint, and after resuming it gets what it missed.")
+    @Test("A receiver that is gone disables its endpoint, and after resuming it gets what it missed until then.")
     func gone() async throws {
         try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, daemon, _ in
             try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in .status(410) }) { receiver in
@@ -112,10 +112,16 @@ struct FailingEndpointTests {
                     }
                 }
                 receiver.answer { _, _ in .status(200) }
+                let before = receiver.messages.count
+                // Changes that are published while the endpoint is disabled.
+                try await fixture.revoke(5)
+                try await fixture.untilDelivered("shop pending 25")
+                #expect(receiver.messages.count == before)
                 try await fixture.connection.transaction { session throws(PostgresError) in
                     try Endpoints.resume(id, in: session)
                 }
-                try await fixture.untilDelivered("shop delivered 20")
+                try await fixture.untilDelivered("shop delivered 25")
+                #expect(receiver.accepted.count == 25 && Set(receiver.accepted).count == 25)
             }
         }
     }

@@ -82,6 +82,7 @@ struct WebhookDeliveryTests {
                 try await eventually("two deliveries") { try receiver.messages.count == 2 }
                 for message in try receiver.messages {
                     #expect(message.status == 200, "\(message.body)")
+                    #expect(message.type == "application/json")
                     #expect(message.signatures == versions)
                     #expect(message.accepted == Array(versions.indices))
                 }
@@ -229,6 +230,7 @@ struct WebhookDeliveryTests {
             try await eventually("the messages") { receiver.count == 1 + Self.types.count }
             let messages = try receiver.messages
             #expect(messages.allSatisfy { $0.status == 200 && $0.accepted == [0] && $0.signatures == ["v1"] })
+            #expect(messages.allSatisfy { $0.type == "application/json" })
             #expect(try await PythonProgram.problems(messages.map(\.body)) == "")
             #expect(try messages.compactMap { try event($0)["type"]?.string } == ["siwa.endpoint.test"] + Self.types)
             let data = try event(messages[0])["data"]

@@ -2,7 +2,6 @@ import Basics
 import FoundationEssentials
 import NIOCore
 import NIOPosix
-import NIOSSL
 import Synchronization
 import TestSupport
 import Testing
@@ -159,14 +158,7 @@ struct EndpointClientTests {
         let directory = try TemporaryDirectory()
         let file = directory.file("authorities.pem")
         try LocalhostCertificate.pem.write(toFile: file, atomically: true, encoding: .utf8)
-        let context = try NIOSSLContext(
-            configuration: .makeServerConfiguration(
-                certificateChain: NIOSSLCertificate.fromPEMBytes(Array(LocalhostCertificate.pem.utf8)).map {
-                    .certificate($0)
-                },
-                privateKey: .privateKey(.init(bytes: Array(LocalhostCertificate.key.utf8), format: .pem))
-            )
-        )
+        let context = try LocalhostCertificate.serverContext()
         try await StubWebServer.with(answering: Self.empty, closes: false, tls: context, on: group) { server in
             try await body(server, file)
         }

@@ -10,6 +10,8 @@ struct PythonReceiver: Sendable {
         let accepted: [Int]
         /// The versions of the signatures, in their order.
         let signatures: [String]
+        /// `Content-Type`.
+        let type: String
         let body: String
     }
 
@@ -49,6 +51,7 @@ struct PythonReceiver: Sendable {
                     status: Int(message["status"]?.integer ?? 0),
                     accepted: (message["accepted"]?.array ?? []).compactMap { $0.integer.map { Int($0) } },
                     signatures: (message["signatures"]?.array ?? []).compactMap(\.string),
+                    type: message["type"]?.string ?? "",
                     body: message["body"]?.string ?? ""
                 )
             }

@@ -3,7 +3,9 @@ import Glibc
 import JOSE
 import NIOCore
 import NIOPosix
+import NIOSSL
 import Synchronization
+import TestSupport
 import Webhooks
 
 /// An application's endpoint, which verifies what it gets and answers as a test decides.
@@ -40,18 +42,22 @@ final class WebhookReceiver: Sendable {
     let port: Int
     /// The secret of every endpoint of the tests.
     let secret: WebhookSecret
+    private let isEncrypted: Bool
     private let state = Mutex(State())
     private let answer = Mutex<@Sendable (Message, _ number: Int) -> Answer>({ _, _ in .status(200) })
     private let verifier: WebhookVerifier
     private let channel = Mutex<(any Channel)?>(nil)
 
     /// Runs a test with a receiver on a loopback address.
+    ///
+    /// - Parameter isEncrypted: whether it speaks TLS, with ``LocalhostCertificate``.
     static func with<R>(
         _ secret: WebhookSecret,
+        isEncrypted: Bool = false,
         answering answer: @escaping @Sendable (Message, _ number: Int) -> Answer = { _, _ in .status(200) },
         _ body: (WebhookReceiver) async throws -> R
     ) async throws -> R {
-        let receiver = try await WebhookReceiver(secret, port: 0)
+        let receiver = try await WebhookReceiver(secret, port: 0, isEncrypted: isEncrypted)
         receiver.answer(answer)
         do {
             let result = try await body(receiver)
@@ -63,14 +69,17 @@ final class WebhookReceiver: Sendable {
         }
     }
 
-    init(_ secret: WebhookSecret, port: Int) async throws {
+    init(_ secret: WebhookSecret, port: Int, isEncrypted: Bool = false) async throws {
         self.secret = secret
+        self.isEncrypted = isEncrypted
         verifier = try WebhookVerifier([secret.receiverText])
         let owner = Owner()
+        let tls = try isEncrypted ? LocalhostCertificate.serverContext() : nil
         let channel = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
+                    if let tls { try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls)) }
                     try channel.pipeline.syncOperations.addHandler(Connection(owner))
                 }
             }
@@ -90,7 +99,7 @@ final class WebhookReceiver: Sendable {
         self.answer.withLock { $0 = answer }
     }
 
-    var url: String { "http://127.0.0.1:\(port)/hooks" }
+    var url: String { isEncrypted ? "https://localhost:\(port)/hooks" : "http://127.0.0.1:\(port)/hooks" }
     var messages: [Message] { state.withLock { $0.messages } }
     var positions: [Int64] { messages.map(\.position) }
     /// The positions that were answered with a 2xx, in the order of the answers.

@@ -1,15 +1,15 @@
-import NIOCore
+package import NIOCore
 import NIOPosix
 import Synchronization
 
 /// An HTTP proxy whose tunnels (CONNECT) all lead to one port of this machine, whatever the name of the target.
-final class TunnelProxy: Sendable {
-    let url: String
+package final class TunnelProxy: Sendable {
+    package let url: String
 
     private let seen: Seen
 
     /// Runs a test with a proxy.
-    static func with(
+    package static func with(
         to port: Int,
         on group: any EventLoopGroup,
         _ body: (TunnelProxy) async throws -> Void
@@ -32,7 +32,7 @@ final class TunnelProxy: Sendable {
     }
 
     /// The first lines of the requests that arrived without encryption.
-    var requests: [Substring] { seen.requests.withLock { $0 } }
+    package var requests: [Substring] { seen.requests.withLock { $0 } }
 
     private init(_ channel: any Channel, _ seen: Seen) {
         self.seen = seen
