@@ -12,6 +12,15 @@ struct ConditionMutantTests {
         /// Each text is replaced wherever it occurs.
         let changes: [(old: String, new: String)]
         let scenario: Scenario
+        /// How the scenario ends with the changes. More than one if that depends on transactions of other tests, which get
+        /// their ids from the same server.
+        let ends: [End]
+    }
+
+    /// The end of a scenario.
+    enum End: Sendable, Equatable {
+        case seen([String])
+        case error(SQLState)
     }
 
     /// What is done, and what is seen of it.
@@ -24,11 +33,11 @@ struct ConditionMutantTests {
         case claims
 
         /// With the functions as they are.
-        var expected: [String] {
+        var expected: End {
             switch self {
-            case .ownChanges: ["1 a", "1 a", "2 own", "3 own too", "4 again", "5 again too"]
-            case .overtaken: ["1 a", "2 b"]
-            case .claims: ["1", "0", "1", "0"]
+            case .ownChanges: .seen(["1 a", "1 a", "2 own", "3 own too", "4 again", "5 again too"])
+            case .overtaken: .seen(["1 a", "2 b"])
+            case .claims: .seen(["1", "0", "1", "0"])
             }
         }
     }
@@ -48,13 +57,21 @@ struct ConditionMutantTests {
             testDescription: "a round leaves out the changes of its own transaction",
             function: "publish_changes",
             changes: [("AND c.xid <> pg_current_xact_id()", "")],
-            scenario: .ownChanges
+            scenario: .ownChanges,
+            ends: [
+                // The next round publishes the change a second time.
+                .error(.uniqueViolation),
+                // After the end of a later transaction of another test, only the round itself is wrong.
+                .seen(["1 a", "2 own", "1 a", "2 own", "3 own too", "4 again", "5 again too"]),
+            ]
         ),
         Mutant(
             testDescription: "a round includes those of the transaction of the round before",
             function: "publish_changes",
             changes: [("head.published_by || ARRAY(", "ARRAY(")],
-            scenario: .ownChanges
+            scenario: .ownChanges,
+            // The changes are lost if a later transaction has ended. For the first two, that is one of another test.
+            ends: [.seen(["1 a", "1 a", "2 own", "3 own too"]), .seen(["1 a", "1 a"])]
         ),
         Mutant(
             testDescription: "a round takes its snapshot after the lock",
@@ -73,7 +90,9 @@ struct ConditionMutantTests {
                     """
                 ), (arm, arm.replacing("FROM", with: "FROM gate,")),
             ],
-            scenario: .overtaken
+            scenario: .overtaken,
+            // The late round publishes the change again.
+            ends: [.error(.uniqueViolation)]
         ),
         Mutant(
             testDescription: "a claimed delivery is not claimed again",
@@ -84,13 +103,15 @@ struct ConditionMutantTests {
                     ""
                 )
             ],
-            scenario: .claims
+            scenario: .claims,
+            ends: [.seen(["1", "1", "1", "0"])]
         ),
         Mutant(
             testDescription: "an outcome counts only for the latest claim",
             function: "settle_deliveries",
             changes: [("AND d.claim = o.claim", "")],
-            scenario: .claims
+            scenario: .claims,
+            ends: [.seen(["1", "0", "1", "1"])]
         ),
     ]
 
@@ -99,25 +120,28 @@ struct ConditionMutantTests {
         arguments: mutants
     )
     func isNeeded(mutant: Mutant) async throws {
-        #expect(try await seen(mutant.scenario) == mutant.scenario.expected)
-        #expect(try await seen(mutant.scenario, mutant) != mutant.scenario.expected)
+        #expect(try await end(of: mutant.scenario) == mutant.scenario.expected)
+        let broken = try await end(of: mutant.scenario, mutant)
+        #expect(broken != mutant.scenario.expected)
+        // Any other end, such as a syntax error, says nothing about the condition.
+        #expect(mutant.ends.contains(broken))
     }
 
-    /// What is seen of a scenario; an error is what its statement ends with.
-    private func seen(_ scenario: Scenario, _ mutant: Mutant? = nil) async throws -> [String] {
-        try await Store.with { store in
+    private func end(of scenario: Scenario, _ mutant: Mutant? = nil) async throws -> End {
+        try await Store.with { store -> End in
             if case .overtaken = scenario {
                 try await store.change("publish_changes", [(Self.lock, "PERFORM \(Self.hook);\n    \(Self.lock)")])
             }
             if let mutant { try await store.change(mutant.function, mutant.changes) }
             do {
                 switch scenario {
-                case .ownChanges: return try await ownChanges(store)
-                case .overtaken: return try await overtaken(store)
-                case .claims: return try await claims(store)
+                case .ownChanges: return .seen(try await ownChanges(store))
+                case .overtaken: return .seen(try await overtaken(store))
+                case .claims: return .seen(try await claims(store))
                 }
             } catch let error as PostgresError {
-                return ["\(error)"]
+                guard let state = error.sqlState else { throw error }
+                return .error(state)
             }
         }
     }

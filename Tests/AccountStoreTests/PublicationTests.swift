@@ -53,6 +53,36 @@ struct PublicationTests {
         }
     }
 
+    @Test("A round without changes writes no WAL.")
+    func emptyRounds() async throws {
+        try await Store.with { store in
+            try await store.signIn("a", at: Store.now)
+            let round = "EXPLAIN (ANALYZE, WAL, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT siwa.publish_changes()"
+            // The plan mentions WAL only if the round wrote any.
+            var plan = try await store.texts(round)
+            #expect(plan.contains { $0.contains("WAL: records=") }, "\(plan)")
+            #expect(try await published(store) == ["a"])
+            // With checksums, the first rounds may log the hint bits that they set.
+            for _ in 0..<3 { plan = try await store.texts(round) }
+            #expect(!plan.contains { $0.contains("WAL:") }, "\(plan)")
+        }
+    }
+
+    @Test("Rounds, claims and outcomes are never compiled, and their plans never depend on the sizes of the tables.")
+    func planning() async throws {
+        try await Store.with { store in
+            let names = try await store.texts(
+                """
+                SELECT proname::text FROM pg_proc
+                WHERE pronamespace = 'siwa'::regnamespace
+                    AND '{jit=off,enable_seqscan=off,plan_cache_mode=force_generic_plan}' <@ proconfig
+                """
+            )
+            let needed: Set = ["publish_changes", "publication_age", "claim_deliveries", "settle_deliveries"]
+            #expect(needed.isSubset(of: names), "\(names)")
+        }
+    }
+
     @Test("An open transaction holds up its own changes only, and they are published once after its commit.")
     func openTransaction() async throws {
         try await Store.with { store in

@@ -174,6 +174,24 @@ struct ChangesCommandTests {
         }
     }
 
+    @Test("--team chooses the changes of one developer team, in list and follow.")
+    func teams() async throws {
+        try await DaemonFixture.with { fixture in
+            try await signIn("a", in: fixture)
+            try await signIn("b", in: fixture, client: "com.example.two")
+            try await signIn("c", in: fixture, client: "com.example.other")
+            let follow = ["follow", "--json", "--from-start", "--until-current", "--team"]
+            let teams: [(String, [String?])] = [("AAAAAAAAAA", ["a", "b"]), ("BBBBBBBBBB", ["c"])]
+            for (team, people) in teams {
+                let followed = try await run(follow + [team], fixture)
+                #expect(subs(followed.lines.map(String.init)) == people, "\(followed.errors)")
+                let list = try await run(["list", "--json", "--team", team], fixture)
+                #expect(list.lines.count == people.count, "\(list.errors)")
+                #expect(list.lines.allSatisfy { $0.contains(#""team_id":"\#(team)""#) }, "\(list.output)")
+            }
+        }
+    }
+
     @Test("A deletion that another app group of the team reported is found by --app.")
     func team() async throws {
         try await DaemonFixture.withDaemon { fixture, _, addresses in

@@ -1,4 +1,5 @@
 import AccountStore
+import FoundationEssentials
 import Postgres
 import StoreTestSupport
 import Synchronization
@@ -159,13 +160,15 @@ struct DeliveryTests {
             ("header", "malformed-answer", .bytes("HTTP/1.1 200 OK\r\nX-Long: " + big + big)),
             ("status", "malformed-answer", .bytes("HTTP/1.1 099 X\r\nContent-Length: 0\r\n\r\n")),
         ]
-        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, daemon, addresses in
-            func memory() async throws -> Double {
-                let metrics = try await Web.get(addresses.operations + "/metrics").body
-                let line = metrics.split(separator: "\n").first { $0.hasPrefix("process_resident_memory_bytes ") }
-                return try #require(line?.split(separator: " ").last.flatMap { Double($0) })
+        try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, daemon, _ in
+            /// A value of proc(5), status, in KiB.
+            func memory(_ name: String) throws -> Int {
+                let process = try #require(daemon.processID)
+                let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
+                let line = status.split(separator: "\n").first { $0.hasPrefix("\(name):") }
+                return try #require(line?.split(whereSeparator: \.isWhitespace).dropFirst().first.flatMap { Int($0) })
             }
-            let before = try await memory()
+            let before = try memory("VmRSS")
             for (name, reason, answer) in cases {
                 try await WebhookReceiver.with(secret, answering: { _, _ in answer }) { receiver in
                     try await fixture.addEndpoint(name, receiver.url) {
@@ -193,7 +196,8 @@ struct DeliveryTests {
                 try await fixture.revoke(1)
                 try await eventually("the delivery") { try await fixture.deliveries().contains("endless delivered 1") }
             }
-            #expect(try await memory() - before < 64e6)
+            // The peak: after a case, its memory may be free again.
+            #expect(try memory("VmHWM") - before < 62_500)
             #expect(daemon.status == nil)
         }
     }
@@ -249,7 +253,45 @@ struct DeliveryTests {
         }
     }
 
-    @Test("While all tables of deliveries and publication are locked, Apple gets its 200.")
+    @Test("A delivery is deleted SIWAD_DELIVERY_RETENTION after its end, and its change stays in the log.")
+    func retention() async throws {
+        try await DaemonFixture.with { fixture in
+            try await fixture.addEndpoint("shop", "http://127.0.0.1:1/")
+            try await fixture.revoke(2)
+            try await fixture.run("SELECT siwa.publish_changes()")
+            try await fixture.run(
+                """
+                UPDATE siwa.deliveries
+                SET status = 'delivered', next_attempt_at = NULL,
+                    resolved_at = now() - CASE position WHEN 3 THEN interval '2 d' ELSE interval '12 h' END
+                """
+            )
+            #expect(try await fixture.deliveryPositions() == ["3 delivered", "4 delivered"])
+            let settings = try DaemonFixture.delivering(["SIWAD_DELIVERY_RETENTION": "1d"])
+            try await fixture.withDaemon(settings) { _, _ in
+                try await eventually("maintenance") {
+                    try await fixture.texts("SELECT task FROM siwa.maintenance WHERE task = 'deliveries'").count == 1
+                }
+            }
+            #expect(try await fixture.deliveryPositions() == ["4 delivered"])
+            let log = "SELECT position::text FROM siwa.change_log ORDER BY position"
+            #expect(try await fixture.texts(log) == ["1", "2", "3", "4"])
+        }
+    }
+
+    /// Posts 20 revocations as Apple does, and returns the times until the responses in ascending order.
+    private func responseTimes(_ fixture: DaemonFixture, _ url: String, _ name: String) async throws -> [Duration] {
+        var times: [Duration] = []
+        for number in 0..<20 {
+            let body = try fixture.body(fixture.event("consent-revoked", sub: "\(name) \(number)"))
+            let start = ContinuousClock.now
+            #expect(try await Web.post(body, to: url).status == 200)
+            times.append(.now - start)
+        }
+        return times.sorted()
+    }
+
+    @Test("While all tables of deliveries and publication are locked, Apple gets its 200 as fast as without endpoints.")
     func locked() async throws {
         let lock = """
             SET LOCAL lock_timeout = 0;
@@ -258,8 +300,10 @@ struct DeliveryTests {
             """
         try await TestDatabase.with(.siwa) { database in
             try await DaemonFixture.with(database.conninfo) { fixture in
-                for number in 0..<4 { try await fixture.addEndpoint("dead-\(number)", "http://127.0.0.1:1/") }
                 try await fixture.withDaemon(try DaemonFixture.delivering()) { _, addresses in
+                    let url = addresses.notifications
+                    let alone = try await responseTimes(fixture, url, "alone")
+                    for number in 0..<4 { try await fixture.addEndpoint("dead-\(number)", "http://127.0.0.1:1/") }
                     try await fixture.revoke(20)
                     // Nothing is stored for the next seconds, so no statement can get into a deadlock with the lock.
                     try await eventually("the open circuits") {
@@ -271,6 +315,7 @@ struct DeliveryTests {
                             """
                         ) == ["4 0"]
                     }
+                    var rounds = 0
                     try await database.withOpenTransaction { session throws(PostgresError) in
                         try session.execute(script: lock)
                     } _: {
@@ -278,15 +323,17 @@ struct DeliveryTests {
                         try await eventually("the daemon to wait with all connections but the writer's") {
                             try await fixture.texts("SELECT DISTINCT pid::text \(waiting)").count >= 2
                         }
-                        for number in 0..<20 {
-                            let start = ContinuousClock.now
-                            let body = try fixture.body(fixture.event("consent-revoked", sub: "locked \(number)"))
-                            #expect(try await Web.post(body, to: addresses.notifications).status == 200)
-                            #expect(.now - start < .seconds(2))
+                        // Other tests may keep the machine busy during a round, but not during all of them.
+                        try await eventually("responses as fast as without endpoints") {
+                            rounds += 1
+                            let times = try await responseTimes(fixture, url, "locked \(rounds)")
+                            #expect(times[19] < .seconds(2))
+                            return times[10] <= alone[10] * 3 + .milliseconds(20)
                         }
                     }
                     try await eventually("their publication") {
-                        try await fixture.texts("SELECT sub FROM siwa.changes WHERE sub LIKE 'locked %'").count == 20
+                        let locked = "SELECT sub FROM siwa.changes WHERE sub LIKE 'locked %'"
+                        return try await fixture.texts(locked).count == rounds * 20
                     }
                 }
             }
