@@ -45,6 +45,39 @@ struct DeadLetterTests {
         }
     }
 
+    @Test("siwad_dead_letters is the number of open letters for each reason.")
+    func counted() async throws {
+        // A daemon also counts them after each fetch of the keys.
+        try await DaemonFixture.withDaemon(["SIWAD_KEYS_REFRESH": "100ms"]) { fixture, _, addresses in
+            try await fixture.run("ALTER TABLE siwa.accounts ADD CONSTRAINT no_poison CHECK (sub <> 'poison')")
+            var open = ["keys-unavailable": 0.0]
+            for (reason, token) in try letters(fixture) {
+                let response = try await Web.post(SimulatedApple.body(token: token), to: addresses.notifications)
+                #expect(response.status == 200, "\(reason)")
+                open[reason] = 1
+            }
+            func untilCounted() async throws {
+                try await eventually("the counts \(open)") {
+                    try await MetricSamples(addresses).byLabel("siwad_dead_letters") == open
+                }
+            }
+            func discard(_ filter: String...) async throws {
+                let command = ["dead-letters", "discard"] + filter + ["--note", "seen"]
+                let discarded = try await siwad(command, environment: fixture.environment())
+                #expect(discarded.status == 0, "\(discarded.errors)")
+            }
+            try await untilCounted()
+            for reason in ["expired", "store-rejected"] {
+                try await discard("--reason", reason)
+                open[reason] = 0
+                try await untilCounted()
+            }
+            try await discard("--all")
+            open = open.mapValues { _ in 0 }
+            try await untilCounted()
+        }
+    }
+
     @Test("Above the limit of open letters of one reason the response is 503; other reasons are still kept.")
     func limit() async throws {
         try await DaemonFixture.withDaemon(["SIWAD_DEAD_LETTER_LIMIT": "1"]) { fixture, _, addresses in

@@ -62,6 +62,12 @@ struct UnavailabilityTests {
         try await DaemonFixture.withDaemon { fixture, daemon, addresses in
             let ready = addresses.operations + "/readyz"
             #expect(try await Web.get(ready).status == 200)
+            func untilUp(is value: Double) async throws {
+                try await eventually("siwad_database_up to be \(value)") {
+                    try await MetricSamples(addresses)["siwad_database_up"] == value
+                }
+            }
+            try await untilUp(is: 1)
             try await fixture.closeDatabase()
             let body = try fixture.body(fixture.event("consent-revoked"))
             let response = try await Web.post(body, to: addresses.notifications)
@@ -69,9 +75,7 @@ struct UnavailabilityTests {
             #expect(try await Web.get(ready).status == 503)
             #expect(try await Web.get(addresses.operations + "/livez").status == 200)
             // The response arrives before siwad gives up the connection.
-            try await eventually("the metric to say so") {
-                try await Web.get(addresses.operations + "/metrics").body.contains("siwad_database_up 0\n")
-            }
+            try await untilUp(is: 0)
             #expect(try await fixture.isUntouched())
             // A forged request is refused without the database.
             #expect(try await Web.post("{}", to: addresses.notifications).status == 400)
@@ -79,6 +83,7 @@ struct UnavailabilityTests {
             try await eventually("PostgreSQL to be used again") {
                 try await Web.post(body, to: addresses.notifications).status == 200
             }
+            try await untilUp(is: 1)
             #expect(try await Web.get(ready).status == 200)
             #expect(try await fixture.texts("SELECT outcome FROM siwa.notifications") == ["applied"])
             #expect(daemon.status == nil)
