@@ -139,6 +139,8 @@ struct SpoolTrustTests {
                     await fixture.until { $0.log.count("is not trusted") == 1 }
                     let registry = fixture.metrics.registry
                     #expect(registry.prometheusText().contains("siwad_spool_untrusted_files \(names.count)"))
+                    // Their notification is acknowledged and nowhere else, but not in the metric of what waits.
+                    #expect(registry.prometheusText().contains("\nsiwad_spool_bytes 0\n"))
                     // Given back to siwad's user alone, it is stored.
                     for name in names {
                         chown(directory.file(name), geteuid(), getegid())
