@@ -8,11 +8,10 @@ import Testing
 
 @Suite("Catalog of the schema")
 struct SchemaCatalogTests {
+    private static let directory =
+        "/" + #filePath.split(separator: "/").dropLast(3).joined(separator: "/") + "/Schema"
     /// The path of the recorded catalog.
-    private static let file: String = {
-        let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
-        return "/\(root)/Schema/catalog.txt"
-    }()
+    private static let file = "\(directory)/catalog.txt"
 
     private func catalog(after script: String = "") async throws -> SchemaCatalog {
         try await TestDatabase.with(.siwa) { database in
@@ -46,6 +45,15 @@ struct SchemaCatalogTests {
         // Compared outside the expectation: its message would print both catalogs and hide the difference above.
         let isSame = made == .expected || made.postgresVersion != SchemaCatalog.expected.postgresVersion
         #expect(isSame, advice)
+    }
+
+    @Test("Each file in Schema/Migrations is in the list of the migrations, with its number and name.")
+    func listed() throws {
+        let listed = Schema.migrations.map { migration in
+            let number = "\(migration.number)"
+            return String(repeating: "0", count: 4 - number.count) + number + "_\(migration.name).sql"
+        }
+        #expect(try TemporaryDirectory.names(at: "\(Self.directory)/Migrations") == listed)
     }
 
     @Test("In the script of all migrations, each migration after a failed one is refused.")

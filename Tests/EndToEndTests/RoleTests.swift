@@ -137,6 +137,20 @@ struct RoleTests {
         for (table, column) in secrets { #expect(!columns.contains("SELECT \(table).\(column)")) }
     }
 
+    @Test("None of the roles can log in, or may do more than its privileges allow.")
+    func attributes() async throws {
+        // The migrations created them: the cluster of the tests is a fresh one.
+        let roles = try await privileges(
+            """
+            SELECT rolname::text FROM pg_roles
+            WHERE rolname IN ('siwad_daemon', 'siwad_reader', 'siwad_application')
+                AND NOT (rolcanlogin OR rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls)
+            ORDER BY 1
+            """
+        )
+        #expect(roles == ["siwad_application", "siwad_daemon", "siwad_reader"])
+    }
+
     @Test("PUBLIC may execute nothing but what derives a state, checks the caller's rights, or serves a trigger.")
     func publicFunctions() async throws {
         let executable = try await privileges(
@@ -266,6 +280,18 @@ struct RoleTests {
                 #expect(missing.isEmpty, "\(role) may do less than is promised")
             }
             try await fixture.run("DROP ROLE \(stranger)")
+        }
+    }
+
+    @Test("siwa.grant_roles gives each role exactly the rights of the migrated schema, and takes any other away.")
+    func grantedAgain() async throws {
+        try await DaemonFixture.with { fixture in
+            let migrated = try await fixture.texts(Self.privileges)
+            try await fixture.run("GRANT SELECT ON siwa.notifications TO siwad_application")
+            let granted = try await fixture.texts(Self.privileges)
+            #expect(Set(granted).subtracting(migrated) == ["siwad_application SELECT notifications"])
+            try await fixture.run("SELECT siwa.grant_roles()")
+            #expect(try await fixture.texts(Self.privileges) == migrated)
         }
     }
 

@@ -5,11 +5,22 @@ import Basics
 import Ingest
 import JOSE
 import StoreTestSupport
+import Telemetry
 import Testing
 
 /// Each reason: made by the service, explained, its cause removed, replayed, its effect seen.
 @Suite("Dead letters by reason")
 struct DeadLetterReasonTests {
+    @Test("Each reason has its gauge among the exported metrics, so that the alert about it can fire.")
+    func exported() {
+        let metrics = SiwadMetrics(version: "test", appIDs: [])
+        for reason in DeadLetterReason.allCases { metrics.deadLetters.gauge(reason.rawValue).set(1) }
+        let text = metrics.registry.prometheusText()
+        for reason in DeadLetterReason.allCases {
+            #expect(text.contains("\nsiwad_dead_letters{reason=\"\(reason.rawValue)\"} 1\n"))
+        }
+    }
+
     @Test("unknown-audience: names the entry to add; with it, the sessions end.")
     func unknownAudience() async throws {
         try await IngestFixture.with { fixture in
