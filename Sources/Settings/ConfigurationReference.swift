@@ -53,6 +53,9 @@ package enum ConfigurationReference {
         A reload (`systemctl reload siwad`, or SIGHUP) reads the settings again that the table marks with *reload*, and the TLS
         files. A mistake changes nothing and is logged. If other settings have changed, the log names them: they need a restart.
 
+        A reload reads the file of `--config` and the files of secrets. Variables and flags of a running process can't change:
+        if a setting is in one of them, as in a container, restart siwad.
+
         ## Values
 
         - A duration is a whole number with `ms`, `s`, `m`, `h` or `d`, or several of them: `90s`, `1h30m`.

@@ -1,4 +1,4 @@
-import FoundationEssentials
+import Foundation
 import Testing
 
 @Suite("The documents")
@@ -86,6 +86,26 @@ struct DocumentationTests {
             #expect(names.count > 30)
             for name in names { #expect(page.contains("\n| `\(name)` | "), "\(name)") }
         }
+    }
+
+    @Test("Each message of the log that a runbook quotes is one of siwad's.")
+    func messages() throws {
+        var code: [Substring] = []
+        let files = FileManager.default.enumerator(
+            at: URL(filePath: "\(Self.root)/Sources"),
+            includingPropertiesForKeys: nil
+        )
+        for case let file as URL in files ?? .init() where file.pathExtension == "swift" {
+            code += try String(contentsOf: file, encoding: .utf8).split(separator: "\n")
+        }
+        code.removeAll { $0.drop { $0 == " " }.hasPrefix("//") }
+        let page = try text("deploy/doc/operations.md")
+        let alerts = try #require(page.split(separator: "\n## Alerts\n").last?.split(separator: "\n## ").first)
+        // Several words alone, and no command.
+        let messages = alerts.matches(of: /`([A-Za-z']+(?: [a-z][a-z'-]*)+)`/).map { String($0.1) }
+            .filter { !$0.hasPrefix("siwad ") }
+        #expect(messages.contains("maintenance gave way"))
+        for message in messages { #expect(code.contains { $0.contains(message) }, "\(message)") }
     }
 
     @Test("The durability page and the threat model are complete.")

@@ -15,8 +15,9 @@ struct ReloadTests {
     private static let apps = "AAAAAAAAAA/com.example.one"
     private static let moreApps = "AAAAAAAAAA/com.example.one,BBBBBBBBBB/com.example.late"
 
-    /// Runs a test with a daemon whose configuration is a file.
+    /// Runs a test with a daemon whose configuration is a file, and these variables.
     private func withDaemon(
+        _ variables: [String: String] = [:],
         _ body: (Daemon, SettingsSources, _ write: (String) throws -> Void) async throws -> Void
     ) async throws {
         try await TestDatabase.with(.siwa) { database in
@@ -24,7 +25,7 @@ struct ReloadTests {
             let write = { (text: String) in try directory.write(Array(text.utf8), to: "siwad.yaml") }
             try write("apps: \(Self.apps)\n")
             let sources = SettingsSources(
-                environment: ["SIWAD_DATABASE_URL": database.conninfo],
+                environment: variables.merging(["SIWAD_DATABASE_URL": database.conninfo]) { $1 },
                 configurationFile: directory.file("siwad.yaml")
             )
             let daemon = try Daemon(try Configuration(from: sources))
@@ -66,6 +67,17 @@ struct ReloadTests {
             #expect(daemon.intake.policy.audiences == (try AudienceMap(parsing: Self.moreApps)))
             #expect(daemon.intake.policy.leeway == .seconds(60))
             #expect(try await clients(daemon) == ["com.example.late", "com.example.one"])
+        }
+    }
+
+    @Test("A setting in a variable stays at a reload, whatever the file says.")
+    func variable() async throws {
+        try await withDaemon(["SIWAD_APPS": Self.apps]) { daemon, sources, write in
+            try write("apps: \(Self.moreApps)\nclock_leeway: 1m\n")
+            await daemon.reload(from: sources)
+            #expect(daemon.intake.policy.leeway == .seconds(60))
+            #expect(daemon.intake.policy.audiences == (try AudienceMap(parsing: Self.apps)))
+            #expect(try await clients(daemon) == ["com.example.one"])
         }
     }
 

@@ -107,7 +107,7 @@ private struct Facts {
         if apps?.group(audience: audience) != nil { return "The app is in SIWAD_APPS by now: replay it." }
         return
             "Add TEAMID/\(audience) to SIWAD_APPS, with the ten characters of its team for TEAMID, and reload siwad serve by "
-            + "SIGHUP. Then replay it. If the app isn't yours, discard it."
+            + "SIGHUP, or restart it if the setting is a variable. Then replay it. If the app isn't yours, discard it."
     }
 
     // MARK: - expired, not-yet-valid

@@ -175,9 +175,10 @@ struct EndpointsAddCommand: EndpointChangeCommand {
                     switch try await pool.change({ try Endpoints.resume(id, unchangedSince: revision, in: $0) }) {
                     case .enabled: break
                     case .removed:
-                        throw CommandFailure(.failed, "\(name) was added, and somebody removed it while it was filled")
+                        let cause = "\(name) was added, and another operator removed it while it was filled"
+                        throw CommandFailure(.failed, cause)
                     case .changed:
-                        let cause = "\(name) was added, and somebody changed it while it was filled"
+                        let cause = "\(name) was added, and another operator changed it while it was filled"
                         let resume = nextCommand("endpoints resume \(name) --note '…'")
                         throw CommandFailure(.failed, "\(cause): it stays paused; \(resume) enables it")
                     }
@@ -215,7 +216,8 @@ struct EndpointsEditCommand: EndpointChangeCommand {
         usage: "siwad endpoints edit <name> --note <text> [<options>]",
         discussion: """
             Only the given options change; the value default restores the default of an option. Daemons apply the \
-            change within 5 seconds, and try a new URL at once. Other types and apps apply to changes that are published from now on.
+            change within 5 seconds, and try a new URL immediately. Other types and apps apply to changes that are published \
+            from now on.
 
             Example:
               siwad endpoints edit shop --timeout 5s --note 'answers fast'

@@ -87,7 +87,7 @@ enum AccountListings {
             .init("register", \.name.rawValue, "WHAT") { Table.Cell(word($0.name)) },
             .init("app_id", \.app?.rawValue, "APP", .cutStart(minimum: 8)) { Table.Cell($0.app?.rawValue ?? "all") },
             .init("time", \.time, "TIME (UTC)") { Table.Cell($0.time.secondText) },
-            .init("told_by", \.origin.kind, "TOLD BY", .cutEnd(minimum: 8)) {
+            .init("told_by", \.origin.kind, "REPORTED BY", .cutEnd(minimum: 8)) {
                 Table.Cell($0.origin.id ?? $0.origin.kind)
             },
             .init("jti", \.origin.id),
