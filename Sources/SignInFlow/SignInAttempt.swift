@@ -71,11 +71,7 @@ struct SignInAttempt: Sendable {
             throw Problem(.malformedRequest, "session.expires_at is in the past.")
         }
         guard let token = request.identityToken else {
-            // Before the code is used up.
-            if request.nonce == nil, policy.identity.nonce != .optional {
-                throw Problem(.nonceMissing, "The request has no nonce.")
-            }
-            try policy.check(request.nonce, of: request.client, usedAt: nil)
+            try policy.check(nonceOfCode: request.nonce, of: request.client)
             return nil
         }
         let identity = try await means.presented.verify(

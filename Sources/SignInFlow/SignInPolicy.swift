@@ -63,6 +63,15 @@ package struct SignInPolicy: Sendable {
         )
     }
 
+    /// The nonce that came with a code alone, before the code is used up. Its time is checked later: a repeated request, whose
+    /// nonce was in time once, is recognised by its reservation.
+    func check(nonceOfCode nonce: String?, of client: ClientID) throws(Problem) {
+        guard nonce != nil || identity.nonce == .optional else {
+            throw Problem(.nonceMissing, "The request has no nonce.")
+        }
+        try check(nonce, of: client, usedAt: nil)
+    }
+
     /// Nonces of siwad's own are only accepted in their time; with the policy `issued`, no others are.
     ///
     /// - Parameter time: when the nonce was used; nil: its time is not checked.

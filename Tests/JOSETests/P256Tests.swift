@@ -53,6 +53,21 @@ import Testing
         }
     }
 
+    @Test("A private key on another curve is refused.")
+    func otherCurve() throws {
+        // Of P-384, made for this test.
+        let pem = """
+            -----BEGIN PRIVATE KEY-----
+            MIG2AgEAMBAGByqGSM49AgEGBSuBBAAiBIGeMIGbAgEBBDBdLmDjx8pKrovDUjDK
+            o4LATYggfzSGPjJUbW1mzud3WMbjqd1D3gX93ul2eJV57tChZANiAATkEQoTjLda
+            d+FbTHAcrqH7GvqA8i23zKUZZ7SuTO2XsvRlJd7TMWZAXSHlazq03Au8EeshoASD
+            9wXqu9mnF/P6Iwi6g67no5vJ5hZ8uvLAW/BemUQIOpP666xgcY9tjZ4=
+            -----END PRIVATE KEY-----
+            """
+        let error = #expect(throws: JOSEError.self) { try P256PrivateKey(pem: pem) }
+        #expect(error?.code == .malformedPEM && error?.message.contains("another curve") == true)
+    }
+
     @Test("A public key is an uncompressed point of the curve.")
     func points() throws {
         let point = try Self.made.get().publicKey.point
