@@ -267,10 +267,12 @@ struct FlowFixture: Sendable {
             ring.stop()
             await running
             #expect(TokenSearch.tokens(in: [lines.text]).isEmpty, "the log contains a token")
-            // A test may have broken the database.
-            let tokens = try? await TokenSearch.tokensInDatabase(fixture.texts)
-            #expect(tokens ?? [] == [], "the database contains a token")
             await pool.close()
+            // Of its own, because a test may have closed the other one.
+            let search = database.pool()
+            let tokens = try await TokenSearch.tokensInDatabase { sql in try await texts(sql, search) }
+            #expect(tokens == [], "the database contains a token")
+            await search.close()
             return try result.get()
         }
     }
@@ -335,7 +337,9 @@ struct FlowFixture: Sendable {
     // MARK: - The database
 
     /// The values of one column.
-    func texts(_ sql: String) async throws -> [String] {
+    func texts(_ sql: String) async throws -> [String] { try await Self.texts(sql, pool) }
+
+    private static func texts(_ sql: String, _ pool: ConnectionPool) async throws -> [String] {
         try await pool.withSession { session throws(PostgresError) in
             let rows = try session.execute(Statement(once: sql))
             var texts: [String] = []
