@@ -87,13 +87,16 @@ struct SchemaState: Sendable, CommandOutput {
         return SchemaState(migrations: migrations)
     }
 
-    /// - Parameter onLockWait: called when a migration is repeated because another session holds a lock.
+    /// - Parameters:
+    ///   - onLockWait: called when a migration is repeated because another session holds a lock.
+    ///   - onApplied: called after each migration's commit.
     static func migrate(
         _ settings: ConnectionSettings,
-        onLockWait: (Migrator.LockWait) -> Void = { _ in }
+        onLockWait: (Migrator.LockWait) -> Void = { _ in },
+        onApplied: (Migration) -> Void = { _ in }
     ) async throws(PostgresError) -> [Migration] {
         let connection = try await PostgresConnection.connect(settings)
-        let applied = try await migrator().up(on: connection, onLockWait: onLockWait)
+        let applied = try await migrator().up(on: connection, onLockWait: onLockWait, onApplied: onApplied)
         await connection.close()
         return applied
     }

@@ -8,10 +8,12 @@ import Testing
 
 @Suite("Ctrl-C during a long command", .timeLimit(.minutes(5)))
 struct InterruptionTests {
+    /// A shell starts background processes with SIGINT ignored.
+    private static let interruptible = ["/usr/bin/env", "--default-signal=INT"]
+
     /// Interrupts a command that waits for a lock of another session.
     private func interrupt(_ arguments: [String], in fixture: DaemonFixture, at relation: String) async throws {
-        // A shell starts background processes with SIGINT ignored.
-        let command = fixture.start(arguments: arguments, under: ["/usr/bin/env", "--default-signal=INT"])
+        let command = fixture.start(arguments: arguments, under: Self.interruptible)
         try await eventually("\(arguments[0]) to wait for the lock") {
             try await !fixture.texts(
                 "SELECT 1::text \(DaemonFixture.ownLocks) AND relation = '\(relation)'::regclass AND NOT granted"
@@ -54,6 +56,54 @@ struct InterruptionTests {
                 }
                 #expect(try await fixture.texts("SELECT count(*)::text FROM siwa.live_sessions") == ["100"])
                 #expect(try await fixture.texts("SELECT action FROM siwa.operator_actions").isEmpty)
+            }
+        }
+    }
+
+    @Test(
+        "A migration that ends by a signal also ends on the server, while it still waits for a lock there.",
+        arguments: [("INT", SIGINT), ("TERM", SIGTERM), ("KILL", SIGKILL)]
+    )
+    func migrating(signal: String, number: Int32) async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                let waiting =
+                    "SELECT 1::text \(DaemonFixture.ownLocks) AND relation = 'siwa.schema_migrations'::regclass AND NOT granted"
+                try await database.withOpenTransaction { session throws(PostgresError) in
+                    try session.execute(script: "LOCK TABLE siwa.schema_migrations IN ACCESS EXCLUSIVE MODE")
+                } _: {
+                    let command = fixture.start(arguments: ["migrate"], under: Self.interruptible)
+                    try await eventually("the migration to wait for the lock") {
+                        try await !fixture.texts(waiting).isEmpty
+                    }
+                    command.send(signal)
+                    #expect(try await command.end(within: .seconds(8)) == 128 + number)
+                    if signal == "KILL" {
+                        try await eventually("the server to notice") { try await fixture.texts(waiting).isEmpty }
+                    } else {
+                        #expect(try await fixture.texts(waiting).isEmpty)
+                    }
+                }
+            }
+        }
+    }
+
+    @Test("A migration that waits for another siwad migrate names its process.")
+    func otherMigrator() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                try await database.withOpenTransaction { session throws(PostgresError) in
+                    _ = try session.execute(
+                        once: "SELECT pg_advisory_xact_lock(hashtextextended('schema_migrations of \"siwa\"', 0))"
+                    )
+                } _: {
+                    let command = fixture.start(arguments: ["migrate"], under: Self.interruptible)
+                    try await eventually("the note") {
+                        command.log.contains { $0.hasPrefix("waiting for another siwad migrate (process ") }
+                    }
+                    command.send("INT")
+                    #expect(try await command.end(within: .seconds(8)) == 128 + SIGINT)
+                }
             }
         }
     }

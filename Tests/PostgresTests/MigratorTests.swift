@@ -95,6 +95,24 @@ struct MigratorTests {
         }
     }
 
+    @Test("Each migration is reported after its commit, also if a later one fails.")
+    func reported() async throws {
+        try await withConnection { connection in
+            var migrations = Self.migrations
+            migrations[2] = Migration(number: 3, name: "broken", sql: "SELECT * FROM nothing")
+            let migrator = try Self.migrator(migrations)
+            let (numbers, reported) = AsyncStream<Int>.makeStream()
+            let error = await postgresError {
+                try await migrator.up(on: connection, onApplied: { reported.yield($0.number) })
+            }
+            reported.finish()
+            #expect(error?.migration == "3 (broken)")
+            var applied: [Int] = []
+            for await number in numbers { applied.append(number) }
+            #expect(applied == [1, 2])
+        }
+    }
+
     @Test("A migration that is the victim of a deadlock is retried.")
     func deadlock() async throws {
         try await withConnection { connection in
@@ -188,6 +206,47 @@ struct MigratorTests {
                 return migrating
             }
             #expect(try await applied.value == [Self.migrations[2]])
+            await connection.close()
+        }
+    }
+
+    @Test("A migrator that waits for another one reports its process, and then applies the migrations.")
+    func otherMigrator() async throws {
+        try await TestDatabase.with { database in
+            let (waits, reported) = AsyncStream<Migrator.LockWait>.makeStream()
+            let (processes, found) = AsyncStream<Int32>.makeStream()
+            let applied = try await database.withOpenTransaction { session throws(PostgresError) in
+                _ = try session.execute(
+                    once: "SELECT pg_advisory_xact_lock(hashtextextended('schema_migrations of \"app\"', 0))"
+                )
+                found.yield(try session.execute(once: "SELECT pg_backend_pid()").int32(0, 0))
+            } _: {
+                let migrating = Task {
+                    try await Self.migrator().up(on: .connect(database.settings)) { reported.yield($0) }
+                }
+                let wait = await waits.first(where: { _ in true })
+                let process = await processes.first(where: { _ in true })
+                #expect(wait?.holder == .migrator(process: process))
+                #expect(wait?.attempts == 1)
+                return migrating
+            }
+            #expect(try await applied.value == Self.migrations)
+        }
+    }
+
+    @Test("A migrator that another one holds up for the whole deadline fails, and can be called again.")
+    func endlessMigrator() async throws {
+        try await TestDatabase.with { database in
+            let connection = try await PostgresConnection.connect(database.settings)
+            let error = try await database.withOpenTransaction { session throws(PostgresError) in
+                _ = try session.execute(
+                    once: "SELECT pg_advisory_xact_lock(hashtextextended('schema_migrations of \"app\"', 0))"
+                )
+            } _: {
+                await postgresError { try await Self.migrator().up(on: connection, deadline: .seconds(3)) }
+            }
+            #expect(error?.code == .timedOut)
+            #expect(try await Self.migrator().up(on: connection) == Self.migrations)
             await connection.close()
         }
     }

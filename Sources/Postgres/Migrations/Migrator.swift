@@ -97,9 +97,17 @@ package struct Migrator: Sendable {
         return result
     }
 
-    /// A migration that failed because of another session's locks, and will be tried again.
+    /// An attempt to apply a migration that failed because of another session's locks. Another attempt follows.
     package struct LockWait: Sendable {
+        package enum Holder: Sendable, Equatable {
+            /// Another migrator, with the process of its session; nil if it has just ended.
+            case migrator(process: Int32?)
+            /// A session that uses what the migration changes.
+            case session
+        }
+
         package let migration: Migration
+        package let holder: Holder
         /// The number of failed attempts, from 1.
         package let attempts: Int
         /// Since the first attempt began.
@@ -112,38 +120,48 @@ package struct Migrator: Sendable {
     /// most, lets those statements run, and tries again.
     ///
     /// - Parameters:
-    ///   - deadline: for each migration.
+    ///   - deadline: for each migration, and for the wait for another migrator.
     ///   - patience: how long a migration is retried while other sessions interfere.
     ///   - onLockWait: called after each attempt that failed because of a lock or a deadlock.
+    ///   - onApplied: called after each migration's commit.
     /// - Returns: the migrations that this call applied.
     /// - Throws: `migration` if the database has a migration that is unknown or has another text; `server` with
-    ///   ``PostgresError/migration`` if one fails, with SQLSTATE 55P03 if it could not get a lock. Earlier migrations stay
-    ///   applied.
+    ///   ``PostgresError/migration`` if one fails, with SQLSTATE 55P03 if it could not get a lock; `timedOut` if another
+    ///   migrator does not end. Earlier migrations stay applied.
     @discardableResult
     package func up(
         on connection: PostgresConnection,
         deadline: Duration = .seconds(3600),
         patience: Duration = .seconds(600),
-        onLockWait: (LockWait) -> Void = { _ in }
+        onLockWait: (LockWait) -> Void = { _ in },
+        onApplied: (Migration) -> Void = { _ in }
     ) async throws(PostgresError) -> [Migration] {
-        try await connection.transaction(deadline: deadline) { session throws(PostgresError) in
-            try lock(session)
-            if try !tableExists(session) { try session.execute(script: tableDefinition) }
-        }
         var applied: [Migration] = []
         for migration in migrations {
             let start = ContinuousClock.now
             var attempts = 0
             while true {
                 do throws(PostgresError) {
-                    if try await applyIfPending(migration, on: connection, deadline) { applied.append(migration) }
+                    if try await applyIfPending(migration, on: connection, deadline) {
+                        applied.append(migration)
+                        onApplied(migration)
+                    }
                     break
                 } catch {
                     let elapsed = start.duration(to: .now)
-                    let isTransient = error.sqlState == .lockNotAvailable || error.isConflict
-                    guard isTransient, elapsed < patience else { throw error }
+                    guard error.sqlState == .lockNotAvailable || error.isConflict else { throw error }
+                    let holder: LockWait.Holder
+                    if error.migration == nil {
+                        guard elapsed < deadline else {
+                            throw PostgresError(.timedOut, "another migrator did not end in time")
+                        }
+                        holder = .migrator(process: try await lockHolder(on: connection))
+                    } else {
+                        guard elapsed < patience else { throw error }
+                        holder = .session
+                    }
                     attempts += 1
-                    onLockWait(LockWait(migration: migration, attempts: attempts, elapsed: elapsed))
+                    onLockWait(LockWait(migration: migration, holder: holder, attempts: attempts, elapsed: elapsed))
                 }
                 do {
                     // Other sessions can use the tables for this long.
@@ -156,8 +174,8 @@ package struct Migrator: Sendable {
         return applied
     }
 
-    /// The SQL that ``up(on:deadline:patience:onLockWait:)`` would run, for another tool to execute: each migration in a
-    /// transaction with its record, under the same lock. Afterwards `up` finds nothing to apply.
+    /// The SQL that ``up(on:deadline:patience:onLockWait:onApplied:)`` would run, for another tool to execute: each migration
+    /// in a transaction with its record, under the same lock. Afterwards `up` finds nothing to apply.
     ///
     /// - Parameters:
     ///   - done: the number of the last migration in the database; 0 if not even the table of migrations exists.
@@ -181,9 +199,17 @@ package struct Migrator: Sendable {
 extension Migrator {
     /// The key of the advisory lock, before the quoted name of the schema.
     private static let lockPrefix = "schema_migrations of "
-    /// How long a migration waits for one lock, because every statement that needs the table waits behind it. Set after
-    /// the advisory lock, which blocks nothing else and is waited for without a limit.
+    /// How long a migration waits for one lock, because every statement that needs the table waits behind it. The advisory
+    /// lock blocks nothing else: a script waits for it without a limit, and ``up`` uses the limit to report the wait.
     private static let limitLockWaits = "SET LOCAL lock_timeout = '2s'"
+    /// Lets the server end the transaction of a process that was killed, instead of when its statement ends. Where the
+    /// operating system can't report a closed connection, PostgreSQL refuses the setting.
+    private static let watchClient = """
+        DO $$ BEGIN
+            PERFORM set_config('client_connection_check_interval', '2s', true);
+        EXCEPTION WHEN invalid_parameter_value THEN NULL;
+        END $$
+        """
     /// Waiting for another migrator, and the work itself, may take longer than a daemon's statements. Date formats, the
     /// time zone and the search path must not depend on the session.
     private static let localSettings = """
@@ -197,12 +223,30 @@ extension Migrator {
     }
 
     /// Lets one migrator run at a time.
+    ///
+    /// - Throws: `server` with SQLSTATE 55P03 while there is another one.
     private func lock(_ session: borrowing Session) throws(PostgresError) {
-        try session.execute(script: Self.localSettings)
+        try session.execute(script: "\(Self.localSettings); \(Self.watchClient); \(Self.limitLockWaits)")
         _ = try session.execute(
             once: "SELECT pg_advisory_xact_lock(hashtextextended('\(Self.lockPrefix)' || $1, 0))",
             schema
         )
+        try session.execute(script: "SET LOCAL lock_timeout = 0")
+    }
+
+    /// The process of the server whose session holds the lock of ``lock(_:)``; nil if none does.
+    private func lockHolder(on connection: PostgresConnection) async throws(PostgresError) -> Int32? {
+        // One half of the key is in each of two columns (PostgreSQL documentation, "pg_locks").
+        let holders = """
+            SELECT pid FROM pg_catalog.pg_locks
+            WHERE locktype = 'advisory' AND granted AND objsubid = 1
+                AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+                AND ((classid::bigint << 32) | objid::bigint) = hashtextextended('\(Self.lockPrefix)' || $1, 0)
+            """
+        return try await connection.withSession { session throws(PostgresError) in
+            let rows = try session.execute(once: holders, schema)
+            return try rows.isEmpty ? nil : rows.int32(0, 0)
+        }
     }
 
     private func tableExists(_ session: borrowing Session) throws(PostgresError) -> Bool {
@@ -261,6 +305,7 @@ extension Migrator {
     ) async throws(PostgresError) -> Bool {
         try await connection.transaction(deadline: deadline) { session throws(PostgresError) in
             try lock(session)
+            if try !tableExists(session) { try session.execute(script: tableDefinition) }
             guard try isPending(migration, session) else { return false }
             try session.execute(script: Self.limitLockWaits)
             try apply(migration, session)
@@ -294,19 +339,19 @@ extension Migrator {
     private func apply(_ migration: Migration, _ session: borrowing Session) throws(PostgresError) {
         do throws(PostgresError) {
             try session.execute(script: migration.sql)
+            _ = try session.execute(
+                once: """
+                    INSERT INTO \(table) (number, name, checksum)
+                    VALUES ($1, $2, encode(sha256(convert_to($3, 'UTF8')), 'hex'))
+                    """,
+                migration.number,
+                migration.name,
+                migration.sql
+            )
         } catch {
             var failure = error
             failure.migration = "\(migration.number) (\(migration.name))"
             throw failure
         }
-        _ = try session.execute(
-            once: """
-                INSERT INTO \(table) (number, name, checksum)
-                VALUES ($1, $2, encode(sha256(convert_to($3, 'UTF8')), 'hex'))
-                """,
-            migration.number,
-            migration.name,
-            migration.sql
-        )
     }
 }

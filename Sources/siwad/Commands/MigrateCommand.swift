@@ -30,28 +30,48 @@ struct MigrateUpCommand: DatabaseCommand {
 
     func run(_ invocation: Invocation) async throws {
         let settings = try invocation.configuration.connectionSettings()
-        let applied: [Migration]
-        do throws(PostgresError) {
-            applied = try await SchemaState.migrate(settings) { wait in
-                invocation.console.note(
-                    "migration \(wait.migration.number) (\(wait.migration.name)) waits for a lock of another session; "
-                        + "attempt \(wait.attempts + 1) follows, \(wait.elapsed.components.seconds) s so far"
+        let console = invocation.console
+        // Otherwise the server would continue the migration of a process that has ended, and keep its locks.
+        try await Services.runInterruptibly {
+            do throws(PostgresError) {
+                let applied = try await SchemaState.migrate(
+                    settings,
+                    onLockWait: { wait in
+                        if let line = Self.line(about: wait) { console.note(line) }
+                    },
+                    onApplied: { console.print("applied \($0.number) \($0.name)") }
                 )
+                if applied.isEmpty { console.print("nothing to do: the schema is up to date") }
+            } catch {
+                throw Self.failure(error)
             }
-        } catch {
-            if error.sqlState == .lockNotAvailable {
-                let again = nextCommand("migrate")
-                let step = "end the long transactions that pg_stat_activity shows, and run \(again) again"
-                throw CommandFailure(.unavailable, "\(error)", nextStep: step)
-            }
-            guard error.sqlState == .insufficientPrivilege else { throw error }
-            let step = "migrate as the owner of the schema siwa, or GRANT CREATE ON DATABASE … TO this role"
-            throw CommandFailure(.failed, "\(error)", nextStep: step)
         }
-        for migration in applied {
-            invocation.console.print("applied \(migration.number) \(migration.name)")
+    }
+
+    /// The line about a wait; nil if the lines before it say enough.
+    private static func line(about wait: Migrator.LockWait) -> String? {
+        let elapsed = "\(wait.elapsed.components.seconds) s so far"
+        switch wait.holder {
+        case .session:
+            return "migration \(wait.migration.number) (\(wait.migration.name)) waits for a lock of another session; "
+                + "attempt \(wait.attempts + 1) follows, \(elapsed)"
+        case .migrator(let process):
+            // A migration of a large table may take an hour, and an attempt takes three seconds.
+            guard wait.attempts % 20 == 1 else { return nil }
+            let place = process.map { " (process \($0) of PostgreSQL)" } ?? ""
+            return "waiting for another siwad migrate\(place), \(elapsed)"
         }
-        if applied.isEmpty { invocation.console.print("nothing to do: the schema is up to date") }
+    }
+
+    private static func failure(_ error: PostgresError) -> any Error {
+        if error.sqlState == .lockNotAvailable {
+            let again = nextCommand("migrate")
+            let step = "end the long transactions that pg_stat_activity shows, and run \(again) again"
+            return CommandFailure(.unavailable, "\(error)", nextStep: step)
+        }
+        guard error.sqlState == .insufficientPrivilege else { return error }
+        let step = "migrate as the owner of the schema siwa, or GRANT CREATE ON DATABASE … TO this role"
+        return CommandFailure(.failed, "\(error)", nextStep: step)
     }
 }
 

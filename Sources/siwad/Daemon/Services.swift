@@ -92,29 +92,31 @@ enum Services {
         }
     }
 
-    /// Runs `work` and cancels it at SIGINT. The process then ends by the signal itself, so that a shell sees the cause.
+    /// Runs `work` and cancels it at SIGINT or SIGTERM. The process then ends by the signal itself, so that a shell sees the
+    /// cause.
     static func runInterruptibly(_ work: @escaping @Sendable () async throws -> Void) async throws {
-        try await withThrowingTaskGroup(of: Bool.self) { group in
+        try await withThrowingTaskGroup(of: UnixSignal?.self) { group in
             group.addTask {
                 try await work()
-                return false
+                return nil
             }
             group.addTask {
-                for await _ in await UnixSignalsSequence(trapping: .sigint) { return true }
-                return false
+                for await received in await UnixSignalsSequence(trapping: .sigint, .sigterm) { return received }
+                return nil
             }
-            let isInterrupted = try await group.next() ?? false
+            let received: UnixSignal? = try await group.next() ?? nil
             group.cancelAll()
-            guard isInterrupted else { return }
+            guard let number = received?.rawValue else { return }
             // The cancelled work has already reported how it ended.
             _ = try? await group.next()
-            signal(SIGINT, SIG_DFL)
+            signal(number, SIG_DFL)
             var signals = sigset_t()
             sigemptyset(&signals)
-            sigaddset(&signals, SIGINT)
+            sigaddset(&signals, number)
             pthread_sigmask(SIG_UNBLOCK, &signals, nil)
-            raise(SIGINT)
-            _exit(128 + SIGINT)
+            raise(number)
+            // The first process of a container ignores a signal without a handler.
+            _exit(128 + number)
         }
     }
 }
