@@ -221,6 +221,7 @@ struct DevCommand: DaemonCommand {
                 throw CommandFailure(.failed, "not every event had the expected effect: see ✗ above")
             }
         } else {
+            receiver?.stopCollecting()
             console.print("The demonstration is left out: its people are in the database already.\n")
         }
         guard !once else { return }

@@ -22,6 +22,7 @@ struct Demonstration: Sendable {
     /// - Returns: true if every event had the expected effect.
     /// - Throws: `CancellationError` between two events if the process shuts down.
     func play(against url: String, over loops: EventLoops) async throws -> Bool {
+        defer { receiver?.stopCollecting() }
         let sender = try NotificationSender(url: url, version: Version.current, eventLoopGroup: loops.group)
         let now = WallTime.now()
         let people = DemonstrationPerson.all(groups: groups)
@@ -36,7 +37,7 @@ struct Demonstration: Sendable {
         var isAsExpected = true
         for step in DemonstrationStep.all(people: people, app: groups[0].app, now: now) {
             guard !Task.isShuttingDownGracefully else { throw CancellationError() }
-            if step.isRetried { receiver?.refuseOnce() }
+            if step.isRetried { receiver?.refuseOnce(subject: step.person.subject.rawValue) }
             let before = receiver?.messages.count ?? 0
             let start = ContinuousClock.now
             let status = try await send(step, with: sender)

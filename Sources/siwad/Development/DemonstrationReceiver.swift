@@ -19,8 +19,10 @@ final class DemonstrationReceiver: Sendable {
     }
 
     private struct State {
-        var messages: [Message] = []
-        var refusals = 0
+        /// nil: they are not collected.
+        var messages: [Message]? = []
+        /// The person whose next message is answered 500.
+        var refused: String?
         var channel: (any Channel)?
     }
 
@@ -55,28 +57,34 @@ final class DemonstrationReceiver: Sendable {
         try? await state.withLock { $0.channel }?.close()
     }
 
-    var messages: [Message] { state.withLock { $0.messages } }
+    var messages: [Message] { state.withLock { $0.messages ?? [] } }
 
-    /// Answers 500 to the next message.
-    func refuseOnce() { state.withLock { $0.refusals = 1 } }
+    /// Answers 500 to the next message about a person. The queue may contain messages about other people, of an earlier run.
+    func refuseOnce(subject: String) { state.withLock { $0.refused = subject } }
 
-    /// - Returns: the status of the answer.
-    private func received(_ head: HTTPRequestHead, _ body: [UInt8]) -> HTTPResponseStatus {
+    /// Drops the messages, and collects none from now on: `siwad dev` serves without an end.
+    func stopCollecting() { state.withLock { $0.messages = nil } }
+
+    /// - Parameter header: returns the value of a header.
+    /// - Returns: false if the answer is 500.
+    func received(_ body: [UInt8], header: (String) -> String?) -> Bool {
         let json = try? JSONValue(parsing: body)
+        let subject = json?["data"]?["sub"]?.string ?? ""
+        // nil is reported as not verified.
+        let id = try? verifier.verify(body: body, at: .now(), header: header)
         return state.withLock { state in
-            let isAccepted = state.refusals == 0
-            state.refusals = 0
-            state.messages.append(
+            let isAccepted = state.refused != subject
+            if !isAccepted { state.refused = nil }
+            state.messages?.append(
                 Message(
-                    // Reported as not verified.
-                    id: try? verifier.verify(body: body, at: .now()) { head.headers.first(name: $0) },
+                    id: id,
                     type: json?["type"]?.string ?? "unknown",
-                    subject: json?["data"]?["sub"]?.string ?? "",
+                    subject: subject,
                     isAccepted: isAccepted,
                     arrivedAt: .now
                 )
             )
-            return isAccepted ? .noContent : .internalServerError
+            return isAccepted
         }
     }
 
@@ -97,8 +105,9 @@ final class DemonstrationReceiver: Sendable {
             case .body(let part): if body.count < 65_536 { body += Array(buffer: part) }
             case .end:
                 guard let head else { return }
-                let status = receiver.received(head, body)
-                let fields: HTTPHeaders = status == .noContent ? [:] : ["Content-Length": "0"]
+                let isAccepted = receiver.received(body) { head.headers.first(name: $0) }
+                let status: HTTPResponseStatus = isAccepted ? .noContent : .internalServerError
+                let fields: HTTPHeaders = isAccepted ? [:] : ["Content-Length": "0"]
                 let answer = HTTPResponseHead(version: .http1_1, status: status, headers: fields)
                 context.write(Self.wrapOutboundOut(.head(answer)), promise: nil)
                 context.writeAndFlush(Self.wrapOutboundOut(.end(nil)), promise: nil)
