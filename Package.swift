@@ -168,7 +168,7 @@ let package = Package(
         .target(name: "Webhooks", dependencies: ["Basics", "JOSE"], swiftSettings: seldomRun),
         .executableTarget(
             name: "ExampleApplication",
-            dependencies: ["Postgres"],
+            dependencies: ["Basics", "JOSE", "Postgres"],
             path: "deploy/examples/swift",
             swiftSettings: house
         ),

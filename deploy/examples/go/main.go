@@ -32,6 +32,7 @@ func (answer route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := answer(w, r); errors.As(err, &refused) && refused.Code == "SW002" {
 		http.Error(w, "This Apple Account was deleted.", http.StatusForbidden)
 	} else if err != nil {
+		log.Print(err)
 		http.Error(w, "Try again later.", http.StatusInternalServerError)
 	}
 }
@@ -43,7 +44,7 @@ func signIn(w http.ResponseWriter, r *http.Request) error {
 	var claims struct {
 		Sub       string
 		Email     *string
-		IsPrivate *bool `json:"is_private_email"`
+		IsPrivate any `json:"is_private_email"` // Apple sends a boolean or a text.
 		Iat       float64
 	}
 	if err := json.NewDecoder(r.Body).Decode(&claims); err != nil {
@@ -62,9 +63,11 @@ func signIn(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		err = tx.QueryRow(r.Context(), "SELECT siwa.open_session($1, $2, $3)", client, claims.Sub, sessionID(token)).Scan(&isLive)
+		err = tx.QueryRow(r.Context(), "SELECT siwa.open_session($1, $2, $3, expires_at => now() + interval '30 days')",
+			client, claims.Sub, sessionID(token)).Scan(&isLive)
 		if err == nil && isLive {
-			_, err = tx.Exec(r.Context(), "INSERT INTO shop.subscribers VALUES ($1, $2) ON CONFLICT DO NOTHING", claims.Sub, claims.Email)
+			_, err = tx.Exec(r.Context(), `INSERT INTO shop.subscribers AS s VALUES ($1, $2)
+				ON CONFLICT (sub) DO UPDATE SET email = coalesce(excluded.email, s.email)`, claims.Sub, claims.Email)
 		}
 		return err
 	})
@@ -75,7 +78,7 @@ func signIn(w http.ResponseWriter, r *http.Request) error {
 		http.Error(w, "Sign in again.", http.StatusUnauthorized)
 		return nil
 	}
-	http.SetCookie(w, &http.Cookie{Name: "session", Value: token, Secure: true, HttpOnly: true})
+	http.SetCookie(w, &http.Cookie{Name: "session", Value: token, MaxAge: 30 * 86400, Secure: true, HttpOnly: true})
 	return nil
 }
 

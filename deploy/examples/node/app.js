@@ -22,8 +22,13 @@ async function signIn(request, response) {
   try { // One transaction, before or after a deletion.
     await connection.query("BEGIN");
     await connection.query("SELECT siwa.record_sign_in($1, $2, $3, $4, to_timestamp($5))", [client, sub, email, isPrivate, iat]);
-    const { rows } = await connection.query("SELECT siwa.open_session($1, $2, $3) AS live", [client, sub, sessionID(token)]);
-    if (rows[0].live) await connection.query("INSERT INTO shop.subscribers VALUES ($1, $2) ON CONFLICT DO NOTHING", [sub, email]);
+    const { rows } = await connection.query(
+      "SELECT siwa.open_session($1, $2, $3, expires_at => now() + interval '30 days') AS live",
+      [client, sub, sessionID(token)]);
+    if (rows[0].live) {
+      await connection.query(`INSERT INTO shop.subscribers AS s VALUES ($1, $2)
+        ON CONFLICT (sub) DO UPDATE SET email = coalesce(excluded.email, s.email)`, [sub, email]);
+    }
     await connection.query("COMMIT");
     connection.release();
     // The consent was revoked after Apple issued the token.
@@ -33,7 +38,7 @@ async function signIn(request, response) {
     if (error.code !== "SW002") throw error;
     return response.writeHead(403).end("This Apple Account was deleted.");
   }
-  response.writeHead(200, { "Set-Cookie": `session=${token}; Secure; HttpOnly; SameSite=Lax` }).end("Signed in.");
+  response.writeHead(200, { "Set-Cookie": `session=${token}; Max-Age=2592000; Secure; HttpOnly; SameSite=Lax` }).end("Signed in.");
 }
 
 async function account(request, response) {

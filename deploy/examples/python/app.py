@@ -27,16 +27,20 @@ class Application(http.server.BaseHTTPRequestHandler):
             with psycopg.connect(DATABASE) as connection:  # One transaction, before or after a deletion.
                 connection.execute("SELECT siwa.record_sign_in(%s, %s, %s, %s, to_timestamp(%s))",
                                    (CLIENT, sub, email, claims.get("is_private_email"), claims["iat"]))
-                [(is_live,)] = connection.execute("SELECT siwa.open_session(%s, %s, %s)", (CLIENT, sub, session_id(token)))
+                [(is_live,)] = connection.execute(
+                    "SELECT siwa.open_session(%s, %s, %s, expires_at => now() + interval '30 days')",
+                    (CLIENT, sub, session_id(token)))
                 if is_live:
-                    connection.execute("INSERT INTO shop.subscribers VALUES (%s, %s) ON CONFLICT DO NOTHING", (sub, email))
+                    connection.execute(
+                        "INSERT INTO shop.subscribers AS s VALUES (%s, %s)"
+                        " ON CONFLICT (sub) DO UPDATE SET email = coalesce(excluded.email, s.email)", (sub, email))
         except psycopg.Error as error:
             if error.sqlstate != "SW002":
                 raise
             return self.answer(403, "This Apple Account was deleted.")
         if not is_live:  # The consent was revoked after Apple issued the token.
             return self.answer(401, "Sign in again.")
-        self.answer(200, "Signed in.", ("Set-Cookie", f"session={token}; Secure; HttpOnly; SameSite=Lax"))
+        self.answer(200, "Signed in.", ("Set-Cookie", f"session={token}; Max-Age=2592000; Secure; HttpOnly; SameSite=Lax"))
 
     def do_GET(self):
         if self.path == "/newsletter":

@@ -1,13 +1,15 @@
 // An application that keeps the sessions of people who sign in with Apple in siwad, as a command:
 //
-//     example sign-in SUB EMAIL SECONDS   records a sign-in with the token's `iat`, and prints the id of a session
-//     example check SESSION               whether a request with this session is allowed
+//     example sign-in SUB EMAIL SECONDS   records a sign-in with the token's `iat`, and prints the token of a session
+//     example check SESSION               whether a request with this session's token is allowed
 //     example changes                     acts on each change once
 //     example newsletter                  prints the addresses to write to
 //
 // Environment: DATABASE_URL, CLIENT_ID.
 
+import Basics
 import FoundationEssentials
+import JOSE
 import Postgres
 
 let environment = ProcessInfo.processInfo.environment
@@ -16,9 +18,13 @@ let database = try await PostgresConnection.connect(
     ConnectionSettings(conninfo: environment["DATABASE_URL"], applicationName: "example")
 )
 
-func signIn(sub: String, email: String, issuedAt: Int64) async throws -> String {
-    let session = UUID().uuidString
-    try await database.transaction { transaction throws(PostgresError) in
+/// The database has a digest, so that a reader of it can't use a session.
+func sessionID(_ token: String) -> String { SHA256.digest(Array(token.utf8).span).hexadecimal }
+
+/// - Returns: the token of a session; nil if the consent was revoked after Apple issued the identity token.
+func signIn(sub: String, email: String, issuedAt: Int64) async throws -> String? {
+    let token = UUID().uuidString
+    let isLive = try await database.transaction { transaction throws(PostgresError) in
         _ = try transaction.execute(
             Statement("SELECT siwa.record_sign_in($1, $2, $3, true, to_timestamp($4))"),
             client,
@@ -26,19 +32,26 @@ func signIn(sub: String, email: String, issuedAt: Int64) async throws -> String 
             email,
             issuedAt
         )
-        _ = try transaction.execute(Statement("SELECT siwa.open_session($1, $2, $3)"), client, sub, session)
+        let open = "SELECT siwa.open_session($1, $2, $3, expires_at => now() + interval '30 days')"
+        guard try transaction.execute(Statement(open), client, sub, sessionID(token)).bool(0, 0) else { return false }
         _ = try transaction.execute(
-            Statement("INSERT INTO shop.subscribers VALUES ($1, $2) ON CONFLICT DO NOTHING"),
+            Statement(
+                """
+                INSERT INTO shop.subscribers AS s VALUES ($1, $2)
+                ON CONFLICT (sub) DO UPDATE SET email = coalesce(excluded.email, s.email)
+                """
+            ),
             sub,
             email
         )
+        return true
     }
-    return session
+    return isLive ? token : nil
 }
 
-func isLive(_ session: String) async throws -> Bool {
+func isLive(_ token: String) async throws -> Bool {
     try await database.withSession { connection throws(PostgresError) in
-        try connection.execute(Statement("SELECT siwa.session_is_live($1)"), session).bool(0, 0)
+        try connection.execute(Statement("SELECT siwa.session_is_live($1)"), sessionID(token)).bool(0, 0)
     }
 }
 
@@ -79,7 +92,8 @@ func recipients() async throws -> [String] {
 let arguments = Array(CommandLine.arguments.dropFirst())
 switch arguments.first {
 case "sign-in" where arguments.count == 4:
-    print(try await signIn(sub: arguments[1], email: arguments[2], issuedAt: Int64(arguments[3]) ?? 0))
+    let token = try await signIn(sub: arguments[1], email: arguments[2], issuedAt: Int64(arguments[3]) ?? 0)
+    print(token ?? "Sign in again.")
 case "check" where arguments.count == 2:
     print(try await isLive(arguments[1]) ? "Welcome." : "Sign in first.")
 case "changes": try await actOnChanges()

@@ -27,22 +27,39 @@ var siwad = http.Client{Timeout: 12 * time.Second, Transport: &http.Transport{
 	},
 }}
 
-func post(path string, body object) (answer object) {
-	body["client_id"] = os.Getenv("CLIENT_ID")
-	text, _ := json.Marshal(body)
+func send(path string, text []byte) (response *http.Response, answer object, err error) {
 	request, _ := http.NewRequest("POST", "http://siwad"+path, bytes.NewReader(text))
 	request.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + os.Getenv("APPLICATION_TOKEN")}}
-	response, err := siwad.Do(request)
-	if err == nil {
+	if response, err = siwad.Do(request); err == nil {
 		defer response.Body.Close()
 		err = json.NewDecoder(response.Body).Decode(&answer)
 	}
-	if err != nil {
-		log.Fatal(err)
-	} else if response.StatusCode != http.StatusOK {
-		log.Fatalf("%s: %s", answer["action"], answer["detail"])
-	}
 	return
+}
+
+// post sends the same again if the answer was lost: siwad repeats it. No attempt begins after 15 seconds.
+func post(path string, body object) object {
+	body["client_id"] = os.Getenv("CLIENT_ID")
+	text, _ := json.Marshal(body)
+	end := time.Now().Add(15 * time.Second)
+	for {
+		pause := time.Second
+		response, answer, err := send(path, text)
+		if err == nil && response.StatusCode == http.StatusOK {
+			return answer
+		} else if err == nil {
+			err = fmt.Errorf("%s: %s", answer["action"], answer["detail"])
+			if answer["action"] != "retry" {
+				log.Fatal(err)
+			} else if after := response.Header.Get("Retry-After"); after != "" {
+				pause, _ = time.ParseDuration(after + "s")
+			}
+		}
+		if time.Now().Add(pause).After(end) {
+			log.Fatal(err)
+		}
+		time.Sleep(pause)
+	}
 }
 
 func main() {

@@ -4,20 +4,35 @@
 // sign_in.js NONCE <app.json    app.json: identityToken, authorizationCode, and user if Apple gave the name
 const { createHash, randomBytes } = require('crypto')
 const http = require('http')
+const { json } = require('stream/consumers')
+const { setTimeout } = require('timers/promises')
 
-const post = (path, body) => new Promise((resolve, reject) => {
+const send = (path, body) => new Promise((resolve, reject) => {
   const headers = { 'Content-Type': 'application/json', Authorization: `Bearer ${process.env.APPLICATION_TOKEN ?? ''}` }
-  const options = { socketPath: process.env.APPLICATION_SOCKET, path, method: 'POST', headers, timeout: 12000 }
-  const request = http.request(options, async (response) => {
-    let text = ''
-    for await (const part of response) text += part
-    const answer = JSON.parse(text)
-    if (response.statusCode === 200) resolve(answer)
-    else reject(`${answer.action}: ${answer.detail}`)
-  })
-  request.on('error', reject).on('timeout', () => request.destroy(new Error('siwad does not answer')))
-  request.end(JSON.stringify({ client_id: process.env.CLIENT_ID, ...body }))
+  const signal = AbortSignal.timeout(12000)
+  http.request({ socketPath: process.env.APPLICATION_SOCKET, path, method: 'POST', headers, signal }, (response) => {
+    json(response).then((answer) => resolve([response, answer]), reject)
+  }).on('error', reject).end(JSON.stringify({ client_id: process.env.CLIENT_ID, ...body }))
 })
+
+// Sends the same again if the answer was lost: siwad repeats it. No attempt begins after 15 seconds.
+async function post (path, body) {
+  const end = Date.now() + 15000
+  while (true) {
+    let problem
+    let pause = 1000
+    try {
+      const [response, answer] = await send(path, body)
+      if (response.statusCode === 200) return answer
+      problem = `${answer.action}: ${answer.detail}`
+      pause = answer.action === 'retry' ? (response.headers['retry-after'] ?? 1) * 1000 : Infinity
+    } catch (error) {
+      problem = error
+    }
+    if (Date.now() + pause > end) throw problem
+    await setTimeout(pause)
+  }
+}
 
 async function main () {
   if (process.argv[2] === 'nonce') return post('/v1/nonces', {})

@@ -1,4 +1,4 @@
-<?php // Signs a person in with what an app got from Apple. Needs curl. Environment: APPLICATION_SOCKET, CLIENT_ID; APPLICATION_TOKEN if
+<?php // Signs a person in with what an app got from Apple. Needs PHP 8.2 and curl. Environment: APPLICATION_SOCKET, CLIENT_ID; APPLICATION_TOKEN if
 // tokens are configured.
 //
 // sign_in.php nonce              makes a nonce for an attempt; the app passes its sha256 to Apple
@@ -9,6 +9,7 @@ function stop(string $reason): never
     exit(1);
 }
 
+// Sends the same again if the answer was lost: siwad repeats it. No attempt begins after 15 seconds.
 function post(string $path, array $body): array
 {
     $request = curl_init("http://siwad$path");
@@ -19,11 +20,13 @@ function post(string $path, array $body): array
         CURLOPT_RETURNTRANSFER => true,
         CURLOPT_TIMEOUT => 12,
     ]);
-    $text = curl_exec($request);
-    if ($text === false) stop(curl_error($request));
-    $answer = json_decode($text, true);
-    if (curl_getinfo($request, CURLINFO_RESPONSE_CODE) !== 200) stop("{$answer['action']}: {$answer['detail']}");
-    return $answer;
+    for ($end = time() + 15;; sleep($pause)) {
+        $answer = json_decode((string) curl_exec($request), true); // null if it is cut off or missing
+        if ($answer && curl_getinfo($request, CURLINFO_RESPONSE_CODE) === 200) return $answer;
+        $pause = curl_getinfo($request, CURLINFO_RETRY_AFTER) ?: 1;
+        $problem = $answer ? "{$answer['action']}: {$answer['detail']}" : 'no answer: ' . curl_error($request);
+        if (($answer['action'] ?? 'retry') !== 'retry' || time() + $pause > $end) stop($problem);
+    }
 }
 
 if ($argv[1] === 'nonce') exit(json_encode(post('/v1/nonces', [])) . "\n");
