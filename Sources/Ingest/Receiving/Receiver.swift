@@ -55,11 +55,20 @@ final class ResponseSink: Sendable {
     /// For what is read from the spool: it was answered when it was written there.
     static let none = ResponseSink { _ in }
 
-    let deliver: @Sendable ([Reply]) -> Void
+    private let deliver: @Sendable ([Reply]) -> Void
 
     init(deliver: @escaping @Sendable ([Reply]) -> Void) {
         self.deliver = deliver
     }
+
+    /// Delivers the responses to requests of any event loops, with one call for each loop.
+    static func deliver(_ responses: [(Submission, IngestResponse)]) {
+        for responses in Dictionary(grouping: responses, by: { ObjectIdentifier($0.0.sink) }).values {
+            responses.first?.0.sink.deliver(responses.map { Reply(ticket: $0.0.ticket, answer: $0.1) })
+        }
+    }
+
+    func deliver(_ reply: Reply) { deliver([reply]) }
 }
 
 /// Receives the requests of one event loop: verifies them there, without a task or another thread, and submits them to the
@@ -155,7 +164,7 @@ private struct Request: Sendable {
                         keepForKey(token, retryAfterSeconds: 1)
                     }
                 }
-            if let response { sink.deliver([Reply(ticket: ticket, answer: response)]) }
+            if let response { sink.deliver(Reply(ticket: ticket, answer: response)) }
         }
     }
 

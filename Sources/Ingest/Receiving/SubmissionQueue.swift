@@ -57,15 +57,6 @@ struct Submission: Sendable {
     var bytes: Int { Self.overhead + work.token.count }
 }
 
-extension [(Submission, IngestResponse)] {
-    /// Delivers the responses, with one call for each sink.
-    func deliver() {
-        for responses in Dictionary(grouping: self, by: { ObjectIdentifier($0.0.sink) }).values {
-            responses.first?.0.sink.deliver(responses.map { Reply(ticket: $0.0.ticket, answer: $0.1) })
-        }
-    }
-}
-
 // MARK: - In the spool
 
 extension SpoolRecord {
@@ -273,9 +264,15 @@ final class SubmissionQueue: Sendable {
     // MARK: - Submissions that the writer works on
 
     /// The writer finished these submissions. Returns the responses that were not given early.
-    func finished(_ responses: [(Submission, IngestResponse)]) -> [(Submission, IngestResponse)] {
+    ///
+    /// - Parameter connection: the one that stored them; nil if none did, or another than that of live traffic.
+    func finished(
+        _ responses: [(Submission, IngestResponse)],
+        on connection: PostgresConnection? = nil
+    ) -> [(Submission, IngestResponse)] {
         state.withLock { state in
-            responses.filter { submission, _ in
+            if let connection { state.writer.batchStored(on: connection) }
+            return responses.filter { submission, _ in
                 guard let taken = state.taken.removeValue(forKey: submission.number) else { return false }
                 state.bytes -= submission.bytes
                 return !taken.isAnswered

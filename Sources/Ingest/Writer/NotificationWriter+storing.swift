@@ -197,12 +197,12 @@ extension NotificationWriter {
         since start: ContinuousClock.Instant
     ) {
         let isLive = source == .endpoint
-        if isLive { apply { $0.batchStored(on: connection) } }
         // Before the response: a client that repeats a token after it causes no write.
         for case .letterKept(let received, _) in settled.map(\.effect) {
             service.durable.insert(received.tokenDigest, as: received.share)
         }
-        service.queue.finished(settled.map { ($0.submission, $0.submission.work.responseWhenDurable) }).deliver()
+        let responses = settled.map { ($0.submission, $0.submission.work.responseWhenDurable) }
+        ResponseSink.deliver(service.queue.finished(responses, on: isLive ? connection : nil))
         if settled.contains(where: \.hasChanged) { service.changes.signal() }
         service.events.settled(settled)
         logRejections(in: settled)
@@ -272,7 +272,7 @@ extension NotificationWriter {
                 service.budget.release(received.letter.reason)
             }
         }
-        (isEarly ? service.queue.answeredEarly(responses) : service.queue.finished(responses)).deliver()
+        ResponseSink.deliver(isEarly ? service.queue.answeredEarly(responses) : service.queue.finished(responses))
     }
 
     var unavailable: IngestResponse {
