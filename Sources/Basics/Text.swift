@@ -47,6 +47,21 @@ extension String {
         utf8.elementsEqual(other.utf8)
     }
 
+    /// The text with every byte escaped except unreserved characters (RFC 3986 §2.3), for any part of a URL or a form.
+    package var percentEncoded: String {
+        let digits = Array("0123456789ABCDEF".utf8)
+        var encoded: [UInt8] = []
+        encoded.reserveCapacity(utf8.count)
+        for byte in utf8 {
+            if byte.isLetterOrDigit || "-._~".utf8.contains(byte) {
+                encoded.append(byte)
+            } else {
+                encoded += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 0xF)]]
+            }
+        }
+        return String(decoding: encoded, as: UTF8.self)
+    }
+
     package var holdsControlCharacter: Bool {
         unicodeScalars.contains { $0.value < 0x20 || 0x7F..<0xA0 ~= $0.value }
     }

@@ -163,7 +163,7 @@ private struct DirectoryLock: ~Copyable {
     let descriptor: Int32
 
     deinit {
-        // A child that is being started holds a copy of the descriptor, which would keep the lock for a moment longer.
+        // A child that is being started holds a copy of the descriptor, which would keep the lock until it runs its program.
         flock(descriptor, LOCK_UN)
         close(descriptor)
     }

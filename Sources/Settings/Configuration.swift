@@ -201,7 +201,7 @@ package struct Configuration: Sendable {
 
     /// Checks these settings for a daemon that runs with others. It listens where it does until a restart.
     ///
-    /// - Throws: if its application endpoint is at a TCP address, and these settings name nobody whom it may serve.
+    /// - Throws: if its application endpoint is at a TCP address, and these settings name no caller.
     package func check(reloadedBy running: Configuration) throws(SettingsError) {
         guard case .tcp = running.applicationListen, origin(of: .applicationTokens) == .unset else { return }
         throw problem(

@@ -40,7 +40,7 @@ struct SignInDatabase: Sendable {
 
     /// Reserves a sign-in.
     ///
-    /// - Parameter settlement: of a sign-in without a code to trade, which is settled at once if possible.
+    /// - Parameter settlement: of a sign-in without a code to trade, which is settled immediately if possible.
     func reserve(_ new: NewSignIn, settling settlement: Settlement?) async throws(Problem) -> SignInStart {
         do throws(PostgresError) {
             let written = try await writeTogether(SignInWrite(reservation: new, settlement: settlement))
@@ -192,7 +192,7 @@ extension Problem {
             case .inProgress: (.inProgress, "Another request with the same token is being processed.")
             case .notYetValid:
                 (.notYetValid, "The sign-in is more than five minutes ahead of the database's clock.")
-            case .unknownClient: (.unknownClient, "The database has no such client id; siwad adds those of SIWAD_APPS.")
+            case .unknownClient: (.unknownClient, "The database has no such client id; siwad adds all of SIWAD_APPS.")
             }
         self.init(reason, detail)
     }

@@ -100,7 +100,7 @@ package final class Spool: Sendable {
     /// The size of the file that was refused last, in bytes, at least a block.
     private let wanted = Atomic<Int64>(leastRoom)
     let thread: SpoolThread
-    /// Files that were set aside and that no caller was told of: the one that waited for it may have given up.
+    /// Files that were set aside without a report to a caller: the one that waited for it may have given up.
     private let unreported = Mutex<[SetAside]>([])
 
     /// The limit on a batch of several files. The database client holds its records several times.

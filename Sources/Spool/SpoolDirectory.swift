@@ -175,7 +175,7 @@ final class SpoolDirectory: Sendable {
 
     // MARK: - Private parts
 
-    /// A crash may leave some files in both directories, and those that were not copied yet in the former one.
+    /// A crash may leave copied files in both directories, and the other files in the former one.
     private func moveFiles(from old: Int32, to new: Int32) throws(SpoolError) {
         func failure() -> SpoolError {
             let cause = "files of the former spool directory can't be moved to \(path) (\(systemError()))"

@@ -1,3 +1,4 @@
+import Basics
 import JOSE
 
 /// A request that is acknowledged before the database has it.
@@ -46,7 +47,7 @@ enum SpoolFile {
             }
             bytes.append(newline)
         }
-        bytes += "end \(records.count) \(hexadecimal(SHA256.digest(bytes.span)))\n".utf8
+        bytes += "end \(records.count) \(SHA256.digest(bytes.span).hexadecimal)\n".utf8
         return bytes
     }
 
@@ -58,7 +59,7 @@ enum SpoolFile {
         let content = bytes[...end]
         let trailer = bytes[(end + 1)...].dropLast().split(separator: space, omittingEmptySubsequences: false)
         guard trailer.count == 3, trailer[0].elementsEqual("end".utf8),
-            trailer[2].elementsEqual(hexadecimal(SHA256.digest(Array(content).span)).utf8)
+            trailer[2].elementsEqual(SHA256.digest(Array(content).span).hexadecimal.utf8)
         else { return nil }
         var records: [SpoolRecord] = []
         for line in content.dropFirst(head.count).split(separator: newline, omittingEmptySubsequences: false).dropLast()
@@ -102,13 +103,5 @@ enum SpoolFile {
             true
         default: false
         }
-    }
-
-    private static func hexadecimal(_ digest: [UInt8]) -> String {
-        let digits = Array("0123456789abcdef".utf8)
-        return String(
-            decoding: digest.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] },
-            as: UTF8.self
-        )
     }
 }

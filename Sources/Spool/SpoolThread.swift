@@ -4,12 +4,12 @@ import Synchronization
 /// The thread that works on the disk, one piece of work after the other, and the time that callers wait for it.
 ///
 /// A disk may not answer for long, as a network file system whose server is away. A caller then gets an error, and further
-/// callers at once, until the disk has completed what it was given. The result of that is dropped.
+/// callers immediately, until the disk has completed what it was given. The result of that is dropped.
 final class SpoolThread: Sendable {
     let queue = DispatchQueue(label: "siwad.spool")
     private let directory: String
     private let patience: DispatchTimeInterval
-    /// Pieces of work that nobody waits for any more and that have not ended.
+    /// Pieces of work that no caller waits for any more and that have not ended.
     private let overdue = Atomic(0)
 
     /// - Parameters:

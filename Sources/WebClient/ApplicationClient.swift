@@ -27,10 +27,12 @@ package struct ApplicationClient: Sendable {
     /// - Throws: `invalidURL`.
     package init(address: String, bearer: String?) throws(WebClientError) {
         if address.hasPrefix("unix:/") {
-            let path = address.dropFirst("unix:".count).replacing("%", with: "%25").replacing("/", with: "%2F")
-            base = "http+unix://\(path)"
+            // The URL has the path in the place of the host, where @ and : have a meaning.
+            base = "http+unix://\(String(address.dropFirst("unix:".count)).percentEncoded)"
         } else if address.hasPrefix("unix:") {
             throw WebClientError(.invalidURL, "the path of a socket begins with a slash: write unix:/path")
+        } else if !address.contains("://") {
+            throw WebClientError(.invalidURL, "it is not a URL: write unix:/path for a socket, or https://host")
         } else {
             let url = try EndpointURL(parsing: address)
             guard url.isEncrypted || IPAddress.isLoopback(host: url.host) else {

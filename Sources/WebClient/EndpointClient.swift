@@ -28,7 +28,7 @@ package final class EndpointClient: Sendable {
         }
     }
 
-    package struct Answer: Sendable, Equatable {
+    package struct Response: Sendable, Equatable {
         package let status: Int
         package let retryAfter: String?
         /// The field `webhook-delivery`, by which a receiver asks to be disabled.
@@ -169,7 +169,7 @@ package final class EndpointClient: Sendable {
         _ body: [UInt8],
         headers: [(name: String, value: String)],
         timeout: Duration
-    ) async throws(Failure) -> Answer {
+    ) async throws(Failure) -> Response {
         do {
             return try await exchange(body, headers, until: .now() + TimeAmount(timeout), timeout)
         } catch {
@@ -194,9 +194,9 @@ package final class EndpointClient: Sendable {
         _ headers: [(name: String, value: String)],
         until deadline: NIODeadline,
         _ timeout: Duration
-    ) async throws -> Answer {
+    ) async throws -> Response {
         let pinned = try await pin(within: timeout)
-        let result: Result<Answer, any Error>
+        let result: Result<Response, any Error>
         do {
             result = .success(try await send(body, headers, until: deadline, over: pinned))
         } catch {
@@ -204,9 +204,9 @@ package final class EndpointClient: Sendable {
         }
         await release(pinned)
         do {
-            let answer = try result.get()
+            let response = try result.get()
             state.withLock { $0.avoided = [] }
-            return answer
+            return response
         } catch is CancellationError {
             throw CancellationError()
         } catch {
@@ -226,7 +226,7 @@ package final class EndpointClient: Sendable {
         _ headers: [(name: String, value: String)],
         until deadline: NIODeadline,
         over pinned: Pinned
-    ) async throws -> Answer {
+    ) async throws -> Response {
         var request = request
         request.headers.add(contentsOf: headers)
         request.body = .byteBuffer(ByteBuffer(bytes: body))
@@ -236,7 +236,7 @@ package final class EndpointClient: Sendable {
         } catch let error as AnswerReader.LongBody {
             head = error.head
         }
-        return Answer(
+        return Response(
             status: Int(head.status.code),
             retryAfter: head.headers.first(name: "Retry-After"),
             delivery: head.headers.first(name: "webhook-delivery"),

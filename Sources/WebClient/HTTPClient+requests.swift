@@ -17,7 +17,7 @@ extension HTTPClient.Configuration {
         configuration.redirectConfiguration = .disallow
         configuration.connectionPool.retryConnectionEstablishment = false
         configuration.httpVersion = .http1Only
-        // Without it, each request makes a span that nobody reads, which costs a tenth of the request.
+        // Without it, each request makes a span that nothing reads, which costs a tenth of the request.
         configuration.tracing.tracer = nil
         configuration.http1_1ConnectionDebugInitializer = { channel in
             channel.eventLoop.makeCompletedFuture { try StatusCheck.add(to: channel) }

@@ -15,14 +15,14 @@ package enum SimulatedAppleServer {
         package let body: [UInt8]
     }
 
-    package struct Answer: Sendable {
+    package struct Response: Sendable {
         /// 0: with `isCut`, the connection ends before anything is sent.
         package var status: Int
         package var contentType: String?
         package var retryAfter: Int?
         package var location: String?
         package var body: String
-        /// True if the connection is closed in the middle of the answer.
+        /// True if the connection is closed in the middle of the body.
         package var isCut = false
         /// The header field `Date`; nil: the time of this machine.
         package var date: WallTime?
@@ -63,15 +63,15 @@ package enum SimulatedAppleServer {
         eventLoops: EventLoops,
         log: Log,
         onRunning: @escaping @Sendable (_ port: Int) async -> Void,
-        answer: @escaping @Sendable (Exchange) async -> Answer?
+        answer: @escaping @Sendable (Exchange) async -> Response?
     ) async throws {
         try await serve(on: address, eventLoops, log, onRunning: onRunning) { request in
-            guard accepts(request) else { return Response(status: .notFound) }
+            guard accepts(request) else { return HummingbirdCore.Response(status: .notFound) }
             let body: ByteBuffer
             do {
                 body = try await request.body.collect(upTo: largestBody)
             } catch is NIOTooManyBytesError {
-                return Response(status: .contentTooLarge)
+                return HummingbirdCore.Response(status: .contentTooLarge)
             }
             let type = request.headers[.contentType] ?? ""
             let exchange = Exchange(
@@ -79,10 +79,10 @@ package enum SimulatedAppleServer {
                 isForm: type.lowercased().hasPrefix("application/x-www-form-urlencoded"),
                 body: Array(buffer: body)
             )
-            guard let answer = await answer(exchange) else { return Response(status: .notFound) }
-            // The head of a response is sent before its body can fail, so an answer without a head ends here.
-            if answer.isCut && answer.status == 0 { throw Cut() }
-            return response(answer)
+            guard let response = await answer(exchange) else { return HummingbirdCore.Response(status: .notFound) }
+            // The head of a response is sent before its body can fail, so a response without a head ends here.
+            if response.isCut && response.status == 0 { throw Cut() }
+            return httpResponse(response)
         }
     }
 
@@ -94,19 +94,19 @@ package enum SimulatedAppleServer {
         }
     }
 
-    private static func response(_ answer: Answer) -> Response {
+    private static func httpResponse(_ response: Response) -> HummingbirdCore.Response {
         var headers: HTTPFields = [.server: "Apple", .cacheControl: "no-store"]
-        if let type = answer.contentType { headers[.contentType] = type }
-        if let seconds = answer.retryAfter { headers[.retryAfter] = String(seconds) }
-        if let location = answer.location { headers[.location] = location }
-        if let date = answer.date { headers[.date] = date.httpDate }
-        let bytes = ByteBuffer(string: answer.body)
+        if let type = response.contentType { headers[.contentType] = type }
+        if let seconds = response.retryAfter { headers[.retryAfter] = String(seconds) }
+        if let location = response.location { headers[.location] = location }
+        if let date = response.date { headers[.date] = date.httpDate }
+        let bytes = ByteBuffer(string: response.body)
         let body =
-            answer.isCut
+            response.isCut
             ? ResponseBody(contentLength: bytes.readableBytes + 1) { writer in
                 try await writer.write(bytes)
                 throw Cut()
             } : ResponseBody(byteBuffer: bytes)
-        return Response(status: .init(code: answer.status), headers: headers, body: body)
+        return HummingbirdCore.Response(status: .init(code: response.status), headers: headers, body: body)
     }
 }

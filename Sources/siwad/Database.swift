@@ -1,3 +1,4 @@
+import AccountStore
 import AppleTokens
 import Basics
 import JOSE
@@ -157,16 +158,12 @@ enum SchemaVersion: Sendable, Equatable {
     case unfit(String)
 
     static func read(in session: borrowing Session) throws(PostgresError) -> SchemaVersion {
-        var recorded: [Int: String] = [:]
         do {
-            let sql = "SELECT number, checksum FROM \(Schema.name).schema_migrations"
-            let rows = try session.execute(Statement(once: sql))
-            for row in 0..<rows.count { recorded[Int(try rows.int32(row, 0))] = try rows.string(row, 1) }
+            return SchemaVersion(recorded: try SchemaCatalog.recordedChecksums(in: session))
         } catch {
             guard error.sqlState == .undefinedTable else { throw error }
             return .unfit("the database is not migrated: run siwad migrate")
         }
-        return SchemaVersion(recorded: recorded)
     }
 
     /// - Parameter recorded: the checksums of the applied migrations by number.

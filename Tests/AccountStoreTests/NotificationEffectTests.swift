@@ -103,7 +103,7 @@ struct NotificationEffectTests {
         }
     }
 
-    @Test("Of several notifications with one time, only those that change the state or the address are applied.")
+    @Test("Of several notifications with one time, one is applied only if it changes the state or the address.")
     func addressOfOneTime() async throws {
         try await Store.with { store in
             let outcomes = try await store.record(

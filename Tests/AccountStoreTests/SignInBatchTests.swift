@@ -377,7 +377,7 @@ extension Store {
 
     /// Settles and stores the tokens, as the flow of sign-ins does.
     ///
-    /// - Parameter waits: until a lock is granted, so that a test decides what happens meanwhile.
+    /// - Parameter waits: until a lock is granted, so that a test decides what happens before.
     func settleTogether(
         _ batch: [Settlement],
         unreserved: [NewSignIn?] = [],

@@ -7,7 +7,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite("Locks of sign-ins, notifications, upkeep and operators", .timeLimit(.minutes(10)))
+@Suite("Locks of sign-ins, notifications, maintenance and operators", .timeLimit(.minutes(10)))
 struct SignInDeadlockTests {
     private static let operations = LongVariants.areWanted ? 10_000 : 1_500
     private static let people = 6

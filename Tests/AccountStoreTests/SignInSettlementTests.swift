@@ -196,7 +196,7 @@ struct SignInSettlementTests {
         }
     }
 
-    @Test("After a revocation, an earlier name and token are gone at the next sign-in, before upkeep deletes them.")
+    @Test("After a revocation, an earlier name and token are gone at the next sign-in, before they are deleted.")
     func afterRevocation() async throws {
         try await Store.with { store in
             try await store.signInWhole("a", name: name, refresh: .stored)

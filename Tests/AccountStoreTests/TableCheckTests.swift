@@ -201,7 +201,7 @@ struct TableCheckTests {
         }
     }
 
-    @Test("A token and a nonce have one sign-in each, and tokens and names are those of a known consent.")
+    @Test("A token and a nonce have one sign-in each, and tokens and names belong to a known consent.")
     func signInKeys() async throws {
         try await Store.with { store in
             try await store.signInWhole("a", name: .init(given: "Maria", family: nil), refresh: .stored)

@@ -25,6 +25,13 @@ struct TextTests {
         )
     }
 
+    @Test("Every byte except unreserved characters is percent-encoded.")
+    func percentEncoding() {
+        #expect("azAZ09-._~".percentEncoded == "azAZ09-._~")
+        #expect("/a@b:c#d?e f%+[é\u{0}".percentEncoded == "%2Fa%40b%3Ac%23d%3Fe%20f%25%2B%5B%C3%A9%00")
+        #expect("".percentEncoded == "")
+    }
+
     @Test("Percent-encoded bytes are decoded in both cases.")
     func percentDecoding() {
         #expect("a%2Fb%2fc+d"[...].percentDecoded == "a/b/c+d")

@@ -81,7 +81,7 @@ struct LaneStateTests {
         #expect(lane.takeUnstored(at: start + .seconds(2), time).isEmpty)
     }
 
-    @Test("The health is stored once a second, and at once with the first failure and when the circuit opens.")
+    @Test("The health is stored once a second, and immediately with the first failure and when the circuit opens.")
     func health() throws {
         var lane = lane()
         let sent = send(1...8, from: &lane)

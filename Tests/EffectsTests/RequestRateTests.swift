@@ -4,7 +4,7 @@ import Testing
 
 @Suite("The rate of an endpoint")
 struct RequestRateTests {
-    @Test("As many requests as in a second may be made at once, and the rest when their time has come.")
+    @Test("As many requests as in a second may be made together, and the rest when their time has come.")
     func rate() {
         let start = ContinuousClock.now
         var rate = RequestRate(5, at: start)

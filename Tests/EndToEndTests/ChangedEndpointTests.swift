@@ -24,7 +24,7 @@ struct ChangedEndpointTests {
         }
     }
 
-    @Test("A new URL is tried at once, although the receiver at the former one asked for a pause of an hour.")
+    @Test("A new URL is tried immediately, although the receiver at the former one asked for a pause of an hour.")
     func pause() async throws {
         let secret = try DaemonFixture.secret
         try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, _, _ in

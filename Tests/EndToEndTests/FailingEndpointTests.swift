@@ -223,7 +223,7 @@ struct FailingEndpointTests {
         }
     }
 
-    @Test("An endpoint that asked for a pause leaves the common requests to the others meanwhile.")
+    @Test("An endpoint that asked for a pause leaves the common requests to the others until its end.")
     func paused() async throws {
         let settings = try DaemonFixture.delivering(["SIWAD_DELIVERY_CONCURRENCY": "8"])
         try await DaemonFixture.withDaemon(settings) { fixture, _, _ in

@@ -94,7 +94,7 @@ struct LookupTests {
         }
     }
 
-    @Test("A name that finds nobody or several people is one line with the cause, the candidates and the next step.")
+    @Test("A name that finds no person or several is one line with the cause, the candidates and the next step.")
     func mistakes() async throws {
         try await withPeople { fixture, environment in
             try await fixture.run(

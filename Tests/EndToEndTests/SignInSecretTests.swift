@@ -1,4 +1,5 @@
 import AppleSimulator
+import Basics
 import FoundationEssentials
 import Glibc
 import JOSE
@@ -82,7 +83,7 @@ struct SignInSecretTests {
         private func send(_ body: String, to path: String, _ bearer: String) async throws -> WebResponse {
             try await Web.request(
                 "POST",
-                "http+unix://\(socket.replacing("/", with: "%2F"))\(path)",
+                "http+unix://\(socket.percentEncoded)\(path)",
                 body: body,
                 type: "application/json",
                 headers: ["Authorization": "Bearer \(bearer)"]

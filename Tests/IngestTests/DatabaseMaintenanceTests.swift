@@ -149,13 +149,13 @@ struct DatabaseMaintenanceTests {
         try await TestDatabase.with(.siwa) { database in
             try await prepare(database, Self.large)
             let daemon = Daemon(database)
-            let (upkeep, other) = (daemon.maintenance, try await PostgresConnection.connect(database.settings))
+            let (maintenance, other) = (daemon.maintenance, try await PostgresConnection.connect(database.settings))
             // The first piece waits for the table, the other daemon for that piece.
             let (effects, between) = try await database.withOpenTransaction { session throws(PostgresError) in
                 try session.execute(script: "LOCK TABLE siwa.accounts")
             } _: { () async throws in
                 // Not before: the table isn't so large that it couldn't be through with it already.
-                let effects = Task { await upkeep.once() }
+                let effects = Task { await maintenance.once() }
                 try await waited(for: "relation", in: database)
                 let between = Task {
                     try await other.transaction { session throws(PostgresError) in
@@ -232,8 +232,8 @@ struct DatabaseMaintenanceTests {
     func soon() async throws {
         try await TestDatabase.with(.siwa) { database in
             let daemon = Daemon(database)
-            let (upkeep, registry, looks) = (daemon.maintenance, daemon.registry, Looks())
-            let running = Task { await upkeep.run { looks.isReady() } }
+            let (maintenance, registry, looks) = (daemon.maintenance, daemon.registry, Looks())
+            let running = Task { await maintenance.run { looks.isReady() } }
             let done = #"siwad_maintenance_runs_total{task="erasure",result="done"} 1"#
             while !registry.prometheusText().contains(done) { await Task.yield() }
             // Once a second, as when the database is away for long, it would take eight.

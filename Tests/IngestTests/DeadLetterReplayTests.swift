@@ -228,7 +228,7 @@ struct DeadLetterReplayTests {
         }
     }
 
-    @Test("If a run has more numbers than fit a batch, the entry of each batch has those of its letters.")
+    @Test("If a run has more numbers than fit a batch, the entry of each batch has the numbers of its letters.")
     func auditOfNumbers() async throws {
         try await with(5) { fixture in
             let ids = try await fixture.texts("SELECT id::text FROM siwa.dead_letters ORDER BY id")

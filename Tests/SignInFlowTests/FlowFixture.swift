@@ -292,7 +292,7 @@ struct FlowFixture: Sendable {
         )
     }
 
-    /// - Parameter keys: instead of those of the fixture.
+    /// - Parameter keys: instead of the fixture's.
     func replace(_ rules: Rules, sealingKeys keys: SealingKeys? = nil) throws {
         service.replace(policy: try Self.policy(rules, keys ?? sealingKeys))
     }

@@ -50,7 +50,7 @@ struct SignInPolicyTests {
         )
     }
 
-    @Test("The policy issued refuses a nonce of somebody else, of another client, and none at all.")
+    @Test("The policy issued refuses a nonce of another person, of another client, and none at all.")
     func foreignNonce() throws {
         let policy = try policy(.issued)
         #expect(

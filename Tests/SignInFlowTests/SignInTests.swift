@@ -371,7 +371,7 @@ struct SignInTests {
         }
     }
 
-    @Test("The details of what is not found are those of the examples in the endpoint's document.")
+    @Test("The details of what is not found are the examples in the endpoint's document.")
     func notFoundExamples() async throws {
         let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
         let file = "/\(root)/Sources/WebServer/Application/openapi.json"

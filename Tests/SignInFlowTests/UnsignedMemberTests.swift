@@ -9,7 +9,7 @@ import Testing
 /// `user` and `device` are not signed: people and devices can write anything into them.
 @Suite("Members of a request that nobody signed", .timeLimit(.minutes(5)))
 struct UnsignedMemberTests {
-    /// JSON values; those that must not be accepted, with false.
+    /// JSON values, with false if they must not be accepted.
     private static let users: [(text: String, isAccepted: Bool)] = [
         (#"{"name":{"firstName":"Maria","lastName":"Ruiz"},"email":"bob@example.com","email_verified":true}"#, true),
         (#"{"email":"bob@example.com","is_private_email":"true","sub":"000001.a.1","account_id":1}"#, true),

@@ -104,7 +104,7 @@ struct SpoolTests {
         #expect(try directory.spoolFiles.count == 1)
     }
 
-    @Test("A disk that does not answer is an error in time, for others at once, and what it completes later counts.")
+    @Test("A disk that does not answer is an error in time, for others directly, and what it completes later counts.")
     func hungDisk() async throws {
         let directory = try TemporaryDirectory()
         let spool = try Spool(directory: directory.path, limit: 1 << 20, patience: .milliseconds(200))

@@ -34,8 +34,8 @@ package enum TokenSearch {
         }
     }
 
-    /// As ``tokens(in:)`` and ``occurrences(of:in:)``, in all rows of the schema `siwa`, if somebody has signed in. Apple's
-    /// notifications are stored there, and nobody can sign in with one.
+    /// As ``tokens(in:)`` and ``occurrences(of:in:)``, in all rows of the schema `siwa`, for tests that sign people in. Apple's
+    /// notifications are stored there, and no person can sign in with one.
     ///
     /// - Parameter query: returns the values of one column.
     package static func tokensInDatabase(

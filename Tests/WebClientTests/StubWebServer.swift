@@ -5,6 +5,7 @@ import Synchronization
 
 /// Answers complete requests with fixed bytes and records the requests.
 final class StubWebServer: Sendable {
+    /// 0 if it listens on a socket.
     let port: Int
 
     private let seen: Seen
@@ -13,16 +14,18 @@ final class StubWebServer: Sendable {
     ///   - first: the answer to the first request; nil: as to the others.
     ///   - closes: whether the connection ends after the answer.
     ///   - tls: nil: without TLS.
+    ///   - socket: the path of the socket to listen on; nil: a port of its own.
     static func with(
         answering answer: String,
         first: String? = nil,
         closes: Bool = true,
         tls: NIOSSLContext? = nil,
+        socket: String? = nil,
         on group: any EventLoopGroup,
         _ body: (StubWebServer) async throws -> Void
     ) async throws {
         let seen = Seen()
-        let channel = try await ServerBootstrap(group: group)
+        let bootstrap = ServerBootstrap(group: group)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     if let tls { try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls)) }
@@ -31,7 +34,9 @@ final class StubWebServer: Sendable {
                     )
                 }
             }
-            .bind(host: "127.0.0.1", port: 0).get()
+        let binding =
+            socket.map { bootstrap.bind(unixDomainSocketPath: $0) } ?? bootstrap.bind(host: "127.0.0.1", port: 0)
+        let channel = try await binding.get()
         let server = StubWebServer(channel, seen)
         do {
             try await body(server)

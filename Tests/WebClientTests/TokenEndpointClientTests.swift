@@ -108,7 +108,7 @@ struct TokenEndpointClientTests {
         }
     }
 
-    /// Knows `localhost` unless it is told to fail.
+    /// Knows `localhost` unless it is set to fail.
     private final class NameServer: Sendable {
         let fails = Mutex(false)
         let lookUps = Mutex(0)

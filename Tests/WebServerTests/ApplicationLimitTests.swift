@@ -139,7 +139,7 @@ struct ApplicationLimitTests {
         }
     }
 
-    @Test("More requests at once than the limit get 503, and are served again once one of them has ended.")
+    @Test("More requests than the limit allows together get 503, and are served again once one of them has ended.")
     func overload() async throws {
         let brake = Brake()
         let service = StubService { () throws(Problem) in await brake.wait() }

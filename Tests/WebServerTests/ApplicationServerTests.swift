@@ -125,7 +125,7 @@ struct ApplicationServerTests {
     }
 
     @Test(
-        "Unknown paths are 404, other methods are 405 with those that are allowed, and HEAD has the header fields of GET."
+        "Unknown paths are 404, other methods are 405 with the allowed ones, and HEAD has the header fields of GET."
     )
     func pathsAndMethods() async throws {
         try await ApplicationFixture.with { fixture in

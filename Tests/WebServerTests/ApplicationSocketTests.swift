@@ -89,10 +89,10 @@ struct ApplicationSocketTests {
         }
     }
 
-    @Test("Of many processes that start at once, exactly one gets the socket.")
+    @Test("Of many processes that start together, exactly one gets the socket.")
     func race() async throws {
         for round in 0..<20 {
-            // A directory for each round: a task that has ended may hold its claim, and so the lock, for a moment longer.
+            // A directory for each round: a task that has ended may hold its claim, and so the lock, a little longer.
             let folder = directory.file("\(round)")
             try #require(mkdir(folder, 0o700) == 0)
             let socket = UnixSocket(path: "\(folder)/application.sock")

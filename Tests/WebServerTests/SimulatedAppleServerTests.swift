@@ -6,8 +6,8 @@ import WebServer
 
 @Suite("The server of the simulated Apple", .timeLimit(.minutes(5)))
 struct SimulatedAppleServerTests {
-    /// Sends one request of a token to a server that gives this answer; returns everything that it sends until it closes.
-    private func received(_ answer: SimulatedAppleServer.Answer) async throws -> String {
+    /// Sends one request of a token to a server that gives this response; returns everything that it sends until it closes.
+    private func received(_ response: SimulatedAppleServer.Response) async throws -> String {
         let (ports, running) = AsyncStream.makeStream(of: Int.self)
         return try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask {
@@ -17,7 +17,7 @@ struct SimulatedAppleServerTests {
                     eventLoops: Surroundings.eventLoops,
                     log: Surroundings.log,
                     onRunning: { running.yield($0) },
-                    answer: { _ in answer }
+                    answer: { _ in response }
                 )
             }
             var iterator = ports.makeAsyncIterator()

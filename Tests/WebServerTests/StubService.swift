@@ -3,7 +3,7 @@ import Basics
 import SignIn
 import Synchronization
 
-/// A service that records its calls and answers as it is told.
+/// A service that records its calls and gives the answers of the test.
 final class StubService: ApplicationService {
     typealias Behaviour = @Sendable () async throws(Problem) -> Void
 

@@ -6,7 +6,7 @@ postgres_port='' public='' private=''
 # The process and the log of siwad, once it is started.
 postgres_directory='' postgres_bin='' service='' log=''
 
-# Chooses the ports below those that the kernel gives to outgoing connections (`ip_local_port_range`): a connection of any
+# Chooses the ports below the range that the kernel gives to outgoing connections (`ip_local_port_range`): a connection of any
 # program, even of siwad to PostgreSQL, could have one of those.
 choose_ports() {
     local first port

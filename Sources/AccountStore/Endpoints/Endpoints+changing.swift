@@ -103,12 +103,12 @@ extension Endpoints {
 
     package enum Resumption: Sendable {
         case enabled
-        /// It stays as it is: somebody changed it, and may have paused it.
+        /// Another session changed it, and may have paused it, so it stays as it is.
         case changed
         case removed
     }
 
-    /// As ``resume(_:in:)``, if nobody has changed the endpoint since it had this revision.
+    /// As ``resume(_:in:)``, unless another session has changed the endpoint since it had this revision.
     package static func resume(
         _ endpoint: Int32,
         unchangedSince revision: Int32,

@@ -21,6 +21,21 @@ package enum Endpoints {
         }
     }
 
+    /// The sorted names of the enabled endpoints.
+    ///
+    /// - Parameter ids: the endpoints to consider, by ids as texts, as ``SealedRow`` has them.
+    package static func enabledNames(
+        among ids: [String],
+        in session: borrowing Session
+    ) throws(PostgresError) -> [String] {
+        let names = Statement(
+            once: """
+                SELECT name FROM siwa.endpoints WHERE endpoint_id::text = ANY ($1) AND status = 'enabled' ORDER BY name
+                """
+        )
+        return try session.execute(names, Binds { $0.append(array: ids) }).decode { (name: String) in name }
+    }
+
     private static let allEndpoints = Statement(
         """
         SELECT \(Endpoint.columns), \(EndpointState.columns)

@@ -38,6 +38,17 @@ package struct SchemaCatalog: Sendable, Equatable {
         postgresVersion = try version.value(0, 0) / 10_000
     }
 
+    /// The checksums of the migrations that the database records, by number.
+    ///
+    /// - Throws: `undefinedTable` if the database is not migrated.
+    package static func recordedChecksums(in session: borrowing Session) throws(PostgresError) -> [Int: String] {
+        var recorded: [Int: String] = [:]
+        let sql = "SELECT number, checksum FROM \(Schema.name).schema_migrations"
+        let rows = try session.execute(Statement(once: sql))
+        for row in 0..<rows.count { recorded[Int(try rows.int32(row, 0))] = try rows.string(row, 1) }
+        return recorded
+    }
+
     package init(text: String) {
         var version = 0
         var definitions: [Object: String] = [:]

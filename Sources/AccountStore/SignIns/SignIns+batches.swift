@@ -2,7 +2,7 @@ import AppleTokens
 import Basics
 package import Postgres
 
-// MARK: - Several sign-ins at once
+// MARK: - Batches of sign-ins
 
 /// Starting a statement and waiting for the disk cost more than the rows of one sign-in, so sign-ins that arrive at the same time
 /// share both. Each function executes one statement, for the usual case only; what it leaves out is unchanged.

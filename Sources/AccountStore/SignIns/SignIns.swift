@@ -145,7 +145,7 @@ package enum ExchangeOutcome: Sendable, Equatable {
 extension SignIns {
     /// Claims due exchanges for a minute, the ones that are due longest first. Other daemons get others.
     ///
-    /// - Parameter clients: whose codes the caller can trade. It also gets those of others that Apple accepts no longer.
+    /// - Parameter clients: whose codes the caller can trade. It also gets the codes of others that Apple no longer accepts.
     package static func pendingExchanges(
         of clients: [ClientID],
         limit: Int,

@@ -53,10 +53,10 @@ final class EndpointLane: Sendable {
         self.predecessor = Mutex(predecessor)
     }
 
-    /// The requests under way to the endpoint, also those of the lanes before this one.
+    /// The requests under way to the endpoint, from this lane and the lanes before it.
     var requestsUnderWay: Int { state.withLock(\.held.underWay) + earlierRequests }
 
-    /// Those of the lanes before this one. They are finished, so their number only falls.
+    /// The requests under way from the lanes before this one, which are finished, so the number only falls.
     private var earlierRequests: Int {
         predecessor.withLock { lane in
             if lane?.hasEnded == true { lane = nil }
@@ -85,7 +85,7 @@ final class EndpointLane: Sendable {
     /// interrupted, it would be repeated, although the receiver may have handled it.
     func retire() { finish(within: endpoint.configuration.timeout + DeliveryQueue.claimGrace / 2) }
 
-    /// Claims nothing more, and interrupts requests after the grace of a shutdown, also those of the lanes before this one.
+    /// Claims nothing more, and interrupts requests after the grace of a shutdown, also in the lanes before this one.
     func shutDown() {
         finish(within: resources.grace)
         let earlier = predecessor.withLock { $0 }

@@ -35,7 +35,7 @@ struct HeldDeliveries: Sendable {
     /// Claimed and not sent.
     var unsent: Int { waiting.count - sent }
 
-    /// Those under way and those that wait.
+    /// The deliveries under way and the waiting ones.
     var count: Int { underWay + unsent }
 
     /// True if storing outcomes lets more requests be sent.

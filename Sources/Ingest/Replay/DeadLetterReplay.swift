@@ -202,7 +202,7 @@ package struct DeadLetterReplay: Sendable {
     private struct Refusals {
         private var batches = 0
         private var letters = 0
-        /// Why, if there were several at once.
+        /// The error of the last of these batches.
         private(set) var obstacle: PostgresError?
 
         /// Some letters about one person or of one app may follow each other. More have a cause that no run can pass.

@@ -77,7 +77,7 @@ struct ConnectionHandle: ~Copyable {
         ServerEndpoint(address: place.first { $0.keyword == "hostaddr" }?.value, sslMode: options["sslmode"] ?? "")
     }
 
-    /// The options in force, with those of a service file and the environment. They include the password.
+    /// The options in force, also from a service file and the environment. They include the password.
     var options: [String: String] {
         guard let options = unsafe PQconninfo(raw) else { return [:] }
         // Freed once, here.

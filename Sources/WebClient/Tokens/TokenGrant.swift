@@ -38,7 +38,7 @@ package struct TokenGrant: Sendable, CustomStringConvertible, CustomReflectable 
         case .refresh(let token):
             fields += [("grant_type", "refresh_token"), ("refresh_token", token)]
         }
-        return fields.map { "\($0)=\(Self.percentEncoded($1))" }.joined(separator: "&")
+        return fields.map { "\($0)=\($1.percentEncoded)" }.joined(separator: "&")
     }
 
     /// Names the client and the kind of grant only.
@@ -50,19 +50,4 @@ package struct TokenGrant: Sendable, CustomStringConvertible, CustomReflectable 
     }
 
     package var customMirror: Mirror { Mirror(self, children: [:]) }
-
-    /// Everything but unreserved characters (RFC 3986 §2.3) is escaped.
-    private static func percentEncoded(_ text: String) -> String {
-        let digits = Array("0123456789ABCDEF".utf8)
-        var encoded: [UInt8] = []
-        encoded.reserveCapacity(text.utf8.count)
-        for byte in text.utf8 {
-            if byte.isLetterOrDigit || "-._~".utf8.contains(byte) {
-                encoded.append(byte)
-            } else {
-                encoded += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 0xF)]]
-            }
-        }
-        return String(decoding: encoded, as: UTF8.self)
-    }
 }

@@ -107,8 +107,8 @@ struct ApplicationChannel: ServerChildChannel {
         }
         switch body {
         case .complete(let bytes):
-            let answer = await answer(to: accepted, of: request, bytes, channel, deadline)
-            try await write(answer, to: request, writer, channel)
+            let response = await answer(to: accepted, of: request, bytes, channel, deadline)
+            try await write(response, to: request, writer, channel)
         case .refused(let problem):
             requests.free()
             endpoint.refused(request, problem, accepted)
@@ -151,9 +151,9 @@ struct ApplicationChannel: ServerChildChannel {
         _ body: [UInt8],
         _ channel: any Channel,
         _ deadline: NIODeadline
-    ) async -> ApplicationEndpoint.Answer {
+    ) async -> ApplicationEndpoint.Response {
         let (answers, answer) = AsyncStream.makeStream(
-            of: Result<ApplicationEndpoint.Answer, Problem>.self,
+            of: Result<ApplicationEndpoint.Response, Problem>.self,
             bufferingPolicy: .bufferingOldest(1)
         )
         // Not cancelled with the connection: a sign-in whose code Apple has taken is recorded all the same, and the same
@@ -172,34 +172,34 @@ struct ApplicationChannel: ServerChildChannel {
             case .success(let served): return served
             case .failure(let problem):
                 endpoint.refused(request, problem, accepted)
-                return ApplicationEndpoint.Answer(problem)
+                return ApplicationEndpoint.Response(problem)
             }
         }
-        return ApplicationEndpoint.Answer(Problem(.draining, "siwad is shutting down; send it again."))
+        return ApplicationEndpoint.Response(Problem(.draining, "siwad is shutting down; send it again."))
     }
 
     // MARK: - Responses
 
     @concurrent private func write(
-        _ answer: ApplicationEndpoint.Answer,
+        _ response: ApplicationEndpoint.Response,
         to request: Request,
         _ writer: consuming ResponseWriter,
         _ channel: any Channel,
         isLast: Bool = false
     ) async throws {
-        var fields = answer.fields
+        var fields = response.fields
         fields[.date] = WallTime.now().httpDate
         fields[.cacheControl] = "no-store"
-        if let type = answer.type {
+        if let type = response.type {
             fields[.contentType] = type
-            fields[.contentLength] = "\(answer.body.readableBytes)"
+            fields[.contentLength] = "\(response.body.readableBytes)"
         }
         if isLast { fields[.connection] = "close" }
-        let head = HTTPResponse(status: .init(code: answer.status), headerFields: fields)
-        let hasBody = answer.type != nil && request.method != .head
+        let head = HTTPResponse(status: .init(code: response.status), headerFields: fields)
+        let hasBody = response.type != nil && request.method != .head
         let timer = closing(channel)
         defer { timer.cancel() }
-        try await writer.write(response: head, body: hasBody ? ResponseBody(byteBuffer: answer.body) : ResponseBody())
+        try await writer.write(response: head, body: hasBody ? ResponseBody(byteBuffer: response.body) : ResponseBody())
     }
 
     /// Closes the connection at the deadline of a write, which waits for a client that does not read.
@@ -220,7 +220,7 @@ struct ApplicationChannel: ServerChildChannel {
         guard !request.expectsContinue,
             case .complete = try await body(of: request, from: &parts, channel, deadline, isKept: false)
         else { return try await end(with: problem, request, &parts, writer, channel) }
-        try await write(ApplicationEndpoint.Answer(problem, at: request.uri.path), to: request, writer, channel)
+        try await write(ApplicationEndpoint.Response(problem, at: request.uri.path), to: request, writer, channel)
     }
 
     /// Ends a connection with a response, and gives the client the time to read it: if bytes of the request were left
@@ -232,8 +232,8 @@ struct ApplicationChannel: ServerChildChannel {
         _ writer: consuming ResponseWriter,
         _ channel: any Channel
     ) async throws {
-        let answer = ApplicationEndpoint.Answer(problem, at: request.uri.path)
-        try await write(answer, to: request, writer, channel, isLast: true)
+        let response = ApplicationEndpoint.Response(problem, at: request.uri.path)
+        try await write(response, to: request, writer, channel, isLast: true)
         channel.close(mode: .output, promise: nil)
         let timer = channel.eventLoop.scheduleTask(in: limits.lingerDeadline) { channel.close(promise: nil) }
         defer { timer.cancel() }

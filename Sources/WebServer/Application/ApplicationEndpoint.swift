@@ -14,7 +14,7 @@ struct ApplicationEndpoint: Sendable {
         fileprivate let idempotencyKey: String?
     }
 
-    struct Answer: Sendable {
+    struct Response: Sendable {
         let status: Int
         /// nil: no body.
         let type: String?
@@ -81,26 +81,26 @@ struct ApplicationEndpoint: Sendable {
         service.signInRefused(problem, by: accepted?.caller)
     }
 
-    func answer(to accepted: Accepted, _ body: [UInt8]) async -> Answer {
+    func answer(to accepted: Accepted, _ body: [UInt8]) async -> Response {
         do throws(Problem) {
             let caller = accepted.caller
             switch accepted.operation {
             case .issueNonce:
                 let nonce = try await service.issueNonce(for: IssuedNonce.client(parsing: body), by: caller)
-                return Answer(body: ByteBuffer(string: nonce.json))
+                return Response(body: ByteBuffer(string: nonce.json))
             case .signIn:
                 let request = try signInRequest(body, accepted)
-                return Answer(body: ByteBuffer(string: try await service.signIn(request, by: caller).json))
+                return Response(body: ByteBuffer(string: try await service.signIn(request, by: caller).json))
             case .readSession(let id):
-                return Answer(body: ByteBuffer(string: try await service.session(id, by: caller).json))
+                return Response(body: ByteBuffer(string: try await service.session(id, by: caller).json))
             case .endSession(let id):
                 try await service.endSession(id, by: caller)
-                return Answer(status: 204, type: nil)
+                return Response(status: 204, type: nil)
             case .readDocument:
-                return Answer(body: ByteBuffer(bytes: PackageResources.openapi_json))
+                return Response(body: ByteBuffer(bytes: PackageResources.openapi_json))
             }
         } catch {
-            return Answer(error)
+            return Response(error)
         }
     }
 

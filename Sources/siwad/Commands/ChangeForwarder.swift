@@ -94,7 +94,7 @@ struct ChangeForwarder: Sendable {
     private func post(
         _ body: [UInt8],
         _ headers: [(name: String, value: String)]
-    ) async throws(EndpointClient.Failure) -> EndpointClient.Answer {
+    ) async throws(EndpointClient.Failure) -> EndpointClient.Response {
         let headers = headers + [("Content-Type", "application/json")]
         do throws(EndpointClient.Failure) {
             return try await client.post(body, headers: headers, timeout: Self.timeout)

@@ -20,7 +20,7 @@ struct EndpointsTestCommand: DatabaseCommand {
             type about the person 000000.test, who does not exist. The command uses its own \
             settings SIWAD_DELIVERY_…, so give it the daemon's.
 
-            Exits with 0 if the answer counts as a delivery, 1 if it does not, 69 if there is no answer.
+            Exits with 0 if the answer counts as a delivery, 1 if it does not, 69 if there is no response.
 
             Example:
               siwad endpoints test shop
@@ -44,28 +44,28 @@ struct EndpointsTestCommand: DatabaseCommand {
         let headers = try WebhookSigner(generations).headers(messageID: event.id, at: .now(), body: event.body)
         let url = try EndpointURL(parsing: endpoint.configuration.url ?? "")
         let start = ContinuousClock.now
-        let answer: EndpointClient.Answer
+        let response: EndpointClient.Response
         do throws(EndpointClient.Failure) {
             let timeout = endpoint.configuration.timeout
-            answer = try await Self.post(event.body, headers, to: url, within: timeout, invocation)
+            response = try await Self.post(event.body, headers, to: url, within: timeout, invocation)
         } catch {
             throw CommandFailure(.unavailable, line: "\(url): \(error.reason.rawValue): \(error.words)")
         }
         let facts = [
             ("url", url.description), ("message", event.id),
-            ("address", answer.connection.address?.description ?? "chosen by the proxy"),
-            ("encryption", answer.connection.encryption ?? "none"),
-            ("answer", "\(answer.status), in \((ContinuousClock.now - start).milliseconds) ms"),
+            ("address", response.connection.address?.description ?? "chosen by the proxy"),
+            ("encryption", response.connection.encryption ?? "none"),
+            ("answer", "\(response.status), in \((ContinuousClock.now - start).milliseconds) ms"),
         ]
         invocation.console.print(lines: invocation.console.style.facts(facts, nameWidth: 12))
         let meaning = AttemptOutcome(
-            .answered(status: answer.status, retryAfter: answer.retryAfter, delivery: answer.delivery),
+            .answered(status: response.status, retryAfter: response.retryAfter, delivery: response.delivery),
             now: .now()
         )
         guard let failure = meaning.failure else { return }
         throw CommandFailure(
             .failed,
-            "the receiver answered \(answer.status)\(failure.consequence)",
+            "the receiver answered \(response.status)\(failure.consequence)",
             nextStep: failure.nextStep
         )
     }
@@ -76,7 +76,7 @@ struct EndpointsTestCommand: DatabaseCommand {
         to url: EndpointURL,
         within timeout: Duration,
         _ invocation: Invocation
-    ) async throws(EndpointClient.Failure) -> EndpointClient.Answer {
+    ) async throws(EndpointClient.Failure) -> EndpointClient.Response {
         let settings = invocation.configuration.endpointClient
         let client: EndpointClient
         do throws(WebClientError) {

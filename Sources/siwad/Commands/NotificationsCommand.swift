@@ -56,7 +56,7 @@ struct NotificationFilterOptions: ParsableArguments {
         let types = AccountEvent.Kind.allCases.map(\.rawValue)
         // A list would be empty, as if Apple had sent none.
         guard let word = try? unabbreviated(type, among: types), types.contains(word) else {
-            let letters = "siwad dead-letters list shows those of any other type"
+            let letters = "siwad dead-letters list shows notifications of other types"
             let names = types.joined(separator: ", ")
             throw ValidationError("--type: no notification has this type: write one of \(names); \(letters)")
         }

@@ -52,14 +52,14 @@ final class LocalApple: Sendable {
     }
 
     /// Answers a request, with the time of the simulated clock in `Date`.
-    func answer(_ exchange: SimulatedAppleServer.Exchange) async -> SimulatedAppleServer.Answer? {
+    func answer(_ exchange: SimulatedAppleServer.Exchange) async -> SimulatedAppleServer.Response? {
         var answer = await undated(exchange)
         let time = server.withLock { $0.milliseconds(WallTime.now().wholeMilliseconds) }
         answer?.date = WallTime(milliseconds: time)
         return answer
     }
 
-    private func undated(_ exchange: SimulatedAppleServer.Exchange) async -> SimulatedAppleServer.Answer? {
+    private func undated(_ exchange: SimulatedAppleServer.Exchange) async -> SimulatedAppleServer.Response? {
         let place = exchange.path.split(separator: "/").map(String.init)
         guard place.count == 2 else { return nil }
         if place[0] == "simulator" {
@@ -73,7 +73,7 @@ final class LocalApple: Sendable {
     private func respond(
         to endpoint: Behaviour.Endpoint,
         _ exchange: SimulatedAppleServer.Exchange
-    ) async -> SimulatedAppleServer.Answer {
+    ) async -> SimulatedAppleServer.Response {
         let form = exchange.isForm ? FormFields(parsing: exchange.body) : nil
         let response: SimulatedResponse
         do throws(JOSEError) {
@@ -81,11 +81,11 @@ final class LocalApple: Sendable {
                 try server.respond(to: endpoint, form, at: WallTime.now().wholeMilliseconds)
             }
         } catch {
-            return SimulatedAppleServer.Answer(status: 500, contentType: nil, body: "\(error)")
+            return SimulatedAppleServer.Response(status: 500, contentType: nil, body: "\(error)")
         }
         // Cancelled only at the end of the process, when no response is needed.
         if response.delay > 0 { try? await Task.sleep(for: .milliseconds(response.delay)) }
-        return SimulatedAppleServer.Answer(
+        return SimulatedAppleServer.Response(
             status: response.status,
             contentType: response.body.isEmpty ? nil : response.contentType,
             retryAfter: response.retryAfter,
@@ -96,7 +96,7 @@ final class LocalApple: Sendable {
     }
 
     /// Answers a control request.
-    func perform(_ control: TokenServer.Control, _ body: [UInt8]) async -> SimulatedAppleServer.Answer {
+    func perform(_ control: TokenServer.Control, _ body: [UInt8]) async -> SimulatedAppleServer.Response {
         do throws(ControlError) {
             let done = try server.withLock { server throws(ControlError) in
                 (
@@ -124,8 +124,8 @@ final class LocalApple: Sendable {
         }
     }
 
-    private static func control(_ status: Int, _ body: String) -> SimulatedAppleServer.Answer {
-        SimulatedAppleServer.Answer(status: status, contentType: "application/json", body: body)
+    private static func control(_ status: Int, _ body: String) -> SimulatedAppleServer.Response {
+        SimulatedAppleServer.Response(status: status, contentType: "application/json", body: body)
     }
 
     /// - Returns: the status of the response; nil if there was none, or no endpoint was named.

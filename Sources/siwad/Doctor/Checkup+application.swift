@@ -24,8 +24,7 @@ extension Checkup {
         switch address {
         case .unix(let path):
             if let finding = socketFinding(path) { return finding }
-            let escaped = path.replacing("%", with: "%25").replacing("/", with: "%2F")
-            return await answer(at: "http+unix://\(escaped)", named: "unix:\(path)")
+            return await answer(at: "http+unix://\(path.percentEncoded)", named: "unix:\(path)")
         case .tcp(let address):
             let scheme = configuration.applicationTLS == nil ? "http" : "https"
             guard let url = Self.url(scheme, address) else {

@@ -14,9 +14,9 @@ struct SealedSecrets: Sendable, Equatable {
     private(set) var unopened = 0
     /// Where and why the first one can't be opened.
     private(set) var firstProblem: String?
-    /// The ids of the endpoints of those that can't be opened.
+    /// The ids of the endpoints with secrets that can't be opened.
     private var broken: Set<String> = []
-    /// The names of the enabled ones of them. Daemons with the same keys send them nothing.
+    /// The names of the enabled ones of these endpoints. Daemons with the same keys send them nothing.
     private(set) var stoppedEndpoints: [String] = []
 
     var count: Int { counts.values.reduce(0, +) }
@@ -43,13 +43,7 @@ struct SealedSecrets: Sendable, Equatable {
             last = rows.last?.identity
         } while last != nil
         guard !broken.isEmpty else { return }
-        let names = Statement(
-            once: """
-                SELECT name FROM siwa.endpoints WHERE endpoint_id::text = ANY ($1) AND status = 'enabled' ORDER BY name
-                """
-        )
-        let ids = broken.sorted()
-        stoppedEndpoints = try session.execute(names, Binds { $0.append(array: ids) }).decode { (name: String) in name }
+        stoppedEndpoints = try Endpoints.enabledNames(among: broken.sorted(), in: session)
     }
 
     private mutating func check(_ row: SealedRow, _ keys: SealingKeys) {

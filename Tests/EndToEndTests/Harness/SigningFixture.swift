@@ -100,10 +100,9 @@ struct SigningFixture {
     func post(_ body: String, to name: String, key: String? = nil, bearer: String? = nil) async throws -> WebResponse {
         var headers = key.map { ["Idempotency-Key": $0] } ?? [:]
         if let bearer { headers["Authorization"] = "Bearer \(bearer)" }
-        let place = socket(name).replacing("%", with: "%25").replacing("/", with: "%2F")
         return try await Web.request(
             "POST",
-            "http+unix://\(place)/v1/sign-in",
+            "http+unix://\(socket(name).percentEncoded)/v1/sign-in",
             body: body,
             type: "application/json",
             headers: headers

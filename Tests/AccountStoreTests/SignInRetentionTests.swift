@@ -6,8 +6,8 @@ import StoreTestSupport
 import TestSupport
 import Testing
 
-@Suite("Upkeep of sign-ins, refresh tokens and names")
-struct SignInUpkeepTests {
+@Suite("Retention of sign-ins, refresh tokens and names")
+struct SignInRetentionTests {
     private let name = Settlement.Name(given: "Maria", family: "Ruiz")
 
     @Test("Sign-ins go after the retention, settled or not, and a code that was not traded is erased before.")
