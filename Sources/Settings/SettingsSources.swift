@@ -6,6 +6,8 @@ package struct SettingsSources: Sendable {
     package var environment: [String: String]
     package var configurationFile: String?
     package var readFile: FileReader
+    /// Settings that are unset, whatever the sources say.
+    package var ignored: Set<SettingKey> = []
 
     package init(
         flags: [SettingKey: String] = [:],
@@ -91,6 +93,7 @@ struct SettingTexts {
         if let path = sources.configurationFile { read(file: path, sources) }
         read(environment: sources)
         for (key, text) in sources.flags { texts[key] = Sourced(text: text, origin: .flag(key.flag)) }
+        for key in sources.ignored { texts[key] = nil }
     }
 
     subscript(key: SettingKey) -> Sourced? { texts[key] }

@@ -49,6 +49,19 @@ struct TokenServerControlTests {
         #expect(throws: ControlError.self) { try fixture.control(.signIn, #"{"client_id":"com.example.app"}"#) }
     }
 
+    @Test("The error about an unknown person names the next step, and says that a restart forgets people.")
+    func unknownPerson() throws {
+        var fixture = try Fixture()
+        let error = #expect(throws: ControlError.self) {
+            try fixture.control(.stopUsing, #"{"client_id":"com.example.app"}"#)
+        }
+        #expect(
+            error?.description
+                == "ada is no person here: let the person sign in first; the simulated Apple forgets its people when it "
+                + "restarts"
+        )
+    }
+
     @Test("A behaviour lasts for its number of requests.")
     func behaviour() throws {
         var fixture = try Fixture()

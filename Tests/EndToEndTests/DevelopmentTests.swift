@@ -36,6 +36,9 @@ struct DevelopmentTests {
         await dev.kill()
     }
 
+    /// A function, because the compiler takes a closure in the test for one of another expectation.
+    private static func messages(in output: [String]) -> [String] { output.filter { $0.hasPrefix("    told ") } }
+
     private func accounts(in directory: TemporaryDirectory) async throws -> Int {
         let list = ["accounts", "list", "--json", "--config", ".siwad/siwad.yaml"]
         return try await siwad(list, in: directory.path).lines.count
@@ -50,9 +53,13 @@ struct DevelopmentTests {
                 // Eight states of the people of the demonstration, and one of the person who signs in natively.
                 #expect(people == 9)
                 #expect(dev.output.contains { $0.hasPrefix("✓ Eve signs in with her phone") })
-                #expect(dev.output.contains { $0.hasPrefix("✓ Eve stops using the app") })
-                let messages = dev.output.filter { $0.hasPrefix("    told ") }
-                #expect(messages.count { $0.hasSuffix(", signature verified") } == 5, "\(messages)")
+                let last = try #require(dev.output.firstIndex { $0.hasPrefix("✓ Eve stops using the app") })
+                let told = try #require(dev.output[last...].first { $0.hasPrefix("    told ") })
+                #expect(told.contains(": siwa.consent.revoked (msg_"), "\(told)")
+                let list = try #require(dev.output.firstIndex { $0.hasPrefix("Endpoints afterwards ") })
+                #expect(last < list, "the list shows the state after all messages")
+                let messages = Self.messages(in: dev.output)
+                #expect(messages.count { $0.hasSuffix(", signature verified") } == 6, "\(messages)")
                 #expect(messages.count { $0 == "    told nothing" } == 2, "\(messages)")
                 #expect(dev.output.count { $0.hasPrefix("    the application answered 500 to ") } == 1)
                 // The command that it proposes.
@@ -100,6 +107,30 @@ struct DevelopmentTests {
         }
     }
 
+    @Test("With --once it fails if the application gets no messages.")
+    func missingMessages() async throws {
+        try await withDirectory { directory in
+            // A further start leaves the endpoint paused.
+            try await withDev(in: directory) { dev in
+                let pause = ["endpoints", "pause", "demo", "--note", "It gets no messages."]
+                let paused = try await siwad(pause + ["--config", ".siwad/siwad.yaml"], in: directory.path)
+                #expect(paused.status == 0, "\(paused.errors)")
+                dev.send("INT")
+                #expect(try await dev.end() == 0)
+            }
+            let run = try await siwad(["dev", "--once"], environment: Self.settings, in: directory.path)
+            #expect(run.status == 1, "\(run.output)\(run.errors)")
+            let failure = "siwad: not every event had the expected effect: see ✗ above"
+            #expect(run.errorLines.last ?? "" == failure, "\(run.errors)")
+            let missing = run.lines.filter { $0.hasPrefix("    ✗ the application did not get siwa.") }
+            #expect(missing.count == 6, "\(run.output)")
+            let faults = run.lines.filter { $0.hasPrefix("✗ ") }
+            #expect(faults.count == 6, "\(run.output)")
+            #expect(faults.allSatisfy { $0.hasPrefix("✗ the application did not get siwa.") }, "\(faults)")
+            #expect(run.lines.contains { $0.hasPrefix("✓ Eve stops using the app") }, "the effects are there")
+        }
+    }
+
     @Test("The secrets of another siwad in the environment do not disturb it.", arguments: [true, false])
     func otherSecrets(inFiles: Bool) async throws {
         try await withDirectory { directory in
@@ -113,6 +144,42 @@ struct DevelopmentTests {
             }
             let run = try await siwad(["dev", "--once"], environment: environment, in: directory.path)
             #expect(run.status == 0, "\(run.output)\(run.errors)")
+        }
+    }
+
+    @Test("Its settings are in the file for the other commands, except those of which it has its own, which it names.")
+    func settings() async throws {
+        try await withDirectory { directory in
+            let file = try directory.write(
+                "mine.yaml",
+                """
+                application_listen: 127.0.0.1:0
+                application_tokens: shop \(String(repeating: "ab", count: 32))
+                apple_url: http://127.0.0.1:1
+                delivery_allow: 10.0.0.0/8,127.0.0.0/8
+                log_level: error
+                """
+            )
+            let options = ["--config", file, "--nonce", "issued", "--code-exchange", "required"]
+            // With the tokens, the application endpoint would refuse the demonstration.
+            let run = try await siwad(["dev", "--once"] + options, environment: Self.settings, in: directory.path)
+            #expect(run.status == 0, "\(run.output)\(run.errors)")
+            let own = ["apple_url (\(file), line 3)", "application_listen (\(file), line 1)"]
+            let note = "siwad dev ignores \(own.joined(separator: ", ")), application_tokens ("
+            #expect(run.errors.contains(note), "\(run.errors)")
+            let config = try await siwad(["config", "--json", "--config", ".siwad/siwad.yaml"], in: directory.path)
+            func line(_ key: String) -> Substring { config.lines.first { $0.hasPrefix("{\"key\":\"\(key)\"") } ?? "" }
+            let expected = [
+                ("nonce", "\"issued\""), ("code_exchange", "\"required\""), ("application_listen", "\"unix:/"),
+                ("delivery_allow", "\"127.0.0.0/8,::1/128,10.0.0.0/8\""),
+            ]
+            for (key, value) in expected {
+                #expect(line(key).contains("\"value\":\(value)"), "\(line(key))")
+                #expect(line(key).contains(".siwad/siwad.yaml"), "\(line(key))")
+            }
+            for key in ["application_tokens", "log_level", "batch_limit"] {
+                #expect(line(key).contains("\"source\":\"default\""), "\(line(key))")
+            }
         }
     }
 

@@ -157,6 +157,19 @@ struct ConfigurationTests {
         #expect(problem.hasPrefix("SIWAD_APPLICATION_TOKENS: line 1: ") && !problem.contains("abab"))
     }
 
+    @Test("leaves an ignored setting unset, whatever the sources say.")
+    func ignored() throws {
+        var sources = SettingsSources(
+            flags: [.listen: "127.0.0.1:1", .issuer: "https://a.example"],
+            environment: ["SIWAD_APPLICATION_TOKENS": "shop " + String(repeating: "ab", count: 32)]
+        )
+        sources.ignored = [.listen, .applicationTokens]
+        let configuration = try Configuration(from: sources)
+        #expect(configuration.listen.port == 8080 && configuration.origin(of: .listen) == .unset)
+        #expect(configuration.applicationTokens == nil)
+        #expect(configuration.issuer == "https://a.example")
+    }
+
     @Test("listens for applications on a Unix socket without further settings.")
     func applicationSocket() throws {
         let socket = try load(environment: ["SIWAD_APPLICATION_LISTEN": "unix:/run/siwad/application.sock"])

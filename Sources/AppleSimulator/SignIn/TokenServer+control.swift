@@ -87,7 +87,10 @@ extension TokenServer {
     private func person(_ members: inout ControlMembers) throws(ControlError) -> SimulatedPerson {
         let name = try members.string("person") ?? "ada"
         guard let person = people[name] else {
-            throw ControlError("\(name) is no person here: let the person sign in first")
+            throw ControlError(
+                "\(name) is no person here: let the person sign in first; the simulated Apple forgets its people when it "
+                    + "restarts"
+            )
         }
         guard !person.isDeleted else { throw ControlError("the account of \(name) is deleted") }
         return person

@@ -21,8 +21,11 @@ struct DevCommand: DaemonCommand {
             Creates a PostgreSQL cluster and the key of a simulated Apple in the directory .siwad, and starts the same \
             endpoints as siwad serve. At the first start it sends an event of each type and prints the effects, and what \
             an application in this process gets by webhook; then it signs a person in. After that it serves until Ctrl-C, \
-            and prints each event that arrives. The next start continues with the same database. \
-            --database-url and --keys-url are refused, since siwad dev has its own.
+            and prints each event that arrives. The next start continues with the same database.
+
+            It refuses --database-url, --keys-url, --apple-url, --apple-keys and --application-listen, since siwad dev has \
+            its own. In the environment and in a file, it ignores them, the sealing keys and the application tokens. All \
+            other settings have their effect, and are written to .siwad/siwad.yaml for the other commands.
 
             Example:
               siwad dev
@@ -31,7 +34,7 @@ struct DevCommand: DaemonCommand {
             """
     )
 
-    @Flag(help: "Exit after the demonstration, with 0 only if every event had its effect.")
+    @Flag(help: "Exit after the demonstration, with 0 only if every event had its effect and was delivered once.")
     var once = false
     @Flag(help: "Delete the database in .siwad, and exit.")
     var reset = false
@@ -47,9 +50,11 @@ struct DevCommand: DaemonCommand {
 
     func validate() throws {
         guard !once || !reset else { throw ValidationError("--reset excludes --once: run one after the other") }
-        guard options.flags[.databaseURL] == nil, options.flags[.keysURL] == nil else {
+        let refused = DevelopmentPlace.ownSettings.filter { options.flags[$0] != nil }.map(\.flag)
+        guard refused.isEmpty else {
             throw ValidationError(
-                "siwad dev has its own PostgreSQL and simulated Apple: --database-url and --keys-url are for siwad serve"
+                "siwad dev has its own PostgreSQL, simulated Apple and application socket: leave out "
+                    + refused.joined(separator: ", ")
             )
         }
     }
@@ -62,15 +67,22 @@ struct DevCommand: DaemonCommand {
             let isDeleted = try await DevelopmentPlace.reset()
             return console.print(isDeleted ? "The database of siwad dev is deleted." : "There is no database here.")
         }
+        let given = invocation.configuration
         console.print(console.style.painted("siwad dev", .bold))
-        let address = try appleAddress(invocation.configuration)
-        let groups = try configuration(with: [:], [:], invocation).audiences().groups
-        let place = try await DevelopmentPlace.open(issuer: invocation.configuration.issuer)
+        let ignored = DevelopmentPlace.ownSettings.filter { given.origin(of: $0) != .unset }.map(given.name(of:))
+        if !ignored.isEmpty { console.note("siwad dev ignores \(ignored.joined(separator: ", ")): it has its own") }
+        let address = try appleAddress(given)
+        let groups = try (given.apps ?? AudienceMap(parsing: DevelopmentPlace.apps)).groups
+        let place = try await DevelopmentPlace.open(issuer: given.issuer)
         try await withCleanup(place.close) {
             let apple = LocalApple(place.tokenServer(groups))
             // The end of the server is a cancellation, which it would report as an error for each open connection.
             try await apple.serve(on: address, log: Log(label: "siwad").quieter(than: .critical)) { url in
-                let flags = place.flags(appleURL: url, teams: Set(groups.map(\.team)))
+                let flags = place.flags(
+                    appleURL: url,
+                    teams: Set(groups.map(\.team)),
+                    allowing: given.deliveryAllow
+                )
                 let configuration = try configuration(with: flags, place.environment, invocation)
                 try await run(in: place, apple, configuration, console)
             }
@@ -113,8 +125,9 @@ struct DevCommand: DaemonCommand {
         }
     }
 
-    /// The settings in force; the place's database and keys override all others. Secrets in the environment are those of another
-    /// siwad: its files would conflict with the place's keys, and its application tokens would lock out the demonstration.
+    /// The settings in force; the place's database and keys override all others. Secrets in the environment belong to another
+    /// siwad, and its files would conflict with the place's keys. Application tokens of any source would lock out the
+    /// demonstration and the requests that siwad dev proposes.
     private func configuration(
         with decided: [SettingKey: String],
         _ decidedEnvironment: [String: String],
@@ -128,7 +141,9 @@ struct DevCommand: DaemonCommand {
             .flatMap { [$0.environmentName, $0.environmentFileName].compactMap(\.self) }
         let environment = invocation.environment.filter { !secrets.contains($0.key) }
             .merging(decidedEnvironment) { _, ours in ours }
-        return try Configuration(from: common.sources(flags: flags, environment: environment))
+        var sources = common.sources(flags: flags, environment: environment)
+        sources.ignored = [.applicationTokens]
+        return try Configuration(from: sources)
     }
 
     private func serve(
@@ -187,6 +202,8 @@ struct DevCommand: DaemonCommand {
         in place: DevelopmentPlace,
         _ console: Console
     ) async throws {
+        // Nothing reads the messages after the demonstration.
+        defer { receiver?.stopCollecting() }
         let groups = try daemon.configuration.audiences().groups
         try place.writeConfiguration(daemon.configuration, listening: addresses.listening)
         console.print("  Notifications  \(addresses.notifications)")
@@ -206,22 +223,20 @@ struct DevCommand: DaemonCommand {
                 groups: Array(groups.filter { $0.team == groups.first?.team }.prefix(2)),
                 pool: daemon.pool,
                 receiver: receiver,
+                nativeSignIn: DemonstrationSignIn(
+                    apple: apple,
+                    client: groups[0].clients[0],
+                    socket: place.applicationSocketPath,
+                    loops: daemon.loops,
+                    console: console
+                ),
                 console: console
             )
-            var isAsExpected = try await demonstration.play(against: addresses.notifications, over: daemon.loops)
-            let signIn = DemonstrationSignIn(
-                apple: apple,
-                client: groups[0].clients[0],
-                socket: place.applicationSocketPath,
-                loops: daemon.loops,
-                console: console
-            )
-            isAsExpected = try await signIn.play() && isAsExpected
+            let isAsExpected = try await demonstration.play(against: addresses.notifications, over: daemon.loops)
             guard isAsExpected || !once else {
                 throw CommandFailure(.failed, "not every event had the expected effect: see ✗ above")
             }
         } else {
-            receiver?.stopCollecting()
             console.print("The demonstration is left out: its people are in the database already.\n")
         }
         guard !once else { return }

@@ -17,13 +17,14 @@ struct Demonstration: Sendable {
     let pool: ConnectionPool
     /// The application that gets the changes; nil: there is none.
     let receiver: DemonstrationReceiver?
+    /// The second part: Eve signs in with her phone.
+    let nativeSignIn: DemonstrationSignIn
     let console: Console
 
-    /// - Returns: true if every event had the expected effect.
-    /// - Throws: `CancellationError` between two events if the process shuts down.
+    /// - Returns: true if every event had the expected effect, and the application got every change once.
+    /// - Throws: `CancellationError` if the process shuts down.
     func play(against url: String, over loops: EventLoops) async throws -> Bool {
-        defer { receiver?.stopCollecting() }
-        let sender = try NotificationSender(url: url, version: Version.current, eventLoopGroup: loops.group)
+        var deliveries = receiver.map { DemonstrationDeliveries(to: $0, pool: pool, console: console) }
         let now = WallTime.now()
         let people = DemonstrationPerson.all(groups: groups)
         let apps = groups.map(\.app.rawValue).joined(separator: " and ")
@@ -34,28 +35,33 @@ struct Demonstration: Sendable {
             .init("email", \.email, "ADDRESS", .cutEnd(minimum: 20)),
         ]
         console.print(lines: columns.table(of: people).lines(style: console.style, indentation: 2))
+        let sender = try NotificationSender(url: url, version: Version.current, eventLoopGroup: loops.group)
         var isAsExpected = true
         for step in DemonstrationStep.all(people: people, app: groups[0].app, now: now) {
             guard !Task.isShuttingDownGracefully else { throw CancellationError() }
-            if step.isRetried { receiver?.refuseOnce(subject: step.person.subject.rawValue) }
-            let before = receiver?.messages.count ?? 0
-            let start = ContinuousClock.now
-            let status = try await send(step, with: sender)
-            let page = try await page(of: step.person)
-            let isRight = status == step.expectedStatus && step.effect.shows(in: page)
-            isAsExpected = isAsExpected && isRight
-            report(step, status: status, isRight: isRight, page: page)
-            if let receiver {
-                let isDelivered = try await tell(step, to: receiver, after: before, since: start)
-                isAsExpected = isAsExpected && isDelivered
-            }
+            isAsExpected = try await play(step, with: sender, telling: &deliveries) && isAsExpected
         }
-        if let receiver {
-            let isDelivered = try await checkMessages(to: receiver, people)
-            isAsExpected = isAsExpected && isDelivered
-        }
-        try await printOutcome(people)
-        return isAsExpected
+        let eve = try await nativeSignIn.play(telling: &deliveries)
+        let areDelivered = try await deliveries?.check() ?? true
+        try await printOutcome(people.map(\.subject) + [eve.subject].compactMap(\.self))
+        return isAsExpected && eve.isAsExpected && areDelivered
+    }
+
+    /// - Returns: true if the event had the expected effect, and the application got the change.
+    private func play(
+        _ step: DemonstrationStep,
+        with sender: NotificationSender,
+        telling deliveries: inout DemonstrationDeliveries?
+    ) async throws -> Bool {
+        let subject = step.person.subject
+        deliveries?.stepBegins(refusing: step.isRetried ? subject.rawValue : nil)
+        let status = try await send(step, with: sender)
+        let page = try await page(of: subject)
+        let isRight = status == step.expectedStatus && step.effect.shows(in: page)
+        report(step, status: status, isRight: isRight, page: page)
+        let change = step.change.map { DemonstrationDeliveries.Change(subject: subject.rawValue, type: $0) }
+        let isTold = try await deliveries?.tell(change) ?? true
+        return isRight && isTold
     }
 
     private func signIn(_ person: DemonstrationPerson, at time: WallTime) async throws {
@@ -98,13 +104,13 @@ struct Demonstration: Sendable {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    private func page(of person: DemonstrationPerson) async throws -> AccountPage {
+    private func page(of subject: Subject) async throws -> AccountPage {
         let team = groups.first?.team.rawValue
         let pages = try await pool.transaction { session throws(PostgresError) in
-            try AccountPage.pages(subject: person.subject.rawValue, team: team, limit: 50, in: session)
+            try AccountPage.pages(subject: subject.rawValue, team: team, limit: 50, in: session)
         }
         guard let page = pages.first else {
-            throw CommandFailure(.failed, "\(person.name) is not in the database although the sign-in was recorded")
+            throw CommandFailure(.failed, "\(subject) is not in the database although the sign-in was recorded")
         }
         return page
     }
@@ -122,62 +128,7 @@ struct Demonstration: Sendable {
         }
     }
 
-    /// Waits until the application gets the change of a step, and reports it.
-    ///
-    /// - Parameters:
-    ///   - count: the number of messages before the step.
-    ///   - start: when the step began.
-    /// - Returns: false if the message is missing, of another type or not signed.
-    private func tell(
-        _ step: DemonstrationStep,
-        to receiver: DemonstrationReceiver,
-        after count: Int,
-        since start: ContinuousClock.Instant
-    ) async throws -> Bool {
-        guard let type = step.change else {
-            // A message that comes later nevertheless is found at the end.
-            console.print("    told nothing")
-            return true
-        }
-        let deadline = start + .seconds(10)
-        var refusedAt: ContinuousClock.Instant?
-        while .now < deadline {
-            let messages = receiver.messages.dropFirst(count).filter { $0.subject == step.person.subject.rawValue }
-            if let refused = messages.first(where: { !$0.isAccepted }), refusedAt == nil {
-                refusedAt = refused.arrivedAt
-                console.print("    the application answered 500 to \(refused.type); it is sent again")
-            }
-            if let message = messages.first(where: \.isAccepted) {
-                let time = (message.arrivedAt - (refusedAt ?? start)).milliseconds
-                let when = refusedAt == nil ? "in \(time) ms" : "\(time) ms later"
-                let id = message.id ?? "a message that is not signed"
-                let signature = message.id == nil ? "" : ", signature verified"
-                console.print("    told the application \(when): \(message.type) (\(id))\(signature)")
-                return message.id != nil && message.type == type && (refusedAt != nil) == step.isRetried
-            }
-            try await Task.sleep(for: .milliseconds(2))
-        }
-        console.print("    \(console.style.painted("✗", .red)) the application did not get \(type)")
-        return false
-    }
-
-    /// False if the application got a change twice, or other changes than the steps make.
-    private func checkMessages(to receiver: DemonstrationReceiver, _ people: [DemonstrationPerson]) async throws -> Bool
-    {
-        let expected = DemonstrationStep.all(people: people, app: groups[0].app, now: .now()).compactMap(\.change)
-        let subjects = Set(people.map(\.subject.rawValue))
-        let accepted = receiver.messages.filter { $0.isAccepted && subjects.contains($0.subject) }
-        guard accepted.map(\.type).sorted() != expected.sorted() || Set(accepted.map(\.id)).count != accepted.count
-        else {
-            return true
-        }
-        console.print(
-            "\n\(console.style.painted("✗", .red)) the application got \(accepted.count) changes, not \(expected.count)"
-        )
-        return false
-    }
-
-    private func printOutcome(_ people: [DemonstrationPerson]) async throws {
+    private func printOutcome(_ people: [Subject]) async throws {
         var states: [AccountState] = []
         var sessions: [AccountSession] = []
         for person in people {

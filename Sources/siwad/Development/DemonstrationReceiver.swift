@@ -11,8 +11,7 @@ final class DemonstrationReceiver: Sendable {
     struct Message: Sendable {
         /// nil if the signature is not that of the endpoint's secret.
         let id: String?
-        let type: String
-        let subject: String
+        let change: DemonstrationDeliveries.Change
         /// False if the receiver answered 500.
         let isAccepted: Bool
         let arrivedAt: ContinuousClock.Instant
@@ -78,8 +77,7 @@ final class DemonstrationReceiver: Sendable {
             state.messages?.append(
                 Message(
                     id: id,
-                    type: json?["type"]?.string ?? "unknown",
-                    subject: subject,
+                    change: .init(subject: subject, type: json?["type"]?.string ?? "unknown"),
                     isAccepted: isAccepted,
                     arrivedAt: .now
                 )

@@ -1,5 +1,6 @@
 import AppleSimulator
 import AppleTokens
+import Basics
 import JOSE
 import Listening
 import Terminal
@@ -18,17 +19,20 @@ struct DemonstrationSignIn: Sendable {
     let loops: EventLoops
     let console: Console
 
-    private struct Answer {
+    private struct Response {
         let status: Int
         let body: JSONValue
     }
 
-    /// - Returns: true if every step had the expected effect.
-    func play() async throws -> Bool {
+    /// - Parameter deliveries: the changes that the application gets; nil: there is no application.
+    /// - Returns: whether every step had the expected effect, and Eve's account; nil if she could not sign in.
+    func play(
+        telling deliveries: inout DemonstrationDeliveries?
+    ) async throws -> (isAsExpected: Bool, subject: Subject?) {
         let session = "eve-" + String(UInt64.random(in: .min ... .max), radix: 36)
         let nonce = try await post("nonces", [.init("client_id", .string(client.rawValue))])
         guard nonce.status == 200, let secret = nonce.body["nonce"]?.string, let hash = nonce.body["sha256"]?.string
-        else { return report("Eve wants to sign in.", nonce, isRight: false, "a nonce for her device") }
+        else { return (report("Eve wants to sign in.", nonce, isRight: false, "a nonce for her device"), nil) }
         let device = try await control(.signIn, nonce: hash)
         func request(_ session: String) -> [JSONValue.Member] {
             [
@@ -57,6 +61,17 @@ struct DemonstrationSignIn: Sendable {
             isRight: stolen.status == 422 && stolen.body["reason"] == .string("token-used"),
             "Refused: a token works once"
         )
+        let subject = signedIn.body["account"]?["sub"]?.string
+        let isStopped = try await stopUsing(session, of: subject, telling: &deliveries)
+        return (isSignedIn && isRefused && isStopped, subject.map { Subject($0) })
+    }
+
+    private func stopUsing(
+        _ session: String,
+        of subject: String?,
+        telling deliveries: inout DemonstrationDeliveries?
+    ) async throws -> Bool {
+        deliveries?.stepBegins()
         let stopped = try await control(.stopUsing)
         let notification = stopped["notifications"]?.array?.first?["status"]?.integer
         let ended = try await get("sessions/\(session)")
@@ -67,16 +82,18 @@ struct DemonstrationSignIn: Sendable {
                 && ended.body["end_reason"] == .string("consent-revoked"),
             "Her session is ended"
         )
-        return isSignedIn && isRefused && isEnded
+        let revocation = subject.map { DemonstrationDeliveries.Change(subject: $0, type: "siwa.consent.revoked") }
+        let isTold = try await deliveries?.tell(revocation) ?? true
+        return isEnded && isTold
     }
 
-    private func report(_ title: String, _ answer: Answer, isRight: Bool, _ expectation: String) -> Bool {
+    private func report(_ title: String, _ response: Response, isRight: Bool, _ expectation: String) -> Bool {
         let mark = isRight ? console.style.painted("✓", .green) : console.style.painted("✗", .red)
         console.print("\n\(mark) \(title)")
         if isRight {
-            console.print("    \(answer.status): \(expectation)")
+            console.print("    \(response.status): \(expectation)")
         } else {
-            console.print("    expected: \(expectation); got \(answer.status): \(answer.body.compactText)")
+            console.print("    expected: \(expectation); got \(response.status): \(response.body.compactText)")
         }
         return isRight
     }
@@ -95,8 +112,8 @@ struct DemonstrationSignIn: Sendable {
         return try JSONValue(parsing: Array(answer.body.utf8))
     }
 
-    private func post(_ path: String, _ members: [JSONValue.Member]) async throws -> Answer {
-        try Self.answer(
+    private func post(_ path: String, _ members: [JSONValue.Member]) async throws -> Response {
+        try Self.parsed(
             await LocalProbe.post(
                 url(path),
                 json: JSONValue.object(members).compactText,
@@ -106,17 +123,17 @@ struct DemonstrationSignIn: Sendable {
         )
     }
 
-    private func get(_ path: String) async throws -> Answer {
-        try Self.answer(
+    private func get(_ path: String) async throws -> Response {
+        try Self.parsed(
             await LocalProbe.get(url(path), version: Version.current, eventLoopGroup: loops.group)
         )
     }
 
     private func url(_ path: String) -> String {
-        "http+unix://\(socket.replacing("%", with: "%25").replacing("/", with: "%2F"))/v1/\(path)"
+        "http+unix://\(socket.percentEncoded)/v1/\(path)"
     }
 
-    private static func answer(_ response: LocalProbe.Response) throws -> Answer {
-        Answer(status: response.status, body: try JSONValue(parsing: Array(response.body.utf8)))
+    private static func parsed(_ response: LocalProbe.Response) throws -> Response {
+        Response(status: response.status, body: try JSONValue(parsing: Array(response.body.utf8)))
     }
 }

@@ -14,6 +14,10 @@ import Terminal
 struct DevelopmentPlace {
     /// A team and two app groups, served unless `SIWAD_APPS` is set.
     static let apps = "A1B2C3D4E5/com.example.app+com.example.web,A1B2C3D4E5/com.example.notes"
+    /// The settings that name parts of the place. Values of the user have no effect.
+    static let ownSettings: [SettingKey] = [
+        .databaseURL, .keysURL, .appleURL, .appleKeys, .applicationListen, .sealingKeys, .applicationTokens,
+    ]
     /// Relative to the working directory of `siwad dev`.
     static let configurationFile = ".siwad/siwad.yaml"
     private static let name = "siwad"
@@ -79,13 +83,17 @@ struct DevelopmentPlace {
 
     /// The settings that name the parts of this place.
     ///
-    /// - Parameter appleURL: of the simulated Apple.
-    func flags(appleURL: String, teams: Set<TeamID>) -> [SettingKey: String] {
+    /// - Parameters:
+    ///   - appleURL: of the simulated Apple.
+    ///   - ranges: addresses that may be called for endpoints, in addition to the loopback addresses of the demonstration.
+    func flags(appleURL: String, teams: Set<TeamID>, allowing ranges: [AddressRange]) -> [SettingKey: String] {
+        let allowed = ["127.0.0.0/8", "::1/128"] + ranges.map(\.description)
         let file = Self.clientKeyFile(in: directory)
         let keys = teams.map { "\($0)/\(Self.clientKeyID)=\(file)" }.sorted().joined(separator: ",")
         return [
             .databaseURL: conninfo, .keysURL: "\(appleURL)/auth/keys", .appleURL: appleURL, .appleKeys: keys,
-            .deliveryAllow: "127.0.0.0/8,::1/128", .applicationListen: "unix:\(applicationSocketPath)",
+            .deliveryAllow: allowed.uniqued().joined(separator: ","),
+            .applicationListen: "unix:\(applicationSocketPath)",
         ]
     }
 
@@ -122,20 +130,18 @@ struct DevelopmentPlace {
     /// What no flag may contain.
     var environment: [String: String] { [SettingKey.sealingKeys.environmentName: sealingKey] }
 
-    /// Writes `siwad.yaml`, so that the operator's commands use the same database, keys and endpoints and simulate the same
-    /// Apple.
+    /// Writes `siwad.yaml` with every setting that is not the default, so that the operator's commands use the same database,
+    /// keys, endpoints and rules and simulate the same Apple.
     func writeConfiguration(_ configuration: Configuration, listening: [SettingKey: String]) throws {
         var ours = listening
         ours[.databaseURL] = conninfo
         ours[.issuer] = apple.issuer
         ours[.sealingKeys] = sealingKey
-        let keys: [SettingKey] = [
-            .databaseURL, .apps, .listen, .notificationPath, .operationsListen, .keysURL, .issuer, .sealingKeys,
-            .deliveryAllow, .appleURL, .appleKeys, .applicationListen,
-        ]
-        let lines = keys.compactMap { key in
-            let text = ours[key] ?? configuration.entries.first { $0.key == key }?.text
-            return text.map { "\(key.rawValue): \(JSONText.string($0).line)\n" }
+        let lines = configuration.entries.compactMap { entry in
+            // Only this process logs as its user asked.
+            let isSet = entry.origin != .unset && !entry.key.isSecret && ![.logLevel, .logFormat].contains(entry.key)
+            let text = ours[entry.key] ?? (isSet ? entry.text : nil)
+            return text.map { "\(entry.key.rawValue): \(JSONText.string($0).line)\n" }
         }
         let comment = "# Written by siwad dev at every start, for siwad … --config \(Self.configurationFile)\n"
         try NewFile.replace(directory + "/siwad.yaml", mode: 0o600, Array((comment + lines.joined()).utf8))
