@@ -63,7 +63,7 @@ package struct CodeExchanger: Sendable {
             guard case .clientRefused(let refusal) = dated.answer else {
                 if case .unavailable = dated.answer { return exchange }
                 secrets.accepted(keyID, for: code.group)
-                explain(dated.answer, of: code.client)
+                explain(dated.answer, to: code)
                 return exchange
             }
             if refusal.code == .invalidClient,
@@ -97,14 +97,14 @@ package struct CodeExchanger: Sendable {
     }
 
     /// Logs why Apple refuses a code, such as a missing redirect URI, which makes every sign-in lack its refresh token.
-    private func explain(_ answer: TokenAnswer, of client: ClientID) {
+    private func explain(_ answer: TokenAnswer, to code: TradedCode) {
         switch answer {
         case .grantRefused(let refusal), .requestRefused(let refusal):
-            let cause = refusal.detail.words
-            guard faults.isDue(.appleCode("\(client) \(refusal.code.rawValue) \(cause)")) else { return }
+            let cause = refusal.detail.words(redirectURI: code.redirectURI)
+            guard faults.isDue(.appleCode("\(code.client) \(refusal.code.rawValue) \(cause)")) else { return }
             log.warning(
                 "Apple refuses a code",
-                ["client_id": client.rawValue, "error": refusal.code.rawValue, "cause": cause]
+                ["client_id": code.client.rawValue, "error": refusal.code.rawValue, "cause": cause]
             )
         case .issued, .clientRefused, .unavailable: break
         }
@@ -137,12 +137,16 @@ package struct CodeExchanger: Sendable {
 }
 
 extension TokenRefusal.Detail {
-    var words: String {
+    /// - Parameter redirectURI: of the request. Apple gives no reason if a code of the web comes without it.
+    func words(redirectURI: String?) -> String {
         switch self {
         case .alreadyUsed: "the code was used before"
         case .expiredOrRevoked: "the code has expired or was revoked, or is not one of Apple's"
         case .otherClient: "the code was issued to another client id"
         case .otherRedirectURI: "the code was issued with another redirect_uri"
+        case .unspecified where redirectURI == nil:
+            "it gives no reason that siwad knows. The request named no redirect_uri: a code of the web needs the one of its "
+                + "authorization request"
         case .unspecified: "it gives no reason that siwad knows"
         }
     }

@@ -214,7 +214,8 @@ extension SignInAttempt {
             )
         case .grantRefused(let refusal), .requestRefused(let refusal):
             guard mode == .preferred else {
-                throw Problem(.codeRejected, "Apple answers \(refusal.code.rawValue): \(refusal.detail.words).")
+                let cause = refusal.detail.words(redirectURI: request.redirectURI)
+                throw Problem(.codeRejected, "Apple answers \(refusal.code.rawValue): \(cause).")
             }
             return Traded(refresh: exchange.isRepeated ? .lost : .refused(refusal.code.rawValue))
         case .clientRefused(let refusal):

@@ -66,7 +66,9 @@ extension CommandFailure {
         where error.migration == nil && ["3F000", "42P01", "42883", "42703"].contains(error.sqlState?.rawValue):
             self.init(.configuration, "the database is not migrated", nextStep: SchemaState.nextStep)
         case (.server, "42") where error.sqlState == .insufficientPrivilege:
-            let step = "connect as a member of the role siwad_daemon, or of siwad_reader to look only"
+            let step =
+                "connect as a member of the role siwad_daemon, or of siwad_reader for commands that change nothing and read "
+                + "no secrets"
             self.init(.failed, "\(error)", nextStep: step)
         case (.server, "25") where error.sqlState == .readOnlyTransaction:
             let step = "a standby, or a read-only database: name the primary in \(key)"

@@ -163,6 +163,48 @@ struct DeliveryCommandTests {
         }
     }
 
+    @Test("After a retry to an endpoint that is not enabled, a note names the command that delivers now.")
+    func waiting() async throws {
+        try await withDead(6) { fixture in
+            try await fixture.run(
+                """
+                UPDATE siwa.endpoint_states
+                SET failing_since = now(), open_until = now() + interval '1 min', probe_delay = interval '5 min'
+                """
+            )
+            let note = "siwad endpoints resume shop --note '…' delivers now\n"
+            let dry = try await run("retry shop/1 --dry-run", fixture)
+            #expect(!dry.errors.contains("resume"), "\(dry.errors)")
+            let open = try await run("retry shop/1", fixture, note: "repaired")
+            #expect(open.status == 0 && open.output == "1 retried\n", "\(open.output)\(open.errors)")
+            #expect(open.errors == "shop is open: \(note)")
+            let json = try await run("retry shop/2 --json", fixture, note: "repaired")
+            #expect(json.output == "{\"retried\":1,\"left_alone\":0}\n" && json.errors == "shop is open: \(note)")
+            let discarded = try await run("discard shop/3", fixture, note: "by hand")
+            #expect(discarded.status == 0 && discarded.errors.isEmpty, "\(discarded.errors)")
+            try await fixture.endpoints("resume shop")
+            let enabled = try await run("retry shop/4", fixture, note: "repaired")
+            #expect(enabled.status == 0 && enabled.errors.isEmpty, "\(enabled.errors)")
+            try await fixture.endpoints("pause shop")
+            let paused = try await run("retry shop/5", fixture, note: "repaired")
+            #expect(paused.status == 0 && paused.errors == "shop is paused: \(note)", "\(paused.errors)")
+        }
+    }
+
+    @Test("The title of a delivery that has ended has no reason of an earlier failure.")
+    func ended() async throws {
+        try await withDead(2) { fixture in
+            #expect(try await run("discard shop/1", fixture, note: "by hand").status == 0)
+            try await fixture.run(
+                "UPDATE siwa.deliveries SET status = 'delivered', resolved_at = now() WHERE status = 'dead'"
+            )
+            for (id, status) in [("shop/1", "discarded"), ("shop/2", "delivered")] {
+                let show = try await run("show \(id)", fixture)
+                #expect(show.lines.first == "delivery \(id), \(status)", "\(show.output)\(show.errors)")
+            }
+        }
+    }
+
     @Test("A delivery whose attempt is under way is not retried; discarded, its outcome no longer counts.")
     func underWay() async throws {
         try await withDead(2) { fixture in

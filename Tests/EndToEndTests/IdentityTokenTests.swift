@@ -89,6 +89,11 @@ struct IdentityTokenTests {
                 #expect(run.status == status, "\(run.output)")
                 #expect(!run.output.contains("\(accessToken)\""))
             }
+            for member in ["identity_token", "identityToken"] {
+                let file = try directory.write("\(member).json", #"{"\#(member)":"\#(token)","user":null}"#)
+                let run = try await siwad(["verify", file] + keys + client)
+                #expect(run.status == 0, "\(run.output)\(run.errors)")
+            }
             let empty = try directory.write("empty.json", "{}")
             let refused = try await siwad(["verify", empty] + keys + client)
             #expect(refused.status == 1 && refused.errors.contains("id_token"))

@@ -23,6 +23,9 @@ struct SignInCommandTests {
             let again = try await siwad(parts + ["--json"], environment: environment)
             let answer = try JSONValue(parsing: Array((again.lines.first ?? "").utf8))
             #expect(answer["repeated"] == .boolean(true) && answer["session"]?["expires_at"]?.string != nil)
+            let device = try fixture.directory.write("device.json", #"{"identityToken":"\#(ada.token)"}"#)
+            let same = try await siwad(parts.map { $0 == token ? device : $0 }, environment: environment)
+            #expect(same.status == 0 && same.output.contains(", repeated"), "\(same.output)\(same.errors)")
 
             _ = try await fixture.ready("a")
             let bob = try await fixture.device("bob").request(session: "s2")
@@ -36,6 +39,25 @@ struct SignInCommandTests {
                     "s1", "s2",
                 ]
             )
+        }
+    }
+
+    @Test("The command and siwad doctor reach a socket whose path has characters with a meaning in URLs.")
+    func path() async throws {
+        try await SigningFixture.with { fixture in
+            let directory = fixture.directory.file("a@b:c#d?e f")
+            try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
+            let address = "unix:\(directory)/a.sock"
+            let listen = ["SIWAD_APPLICATION_LISTEN": address]
+            _ = try await fixture.ready("a", listen)
+            let request = try fixture.directory.write("request.json", try await fixture.device().request(session: "s1"))
+            let sent = try await siwad(["sign-in", "--request", request, "--to", address])
+            #expect(sent.status == 0, "\(sent.errors)")
+            let environment = fixture.daemons.environment(fixture.settings.merging(listen) { $1 })
+            let doctor = try await siwad(["doctor", "--json"], environment: environment)
+            let prefix = #"{"check":"application","#
+            let finding = try #require(doctor.lines.first { $0.hasPrefix(prefix) }, "\(doctor.output)")
+            #expect(try JSONValue(parsing: Array(finding.utf8))["status"] == .string("pass"), "\(finding)")
         }
     }
 
@@ -59,7 +81,7 @@ struct SignInCommandTests {
         }
     }
 
-    @Test("Nothing is sent to an address in clear, or with a file that is no token, and another server is told apart.")
+    @Test("Nothing is sent to an address in clear, or with a file that is no token, and another server is recognised.")
     func addresses() async throws {
         try await TemporaryDirectory.with { directory in
             let request = try directory.write("request.json", "{}")
@@ -67,6 +89,7 @@ struct SignInCommandTests {
             for (address, cause) in [
                 ("http://192.0.2.1:21", "http: is for loopback addresses only"), ("http://", "its host is not a name"),
                 ("unix:here", "write unix:/path"), ("here", "it is not a URL"),
+                (".siwad/application.sock", "it is not a URL: write unix:/path"),
             ] {
                 let run = try await siwad(command + [address])
                 #expect(

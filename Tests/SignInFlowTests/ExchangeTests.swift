@@ -323,6 +323,25 @@ struct ExchangeTests {
         }
     }
 
+    @Test("Where Apple gives no reason, the answer and the log name a missing redirect_uri, which may be the cause.")
+    func missingRedirectURI() async throws {
+        try await FlowFixture.with(FlowFixture.Rules(exchange: .required)) { flow in
+            let hint = "a code of the web needs the one of its authorization request"
+            let member = #","redirect_uri":"https://example.com/back""#
+            let request = try flow.request(flow.apple.signIn(members: member))
+            let problem = await #expect(throws: Problem.self) { try await flow.signIn(request) }
+            #expect(problem?.reason == .codeRejected && problem?.detail.hasSuffix("\(hint).") == true)
+            #expect(flow.log.count("Apple refuses a code", hint) == 1)
+
+            try flow.apple.behave(#"{"status":400,"body":"{\"error\":\"invalid_grant\"}"}"#)
+            let device = try flow.apple.signIn(nonce: "nonce-two", members: member)
+            let complete = try flow.request(device, nonce: "nonce-two", members: member)
+            let other = await #expect(throws: Problem.self) { try await flow.signIn(complete) }
+            #expect(other?.reason == .codeRejected && other?.detail.contains(hint) == false)
+            #expect(flow.log.count("Apple refuses a code") == 2 && flow.log.count(hint) == 1)
+        }
+    }
+
     @Test("A sign-in is tried to be settled at least once, and again only until its time is over.")
     func settlementTime() async throws {
         try await FlowFixture.with { flow in

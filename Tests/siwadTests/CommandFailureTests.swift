@@ -19,6 +19,7 @@ struct CommandFailureCausesTests {
         #expect(failure(.server, "42P01")?.status == .configuration)
         #expect(failure(.server, "3F000")?.message.contains("run siwad migrate") == true)
         #expect(failure(.server, "42501")?.message.contains("siwad_daemon, or of siwad_reader") == true)
+        #expect(failure(.server, "42501")?.message.contains("change nothing and read no secrets") == true)
         #expect(failure(.server, "25006")?.status == .unavailable)
         #expect(failure(.server, "25006")?.message.contains("name the primary in SIWAD_DATABASE_URL") == true)
         #expect(failure(.server, "55P03")?.status == .unavailable)

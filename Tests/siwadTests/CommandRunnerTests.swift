@@ -53,8 +53,13 @@ struct CommandRunnerTests {
             ),
             (
                 ["dev", "--keys-url", "https://example.com/keys"],
-                "siwad: siwad dev has its own PostgreSQL and simulated Apple: --database-url and --keys-url are for "
-                    + "siwad serve: see 'siwad dev --help'\n"
+                "siwad: siwad dev has its own PostgreSQL, simulated Apple and application socket: leave out --keys-url: "
+                    + "see 'siwad dev --help'\n"
+            ),
+            (
+                ["dev", "--application-listen", "127.0.0.1:1", "--apple-url", "http://[::1]:1", "--apple-keys", "x"],
+                "siwad: siwad dev has its own PostgreSQL, simulated Apple and application socket: leave out --apple-url, "
+                    + "--apple-keys, --application-listen: see 'siwad dev --help'\n"
             ),
             (
                 ["sessions", "end", "--note", "x"],
@@ -86,6 +91,31 @@ struct CommandRunnerTests {
             (
                 ["accounts", "list", "-json"],
                 "siwad: Unknown option '-json'. Did you mean '--json'?: see 'siwad accounts list --help'\n"
+            ),
+            (
+                ["deliveries", "show", "shop"],
+                "siwad: The value 'shop' is invalid for '<id>': write ENDPOINT/POSITION, such as shop/4711: see "
+                    + "'siwad deliveries show --help'\n"
+            ),
+            (
+                ["deliveries", "list", "--id", "shop"],
+                "siwad: The value 'shop' is invalid for '--id <id>': write ENDPOINT/POSITION, such as shop/4711: see "
+                    + "'siwad deliveries list --help'\n"
+            ),
+            (
+                ["changes", "show", "x"],
+                "siwad: The value 'x' is invalid for '<position>': write a number, such as 17: see "
+                    + "'siwad changes show --help'\n"
+            ),
+            (
+                ["dead-letters", "show", "x"],
+                "siwad: The value 'x' is invalid for '<number>': write a number, such as 17: see "
+                    + "'siwad dead-letters show --help'\n"
+            ),
+            (
+                ["audit", "show", "--id", "x"],
+                "siwad: The value 'x' is invalid for '--id <number>': write a number, such as 17: see "
+                    + "'siwad audit show --help'\n"
             ),
             (
                 ["accounts", "list", "--state", "happy"],

@@ -158,7 +158,7 @@ struct DeadLetterCommandTests {
         }
     }
 
-    @Test("A database role that may not read a token is told so, and not that the token was erased.")
+    @Test("A database role that may not read a token gets this as the reason, and not that the token was erased.")
     func hiddenToken() async throws {
         try await with { environment, database in
             let name = "reader_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"

@@ -190,6 +190,27 @@ struct OutputTests {
         )
     }
 
+    @Test(
+        "A time is shown to the second or the minute, in years of any length.",
+        arguments: [
+            ("2026-01-02T03:04:05.678Z", 1_767_323_045_678), ("58961-10-01T23:58:37.000Z", 1_798_485_983_917_000),
+            ("-0001-03-04T05:06:07.000Z", -62_193_380_033_000),
+        ]
+    )
+    func times(iso8601: String, milliseconds: Int) {
+        let time = WallTime(microseconds: Int64(milliseconds) * 1_000)
+        #expect(time.iso8601 == iso8601)
+        let text = String(iso8601.dropLast(".000Z".count)).replacing("T", with: " ")
+        #expect(time.secondText == text)
+        #expect(time.minuteText == String(text.dropLast(":00".count)))
+    }
+
+    @Test("The ends of the range of times are shown as PostgreSQL writes them.")
+    func infinity() {
+        #expect(WallTime(microseconds: .max).secondText == "infinity")
+        #expect(WallTime(microseconds: .min).minuteText == "-infinity")
+    }
+
     @Test("Values that are cut to fit remain different.")
     func cuts() {
         let reasons = DeadLetterReason.allCases.map(\.rawValue)

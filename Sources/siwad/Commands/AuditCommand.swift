@@ -71,11 +71,12 @@ struct AuditShowCommand: DatabaseCommand {
         discussion: "Example:\n  siwad audit show 17"
     )
 
-    @Argument(help: ArgumentHelp("Numbers of actions.", valueName: "number"))
+    @Argument(help: ArgumentHelp("Numbers of actions.", valueName: "number"), transform: Int64.init(numberArgument:))
     var numbers: [Int64] = []
     @Option(
         parsing: .unconditionalSingleValue,
-        help: ArgumentHelp("Number of an action; repeatable.", valueName: "number")
+        help: ArgumentHelp("Number of an action; repeatable.", valueName: "number"),
+        transform: Int64.init(numberArgument:)
     )
     var id: [Int64] = []
     @Flag(help: "Print one JSON object per action.")

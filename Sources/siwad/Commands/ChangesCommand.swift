@@ -92,7 +92,7 @@ struct ChangesShowCommand: DatabaseCommand {
         discussion: "Example:\n  siwad changes show 4711"
     )
 
-    @Argument(help: "Its position.")
+    @Argument(help: "Its position.", transform: Int64.init(numberArgument:))
     var position: Int64
     @Flag(help: "Print one JSON object: the event and its deliveries.")
     var json = false

@@ -74,9 +74,12 @@ struct DeliveriesStatsCommand: ListingCommand {
 extension DeliveryGrouping: ExpressibleByArgument {}
 extension DeliveryReason: ExpressibleByArgument {}
 
-extension DeliveryID: ExpressibleByArgument {
+extension DeliveryID {
     /// `shop/4711`
-    public init?(argument: String) { self.init(argument) }
+    fileprivate init(argument text: String) throws {
+        guard let id = DeliveryID(text) else { throw ValidationError("write ENDPOINT/POSITION, such as shop/4711") }
+        self = id
+    }
 }
 
 struct DeliveriesShowCommand: DatabaseCommand {
@@ -87,7 +90,10 @@ struct DeliveriesShowCommand: DatabaseCommand {
         discussion: "Example:\n  siwad deliveries show shop/4711"
     )
 
-    @Argument(help: ArgumentHelp("Endpoint and position, such as shop/4711.", valueName: "id"))
+    @Argument(
+        help: ArgumentHelp("Endpoint and position, such as shop/4711.", valueName: "id"),
+        transform: DeliveryID.init(argument:)
+    )
     var id: DeliveryID
     @Flag(help: "Print one JSON object.")
     var json = false
@@ -116,11 +122,15 @@ struct DeliveryFilterOptions: ParsableArguments {
         case pending, retry, dead, discarded, delivered, any
     }
 
-    @Argument(help: ArgumentHelp("Endpoint and position of a delivery, such as shop/4711.", valueName: "id"))
+    @Argument(
+        help: ArgumentHelp("Endpoint and position of a delivery, such as shop/4711.", valueName: "id"),
+        transform: DeliveryID.init(argument:)
+    )
     var names: [DeliveryID] = []
     @Option(
         parsing: .unconditionalSingleValue,
-        help: ArgumentHelp("Endpoint and position; repeatable.", valueName: "id")
+        help: ArgumentHelp("Endpoint and position; repeatable.", valueName: "id"),
+        transform: DeliveryID.init(argument:)
     )
     var id: [DeliveryID] = []
     @Option(help: ArgumentHelp("Name of an endpoint.", valueName: "name"))
@@ -208,8 +218,8 @@ struct DeliveriesRetryCommand: DeliveryDecisionCommand {
         discussion: """
             Retries dead deliveries, or with --status retry, discarded, delivered or any, others. A retried delivery \
             is due immediately and counts its attempts from 1, and later changes of its person wait for it as they do \
-            for every first attempt. Deliveries whose attempt is under way are left alone. An interrupted run can be \
-            run again.
+            for every first attempt. To an endpoint that is open, siwad sends only probes until siwad endpoints resume or \
+            the first success. Deliveries whose attempt is under way are left alone. An interrupted run can be run again.
 
             Example:
               siwad deliveries retry shop/4711 --note 'receiver repaired'
@@ -303,7 +313,10 @@ extension DeliveryDecisionCommand {
             let report = try await perform(run, on: pool, console)
             total = report?.selection.total
             leftAlone = report?.leftAlone ?? 0
-            if let report { summarize(report, console) }
+            if let report {
+                summarize(report, console)
+                if Self.verb == .retry, report.changed > 0 { await noteWaiting(report.selection, on: pool, console) }
+            }
         }
         let ids = options.filter.ids
         let list = nextCommand("deliveries list \(ids.map(\.description).joined(separator: " "))")
@@ -345,6 +358,26 @@ extension DeliveryDecisionCommand {
     private func summarize(_ report: DeliveryRun.Report, _ console: Console) {
         let counts = [JSONText.Member(participle, report.changed.json), .init("left_alone", report.leftAlone.json)]
         console.print(options.json ? JSONText.object(counts).line : "\(report.changed) \(participle)")
+    }
+
+    /// Names the endpoints to which nothing is delivered at present, and the command that ends this.
+    private func noteWaiting(_ selection: DeliverySelection, on pool: ConnectionPool, _ console: Console) async {
+        let names = Set(selection.counts.keys.map(\.endpoint))
+        // The retry is committed: an error of this query must not make the command fail.
+        let statuses = try? await pool.withSession { session throws(PostgresError) -> [String: String] in
+            var statuses: [String: String] = [:]
+            for (endpoint, state) in try Endpoints.all(in: session) where names.contains(endpoint.name) {
+                if endpoint.status != .enabled {
+                    statuses[endpoint.name] = endpoint.status.rawValue
+                } else if state.openUntil != nil {
+                    statuses[endpoint.name] = "open"
+                }
+            }
+            return statuses
+        }
+        for (name, status) in (statuses ?? [:]).sorted(by: { $0.key < $1.key }) {
+            console.note("\(name) is \(status): \(nextCommand("endpoints resume \(name) --note '…'")) delivers now")
+        }
     }
 
     private func preview(_ selection: DeliverySelection, _ console: Console) {

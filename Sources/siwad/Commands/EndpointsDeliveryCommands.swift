@@ -41,8 +41,8 @@ struct EndpointsResumeCommand: EndpointChangeCommand {
         usage: "siwad endpoints resume <name> --note <text> [<options>]",
         discussion: """
             What was never attempted is delivered in its order, without waiting for the next probe. What failed keeps \
-            the time of its next attempt: siwad deliveries retry --status retry makes it now. --from-end discards both \
-            first.
+            the time of its next attempt: to deliver it too, run siwad deliveries retry --status retry before. --from-end \
+            discards both first.
 
             Example:
               siwad endpoints resume shop --note 'maintenance is over'

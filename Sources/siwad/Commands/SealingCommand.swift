@@ -74,7 +74,8 @@ struct SealingStatusCommand: DatabaseCommand {
         abstract: "Count the sealed secrets by their key.",
         usage: "siwad sealing status [<options>]",
         discussion: """
-            siwad doctor also opens each secret of an endpoint.
+            It needs the role siwad_daemon, because siwad_reader may not read the secrets. siwad doctor also opens each \
+            secret of an endpoint.
 
             Example:
               siwad sealing status
@@ -219,7 +220,7 @@ private struct SealingRotation: Sendable {
     private(set) var resealed = 0
     private(set) var unopened = 0
     private(set) var firstProblem: String?
-    /// Those of `unopened` that are refresh tokens.
+    /// How many of `unopened` are refresh tokens.
     private var unopenedTokens = 0
     private var skipped = 0
     private var columns = SealedColumn.allCases

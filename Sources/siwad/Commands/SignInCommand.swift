@@ -197,7 +197,10 @@ struct SignInPartOptions: ParsableArguments {
     @Option(help: ArgumentHelp("Client id, one of SIWAD_APPS.", valueName: "client-id"), completion: .clientID)
     var clientID: String?
     @Option(
-        help: ArgumentHelp("File with the identity token; - for standard input.", valueName: "file"),
+        help: ArgumentHelp(
+            "File with the identity token, or with what the device got; - for standard input.",
+            valueName: "file"
+        ),
         completion: .file()
     )
     var token: String?
@@ -241,7 +244,8 @@ struct SignInPartOptions: ParsableArguments {
             if let text { members.append(.init(name, .string(text))) }
         }
         add("client_id", clientID)
-        add("identity_token", try token.map { String(decoding: try CommandFile.trimmed($0), as: UTF8.self) })
+        let token = try token.map { try CommandFile.identityToken(in: CommandFile.bytes($0)).token }
+        add("identity_token", token.map { String(decoding: $0, as: UTF8.self) })
         add("authorization_code", try code.map(CommandFile.value))
         add("nonce", try nonce.map(CommandFile.value))
         add("redirect_uri", redirectURI)
@@ -272,6 +276,20 @@ enum CommandFile {
     static func value(_ text: String) throws(CommandFailure) -> String {
         guard text.hasPrefix("@") else { return text }
         return String(decoding: try trimmed(String(text.dropFirst())), as: UTF8.self)
+    }
+
+    /// The identity token of a file that has only the token, or a JSON object with it, and this object.
+    static func identityToken(in body: [UInt8]) throws(CommandFailure) -> (token: [UInt8], object: JSONValue?) {
+        // What is not JSON is taken for a token: its checks explain what is wrong with it.
+        guard let object = try? JSONValue(parsing: body), object.kind == .object else {
+            return (Array(body.trimmed { $0 <= UInt8(ascii: " ") }), nil)
+        }
+        // Of Apple's answer, of a request to siwad, and of what a device gets.
+        let texts = ["id_token", "identity_token", "identityToken"].compactMap { object[$0]?.string }
+        guard let text = texts.first else {
+            throw CommandFailure(.failed, "the JSON object has no member id_token, identity_token or identityToken")
+        }
+        return (Array(text.utf8), object)
     }
 }
 

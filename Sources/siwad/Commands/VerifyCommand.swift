@@ -16,9 +16,9 @@ struct VerifyCommand: Command {
             code is 1 if a check fails; the checks after it are not run. Without --keys, the key set comes from \
             SIWAD_KEYS_URL. Without SIWAD_APPS, any audience passes.
 
-            With --client-id, it runs the checks of an identity token instead, of which the answer of Apple's token \
-            endpoint may contain one. A nonce, code or access token is compared if it is given; @FILE reads it from a \
-            file, so that other users can't see it.
+            With --client-id, it runs the checks of an identity token instead. The file has only the token, or a JSON \
+            object with it: what a device gets, a request to sign in, or the answer of Apple's token endpoint. A nonce, \
+            code or access token is compared if it is given; @FILE reads it from a file, so that other users can't see it.
 
             Example:
               siwad verify notification.jws --keys apple-keys.json --at 2022-07-22
@@ -146,21 +146,12 @@ struct IdentityOptions: ParsableArguments {
 
     /// The token in a file with only it, or in a JSON object, and what it must belong to.
     func attempt(_ client: ClientID, body: [UInt8]) throws -> (token: [UInt8], IdentityExpectation) {
-        var token = Array(body.trimmed { $0 <= UInt8(ascii: " ") })
-        var accessToken = try accessToken.map(CommandFile.value)
-        // What is not JSON is taken for a token: the checks explain what is wrong with it.
-        if let answer = try? JSONValue(parsing: body), answer.kind == .object {
-            guard let text = answer["id_token"]?.string ?? answer["identity_token"]?.string else {
-                throw CommandFailure(.failed, "the JSON object has no member id_token or identity_token")
-            }
-            token = Array(text.utf8)
-            accessToken = accessToken ?? answer["access_token"]?.string
-        }
+        let (token, object) = try CommandFile.identityToken(in: body)
         let expectation = IdentityExpectation(
             client: client,
             nonce: try nonce.map(CommandFile.value),
             code: try code.map(CommandFile.value),
-            accessToken: accessToken
+            accessToken: try accessToken.map(CommandFile.value) ?? object?["access_token"]?.string
         )
         return (token, expectation)
     }

@@ -33,11 +33,12 @@ struct AccountFilterOptions: ParsableArguments {
 
 /// Dead letters by their numbers, as arguments or options.
 struct DeadLetterIDOptions: ParsableArguments {
-    @Argument(help: ArgumentHelp("Numbers of letters.", valueName: "number"))
+    @Argument(help: ArgumentHelp("Numbers of letters.", valueName: "number"), transform: Int64.init(numberArgument:))
     var numbers: [Int64] = []
     @Option(
         parsing: .unconditionalSingleValue,
-        help: ArgumentHelp("Number of a letter; repeatable.", valueName: "number")
+        help: ArgumentHelp("Number of a letter; repeatable.", valueName: "number"),
+        transform: Int64.init(numberArgument:)
     )
     var id: [Int64] = []
 
@@ -251,6 +252,14 @@ extension Array where Element: Hashable {
 func requireNothing(_ missing: String?...) throws {
     let advice = missing.compactMap(\.self)
     guard advice.isEmpty else { throw ValidationError(advice.joined(separator: "; ")) }
+}
+
+extension Int64 {
+    /// A number that names something. The parser's own error about another text would not say what to write.
+    init(numberArgument text: String) throws {
+        guard let number = Int64(text) else { throw ValidationError("write a number, such as 17") }
+        self = number
+    }
 }
 
 extension WallTime {

@@ -94,10 +94,13 @@ extension WallTime: FieldValue {
     var json: JSONText { .string(iso8601) }
     var text: String? { minuteText }
 
-    /// `2026-01-02 03:04:05`, in UTC.
-    var secondText: String { String(iso8601.prefix(19).map { $0 == "T" ? " " : $0 }) }
+    /// `2026-01-02 03:04:05`, in UTC. The year may have more digits, or a minus sign.
+    var secondText: String { String(iso8601.prefix { $0 != "." }.map { $0 == "T" ? " " : $0 }) }
     /// `2026-01-02 03:04`, in UTC.
-    var minuteText: String { String(secondText.prefix(16)) }
+    var minuteText: String {
+        let text = secondText
+        return String(text[..<(text.lastIndex(of: ":") ?? text.endIndex)])
+    }
 }
 
 extension Optional: FieldValue where Wrapped: FieldValue {

@@ -92,7 +92,9 @@ struct DeliveryPage: CommandOutput {
     private var delivery: Delivery { record.delivery }
 
     func lines(style: OutputStyle) -> [String] {
-        let reason = delivery.reason.map { ": \($0)" } ?? ""
+        // After its end, a delivery keeps the reason of its last failed attempt, which did not cause the end.
+        let isEnded = [.delivered, .discarded].contains(delivery.status)
+        let reason = isEnded ? "" : delivery.reason.map { ": \($0)" } ?? ""
         var lines = [style.painted("delivery \(delivery.id), \(delivery.status.rawValue)\(reason)", .bold)]
         lines += ([cause, remedy] as [String]).flatMap { style.hanging("  ", indentation: 2, $0) }
         if let command { lines.append("    " + VisibleText.visible(command)) }
