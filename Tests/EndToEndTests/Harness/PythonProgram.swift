@@ -24,4 +24,13 @@ enum PythonProgram {
             return run.isSuccess ? run.output : "failed: \(run.output)"
         }
     }
+
+    /// The deliveries, as lines for `verify.py`, of which the reference library has another opinion than they say.
+    static func differences(in deliveries: [String], from secret: String) async throws -> String {
+        try await TemporaryDirectory.with { directory in
+            let file = try directory.write("deliveries", deliveries.map { $0 + "\n" }.joined())
+            let run = try await ChildProcess.run([interpreter, path("verify.py"), secret, file])
+            return run.isSuccess ? run.output : "failed: \(run.output)"
+        }
+    }
 }

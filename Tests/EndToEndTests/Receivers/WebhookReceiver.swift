@@ -6,6 +6,7 @@ import NIOPosix
 import NIOSSL
 import Synchronization
 import TestSupport
+import Testing
 import Webhooks
 
 /// An application's endpoint, which verifies what it gets and answers as a test decides.
@@ -34,6 +35,8 @@ final class WebhookReceiver: Sendable {
 
     private struct State {
         var messages: [Message] = []
+        /// What the reference library verifies too: lines for `verify.py`.
+        var deliveries: [String] = []
         var accepted: [Int64] = []
         var answers = 0
         var connections = 0
@@ -89,10 +92,23 @@ final class WebhookReceiver: Sendable {
         owner.receiver.withLock { $0 = self }
     }
 
-    /// Closes the listening socket: later connections are refused.
+    /// Closes the listening socket: later connections are refused. The reference library must have the same opinion of each
+    /// signature as this receiver.
     func close() async {
         // Fails only if it is closed.
         try? await channel.withLock { $0 }?.close()
+        let deliveries = state.withLock { state in
+            let deliveries = state.deliveries
+            state.deliveries = []
+            return deliveries
+        }
+        guard PythonProgram.isAvailable, !deliveries.isEmpty else { return }
+        do {
+            let differences = try await PythonProgram.differences(in: deliveries, from: secret.receiverText)
+            #expect(differences == "")
+        } catch {
+            Issue.record("the reference library could not verify: \(error)")
+        }
     }
 
     func answer(_ answer: @escaping @Sendable (Message, _ number: Int) -> Answer) {
@@ -116,15 +132,24 @@ final class WebhookReceiver: Sendable {
         }
         let json = try? JSONValue(parsing: body)
         let data = json?["data"]
+        // A wrong signature is a finding of the test.
+        let id = try? verifier.verify(body: body, at: .now()) { fields[$0] }
         let message = Message(
-            // A wrong signature is a finding of the test.
-            id: try? verifier.verify(body: body, at: .now()) { fields[$0] },
+            id: id,
             position: data?["position"]?.integer ?? 0,
             sub: data?["sub"]?.string ?? "",
             head: head
         )
+        let delivery = JSONValue.object([
+            .init("accepted", .boolean(id != nil)), .init("body", .string(String(decoding: body, as: UTF8.self))),
+            .init(
+                "headers",
+                .object(fields.filter { $0.key.hasPrefix("webhook-") }.map { .init($0.key, .string($0.value)) })
+            ),
+        ])
         let number = state.withLock { state in
             state.messages.append(message)
+            if PythonProgram.isAvailable { state.deliveries.append(delivery.compactText) }
             return state.messages.count
         }
         return (message, answer.withLock { $0 }(message, number))
