@@ -22,6 +22,7 @@ struct EffectsCommand: AsyncParsableCommand {
               catch-up   changes that wait for one endpoint when the daemon starts
               idle       one notification at a time
               fairness   an endpoint alone, and next to one that never answers and one that answers 503
+              dead       notifications at a fixed rate, with four endpoints that never work and without
               memory     saturated ingest with four endpoints, compared with none
 
             Example:
@@ -34,7 +35,7 @@ struct EffectsCommand: AsyncParsableCommand {
         case ingest
         case openLoop = "open-loop"
         case catchUp = "catch-up"
-        case idle, fairness, memory
+        case idle, fairness, dead, memory
     }
 
     @OptionGroup var options: BenchmarkOptions
@@ -93,6 +94,7 @@ private struct EffectsBench {
         case .catchUp: try await catchUp()
         case .idle: try await idle()
         case .fairness: try await fairness()
+        case .dead: try await dead()
         case .memory: try await memory()
         }
     }
@@ -125,16 +127,7 @@ private struct EffectsBench {
             var p99 = [0: 0.0, 1: 0.0]
             for count in round.isMultiple(of: 2) ? [1, 0] : [0, 1] {
                 try await withEndpoints(Array(repeating: .accepts, count: count)) { receivers in
-                    let measurement = try await service().running { figures in
-                        try await Measurement.of(figures, bench.server) {
-                            try await OpenLoop(
-                                connections: command.options.connections,
-                                rate: Double(command.rate),
-                                seconds: command.openSeconds
-                            ).post(load.tokens.genuine, to: service().url)
-                        }.checked(.genuine, by: "siwad")
-                    }
-                    p99[count] = measurement.p99
+                    p99[count] = try await notificationsAtFixedRate().p99
                     guard let receiver = receivers.first else { return }
                     behind.append(Double(try await self.count("position", of: "siwa.publication") - receiver.count))
                     medians.append(receiver.delays.median)
@@ -148,6 +141,37 @@ private struct EffectsBench {
             Report.figure("open loop: ms from recorded to received, p50", medians, "≤ 60"),
             Report.figure("open loop: ms from recorded to received, p99", slow, "≤ 400"),
             Report.figure("open loop: p99 of the responses to Apple, with : without", ratios, "≤ 1.5"),
+        ]
+    }
+
+    private func notificationsAtFixedRate() async throws -> Measurement {
+        try await service().running { figures in
+            try await Measurement.of(figures, bench.server) {
+                try await OpenLoop(
+                    connections: command.options.connections,
+                    rate: Double(command.rate),
+                    seconds: command.openSeconds
+                ).post(load.tokens.genuine, to: service().url)
+            }.checked(.genuine, by: "siwad")
+        }
+    }
+
+    private func dead() async throws -> [[Report.Value]] {
+        let behaviours: [DeliveryReceiver.Behaviour] = [.neverAnswers, .neverAnswers, .answers503, .answers503]
+        var (with, without): ([Double], [Double]) = ([], [])
+        for round in 1...rounds {
+            Progress.note("dead endpoints, round \(round) of \(rounds)")
+            for hasEndpoints in round.isMultiple(of: 2) ? [true, false] : [false, true] {
+                try await withEndpoints(hasEndpoints ? behaviours : []) { _ in
+                    let p99 = try await notificationsAtFixedRate().p99
+                    if hasEndpoints { with.append(p99) } else { without.append(p99) }
+                }
+            }
+        }
+        return [
+            Report.figure("dead endpoints: ms, p99 of the responses to Apple", with, ""),
+            Report.figure("dead endpoints: ms, p99 without them", without, ""),
+            Report.figure("dead endpoints: p99, with : without", zip(with, without).map { $0 / $1 }, "≤ 1.5"),
         ]
     }
 

@@ -39,7 +39,7 @@ struct SignInCommand: AsyncParsableCommand {
     var signIns = 30_000
 
     @Option(help: "Sign-ins a second next to notifications.")
-    var signInRate = 500
+    var signInRate = 1_000
 
     @Option(help: "Notifications a second next to sign-ins.")
     var rate = 2_000
