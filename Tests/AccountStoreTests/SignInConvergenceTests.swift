@@ -122,7 +122,7 @@ private struct Expectation: Equatable {
         tokens[signIn.client] = max(tokens[signIn.client] ?? .min, signIn.minute)
     }
 
-    /// After upkeep, in the words of the query ``SignInConvergenceTests/observed``.
+    /// After maintenance, in the words of the query ``SignInConvergenceTests/observed``.
     var description: String {
         var state = authorizedAt == nil ? "unknown" : "authorized"
         if let revokedAt, revokedAt >= authorizedAt ?? .min { state = "revoked" }
@@ -170,7 +170,7 @@ struct SignInConvergenceTests {
                 done += histories.count
                 try await Self.perform(Self.rounds(of: histories, using: &generator), on: connection)
                 _ = try await Store.maintain(.tokens, now: Store.now, on: connection)
-                let observed = try await Self.observed(on: connection)
+                let observed = try await Self.observed(Array(histories.keys), on: connection)
                 for (sub, steps) in histories {
                     var expected = Expectation()
                     for step in steps { expected.apply(step) }
@@ -275,7 +275,7 @@ struct SignInConvergenceTests {
         )
     }
 
-    /// Settles sign-ins that are not settled. One statement settles every second one that is reserved, and those that are not
+    /// Settles sign-ins that are not settled. One statement settles every second one that is reserved, and the ones that are not
     /// reserved first; what it leaves, and the others, are settled one by one.
     private static func settle(_ attempts: [Attempt], in session: borrowing Session) throws(PostgresError) {
         var together: [(attempt: Attempt, settlement: Settlement, unreserved: NewSignIn?)] = []
@@ -337,10 +337,10 @@ struct SignInConvergenceTests {
     )
     private static let anySignIn = Statement("SELECT sign_in_id FROM siwa.sign_ins WHERE presented_digest = $1")
 
-    /// State, `authorized_at`, sessions, tokens, outcomes of codes and name of each person.
-    private static func observed(on connection: PostgresConnection) async throws -> [String: String] {
+    /// State, `authorized_at`, sessions, tokens, outcomes of codes and name of each of these people.
+    private static func observed(_ subs: [String], on connection: PostgresConnection) async throws -> [String: String] {
         let rows = try await connection.withSession(deadline: .seconds(60)) { session throws(PostgresError) in
-            try session.execute(
+            let statement = Statement(
                 once: """
                     SELECT s.sub, concat_ws(
                         ' ', s.state, coalesce(extract(epoch FROM s.authorized_at - $1)::integer / 60 || '', '-'),
@@ -358,20 +358,28 @@ struct SignInConvergenceTests {
                             ), '')
                             FROM siwa.refresh_tokens AS t WHERE t.account_id = s.account_id
                         ),
-                        (
-                            SELECT coalesce(string_agg(
-                                split_part(convert_from(rtrim(i.presented_digest::bytea, '\\x00'), 'UTF8'), '/', 2)
-                                    || ':' || i.refresh,
-                                ',' ORDER BY i.presented_digest
-                            ), '')
-                            FROM siwa.sign_ins AS i WHERE i.account_id = s.account_id AND i.code_digest IS NOT NULL
-                        ),
+                        coalesce(o.outcomes, ''),
                         coalesce((SELECT n.given FROM siwa.account_names AS n WHERE n.account_id = s.account_id), '-')
                     )
                     FROM siwa.account_states AS s
-                    """,
-                Ledger.start
-            ).decode { (sub: String, text: String) in (sub, text) }
+                    LEFT JOIN (
+                        SELECT i.account_id, string_agg(
+                            split_part(convert_from(rtrim(i.presented_digest::bytea, '\\x00'), 'UTF8'), '/', 2)
+                                || ':' || i.refresh,
+                            ',' ORDER BY i.presented_digest
+                        ) AS outcomes
+                        FROM siwa.sign_ins AS i
+                        WHERE i.code_digest IS NOT NULL
+                        GROUP BY i.account_id
+                    ) AS o USING (account_id)
+                    WHERE s.sub = ANY ($2::text[])
+                    """
+            )
+            let binds = Binds {
+                $0.append(Ledger.start)
+                $0.append(array: subs)
+            }
+            return try session.execute(statement, binds).decode { (sub: String, text: String) in (sub, text) }
         }
         return Dictionary(uniqueKeysWithValues: rows)
     }
