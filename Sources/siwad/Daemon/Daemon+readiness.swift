@@ -105,15 +105,17 @@ extension Daemon {
 
     /// The schema, by a round trip, because a dead connection is not recognizable otherwise; nil if the connections are in use.
     private func currentSchema() async throws(PostgresError) -> SchemaVersion? {
+        let start = ContinuousClock.now
         do throws(PostgresError) {
-            return try await readSchema()
-        } catch let error where error.code == .connectionLost {
-            // The server may have ended only this connection. Another one shows whether it is available.
-            return try await readSchema()
+            return try await schemaInOneAttempt()
+        } catch let error where error.code == .connectionLost && .now - start < .milliseconds(500) {
+            // The server may have ended only this connection. Another one shows whether it is available. If the connection was
+            // silent instead, a second attempt would make the probe wait for longer than its two seconds.
+            return try await schemaInOneAttempt()
         }
     }
 
-    private func readSchema() async throws(PostgresError) -> SchemaVersion? {
+    private func schemaInOneAttempt() async throws(PostgresError) -> SchemaVersion? {
         if let probes { return try await probes.withSession(readSchema) }
         // A connection in use is not a fault. The writer checks its own connection.
         return try await pool.withSessionIfFree(deadline: .seconds(1), readSchema)
