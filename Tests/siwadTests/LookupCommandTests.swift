@@ -65,7 +65,9 @@ struct LookupCommandTests {
         arguments: [
             ([], ["n2", "-n1"]), (["--sub", "p"], ["-n1"]), (["--jti", "-n1"], ["-n1"]),
             (["--source", "replay"], ["n2"]),
-            (["--type", "email-disabled"], ["n2"]), (["--app", "com.example.two"], []),
+            (["--type", "email-disabled"], ["n2"]), (["--type", "email-dis…"], ["n2"]),
+            (["--type", "account-delete"], []),
+            (["--app", "com.example.two"], []),
             (["--outcome", "applied", "--source", "endpoint"], ["-n1"]), (["--since", "2026-09-21T14:14:50Z"], ["n2"]),
             (["--until", "2026-09-21T14:14:50Z"], ["-n1"]), (["--limit", "1"], ["n2"]),
             (["--since", "2026-09-21T14:14:50"], ["n2"]), (["--since", "2026-09-21 14:14:50"], ["n2"]),

@@ -55,7 +55,7 @@ struct NotificationFilterOptions: ParsableArguments {
         guard let type else { return }
         let types = AccountEvent.Kind.allCases.map(\.rawValue)
         // A list would be empty, as if Apple had sent none.
-        guard let word = try? unabbreviated(type, among: types), types.contains(word) else {
+        guard let word = try? unabbreviated(type, among: types), AccountEvent.Kind(appleType: word) != nil else {
             let letters = "siwad dead-letters list shows notifications of other types"
             let names = types.joined(separator: ", ")
             throw ValidationError("--type: no notification has this type: write one of \(names); \(letters)")
