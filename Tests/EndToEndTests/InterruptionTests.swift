@@ -1,4 +1,5 @@
 import AppleSimulator
+import FoundationEssentials
 import Glibc
 import JOSE
 import Postgres
@@ -22,7 +23,8 @@ struct InterruptionTests {
         command.send("INT")
         let status = try await command.end(within: .seconds(8))
         #expect(status == 128 + SIGINT)
-        #expect(command.output.isEmpty && command.log.isEmpty, "\(command.output)\(command.log)")
+        let note = "interrupted: what is not printed as applied was rolled back, and siwad migrate continues with it"
+        #expect(command.output.isEmpty && command.log == (arguments == ["migrate"] ? [note] : []), "\(command.log)")
     }
 
     @Test(
@@ -83,6 +85,37 @@ struct InterruptionTests {
                     } else {
                         #expect(try await fixture.texts(waiting).isEmpty)
                     }
+                }
+            }
+        }
+    }
+
+    @Test("A second signal ends siwad migrate although PostgreSQL does not answer.")
+    func twice() async throws {
+        try await TestDatabase.with(.siwa) { database in
+            try await DaemonFixture.with(database.conninfo) { fixture in
+                let waiting =
+                    "SELECT pid::text \(DaemonFixture.ownLocks) AND relation = 'siwa.schema_migrations'::regclass AND NOT granted"
+                try await database.withOpenTransaction { session throws(PostgresError) in
+                    try session.execute(script: "LOCK TABLE siwa.schema_migrations IN ACCESS EXCLUSIVE MODE")
+                } _: {
+                    let command = fixture.start(arguments: ["migrate"], under: Self.interruptible)
+                    try await eventually("the migration to wait for the lock") {
+                        try await !fixture.texts(waiting).isEmpty
+                    }
+                    let server = try #require(Int32(try await fixture.texts(waiting)[0]))
+                    kill(server, SIGSTOP)
+                    defer { kill(server, SIGCONT) }
+                    command.send("INT")
+                    let process = try #require(command.processID)
+                    try await eventually("the handler of the second signal") {
+                        let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
+                        let line = status.split(separator: "\n").first { $0.hasPrefix("SigCgt:") }
+                        let caught = line.flatMap { UInt64($0.dropFirst(7).drop { $0 == "\t" }, radix: 16) } ?? 0
+                        return caught & 1 << (SIGINT - 1) != 0
+                    }
+                    command.send("INT")
+                    #expect(try await command.end(within: .seconds(8)) == 128 + SIGINT)
                 }
             }
         }

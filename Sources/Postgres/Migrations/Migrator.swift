@@ -138,8 +138,9 @@ package struct Migrator: Sendable {
     ) async throws(PostgresError) -> [Migration] {
         var applied: [Migration] = []
         for migration in migrations {
-            let start = ContinuousClock.now
+            var start = ContinuousClock.now
             var attempts = 0
+            var waitsForMigrator = false
             while true {
                 do throws(PostgresError) {
                     if try await applyIfPending(migration, on: connection, deadline) {
@@ -148,30 +149,51 @@ package struct Migrator: Sendable {
                     }
                     break
                 } catch {
-                    let elapsed = start.duration(to: .now)
-                    guard error.sqlState == .lockNotAvailable || error.isConflict else { throw error }
-                    let holder: LockWait.Holder
-                    if error.migration == nil {
-                        guard elapsed < deadline else {
-                            throw PostgresError(.timedOut, "another migrator did not end in time")
-                        }
-                        holder = .migrator(process: try await lockHolder(on: connection))
-                    } else {
-                        guard elapsed < patience else { throw error }
-                        holder = .session
+                    let isMigrator = error.migration == nil
+                    if isMigrator != waitsForMigrator {
+                        (waitsForMigrator, start, attempts) = (isMigrator, .now, 0)
                     }
+                    let elapsed = start.duration(to: .now)
+                    let limit = isMigrator ? deadline : patience
+                    let holder = try await holder(causing: error, isLast: elapsed >= limit, on: connection)
                     attempts += 1
                     onLockWait(LockWait(migration: migration, holder: holder, attempts: attempts, elapsed: elapsed))
                 }
-                do {
-                    // Other sessions can use the tables for this long.
-                    try await Task.sleep(for: .seconds(1))
-                } catch {
-                    throw PostgresError(.cancelled, "interrupted while another session held a lock")
-                }
+                try await pause()
             }
         }
         return applied
+    }
+
+    /// What holds the lock because of which an attempt failed.
+    ///
+    /// - Parameter isLast: no attempt follows.
+    /// - Throws: `error` if no lock is its cause, or if it is the last; `timedOut` if another migrator does not end.
+    private func holder(
+        causing error: PostgresError,
+        isLast: Bool,
+        on connection: PostgresConnection
+    ) async throws(PostgresError) -> LockWait.Holder {
+        guard error.sqlState == .lockNotAvailable || error.isConflict else { throw error }
+        guard error.migration == nil else {
+            guard !isLast else { throw error }
+            return .session
+        }
+        let process = try await lockHolder(on: connection)
+        guard !isLast else {
+            let place = process.map { ", process \($0) of PostgreSQL," } ?? ""
+            throw PostgresError(.timedOut, "another migrator\(place) did not end in time")
+        }
+        return .migrator(process: process)
+    }
+
+    /// Other sessions can use the tables for this long.
+    private func pause() async throws(PostgresError) {
+        do {
+            try await Task.sleep(for: .seconds(1))
+        } catch {
+            throw PostgresError(.cancelled, "interrupted while another session held a lock")
+        }
     }
 
     /// The SQL that ``up(on:deadline:patience:onLockWait:onApplied:)`` would run, for another tool to execute: each migration

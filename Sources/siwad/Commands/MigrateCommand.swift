@@ -43,6 +43,7 @@ struct MigrateUpCommand: DatabaseCommand {
                 )
                 if applied.isEmpty { console.print("nothing to do: the schema is up to date") }
             } catch {
+                if Task.isCancelled { console.note(Self.interruption(error)) }
                 throw Self.failure(error)
             }
         }
@@ -63,9 +64,19 @@ struct MigrateUpCommand: DatabaseCommand {
         }
     }
 
+    private static func interruption(_ error: PostgresError) -> String {
+        error.isOutcomeUnknown
+            ? "interrupted during a commit: \(nextCommand("migrate status")) shows whether it took effect"
+            : "interrupted: what is not printed as applied was rolled back, and \(nextCommand("migrate")) continues with it"
+    }
+
     private static func failure(_ error: PostgresError) -> any Error {
+        let again = nextCommand("migrate")
+        if error.code == .timedOut {
+            let step = "see in pg_stat_activity what holds it up, and run \(again) again when that has ended"
+            return CommandFailure(.unavailable, "\(error)", nextStep: step)
+        }
         if error.sqlState == .lockNotAvailable {
-            let again = nextCommand("migrate")
             let step = "end the long transactions that pg_stat_activity shows, and run \(again) again"
             return CommandFailure(.unavailable, "\(error)", nextStep: step)
         }

@@ -92,8 +92,8 @@ enum Services {
         }
     }
 
-    /// Runs `work` and cancels it at SIGINT or SIGTERM. The process then ends by the signal itself, so that a shell sees the
-    /// cause.
+    /// Runs `work` and cancels it at SIGINT or SIGTERM. When it has ended, the process ends by the signal itself, so that a shell
+    /// sees the cause. A second signal ends the process immediately.
     static func runInterruptibly(_ work: @escaping @Sendable () async throws -> Void) async throws {
         try await withThrowingTaskGroup(of: UnixSignal?.self) { group in
             group.addTask {
@@ -107,16 +107,24 @@ enum Services {
             let received: UnixSignal? = try await group.next() ?? nil
             group.cancelAll()
             guard let number = received?.rawValue else { return }
+            // The work may be unable to end, such as a COMMIT that waits for a standby. The first process of a container
+            // ignores a signal without a handler.
+            for number in [SIGINT, SIGTERM] { signal(number) { _exit(128 + $0) } }
+            unblockSignals()
             // The cancelled work has already reported how it ended.
             _ = try? await group.next()
             signal(number, SIG_DFL)
-            var signals = sigset_t()
-            sigemptyset(&signals)
-            sigaddset(&signals, number)
-            pthread_sigmask(SIG_UNBLOCK, &signals, nil)
+            unblockSignals()
             raise(number)
-            // The first process of a container ignores a signal without a handler.
             _exit(128 + number)
         }
+    }
+
+    /// For the present thread.
+    private static func unblockSignals() {
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        for number in [SIGINT, SIGTERM] { sigaddset(&signals, number) }
+        pthread_sigmask(SIG_UNBLOCK, &signals, nil)
     }
 }
