@@ -23,9 +23,9 @@ struct DevCommand: DaemonCommand {
             an application in this process gets by webhook; then it signs a person in. After that it serves until Ctrl-C, \
             and prints each event that arrives. The next start continues with the same database.
 
-            It refuses --database-url, --keys-url, --apple-url, --apple-keys and --application-listen, since siwad dev has \
-            its own. In the environment and in a file, it ignores them, the sealing keys and the application tokens. All \
-            other settings have their effect, and are written to .siwad/siwad.yaml for the other commands.
+            It has its own database, simulated Apple, application socket and secrets: it refuses flags for them. In the \
+            environment and in a file these settings must be valid, and have no effect. All others have their effect and, \
+            except those of the log, are written to .siwad/siwad.yaml for the other commands.
 
             Example:
               siwad dev
@@ -126,8 +126,8 @@ struct DevCommand: DaemonCommand {
     }
 
     /// The settings in force; the place's database and keys override all others. Secrets in the environment belong to another
-    /// siwad, and its files would conflict with the place's keys. Application tokens of any source would lock out the
-    /// demonstration and the requests that siwad dev proposes.
+    /// siwad, and its files would conflict with the place's keys. Application tokens and TLS of any source would lock out
+    /// the demonstration and the requests that siwad dev proposes.
     private func configuration(
         with decided: [SettingKey: String],
         _ decidedEnvironment: [String: String],
@@ -142,7 +142,7 @@ struct DevCommand: DaemonCommand {
         let environment = invocation.environment.filter { !secrets.contains($0.key) }
             .merging(decidedEnvironment) { _, ours in ours }
         var sources = common.sources(flags: flags, environment: environment)
-        sources.ignored = [.applicationTokens]
+        sources.ignored = [.applicationTokens, .applicationTLSCertificate, .applicationTLSKey]
         return try Configuration(from: sources)
     }
 

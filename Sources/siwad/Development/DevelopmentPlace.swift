@@ -16,7 +16,8 @@ struct DevelopmentPlace {
     static let apps = "A1B2C3D4E5/com.example.app+com.example.web,A1B2C3D4E5/com.example.notes"
     /// The settings that name parts of the place. Values of the user have no effect.
     static let ownSettings: [SettingKey] = [
-        .databaseURL, .keysURL, .appleURL, .appleKeys, .applicationListen, .sealingKeys, .applicationTokens,
+        .databaseURL, .keysURL, .appleURL, .appleKeys, .applicationListen, .applicationTLSCertificate,
+        .applicationTLSKey, .sealingKeys, .applicationTokens,
     ]
     /// Relative to the working directory of `siwad dev`.
     static let configurationFile = ".siwad/siwad.yaml"
