@@ -341,7 +341,7 @@ struct SignInSecretTests {
                 try await fixture.daemons.run(
                     """
                     UPDATE siwa.sign_ins SET caller = '';
-                    CREATE TABLE siwa.strays AS SELECT convert_to('\(secret)', 'UTF8') AS content;
+                    CREATE TABLE siwa.strays AS SELECT '\\x00'::bytea || convert_to('\(secret)', 'UTF8') AS content;
                     """
                 )
                 #expect(try await found() == beginning)

@@ -44,7 +44,7 @@ package enum TokenSearch {
     ) async throws -> [String] {
         guard try await !query("SELECT '' FROM siwa.sign_ins LIMIT 1").isEmpty else { return [] }
         let tables = try await query(
-            "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'siwa'::regnamespace AND relkind = 'r'"
+            "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'siwa'::regnamespace AND relkind = 'r' ORDER BY oid"
         )
         let rows = try await query(tables.map { "SELECT t::text FROM \($0) t" }.joined(separator: " UNION ALL "))
         let texts = rows + rows.flatMap(bytes)
@@ -63,7 +63,8 @@ package enum TokenSearch {
             let bytes = stride(from: 0, to: digits.count - 1, by: 2).map { index in
                 UInt8(String(decoding: digits[index...index + 1], as: UTF8.self), radix: 16) ?? 0
             }
-            return String(decoding: bytes, as: UTF8.self)
+            // The searches end at a zero byte.
+            return String(decoding: bytes.map { $0 == 0 ? UInt8(ascii: " ") : $0 }, as: UTF8.self)
         }
     }
 }
