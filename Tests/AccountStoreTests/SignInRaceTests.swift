@@ -148,7 +148,8 @@ struct SignInRaceTests {
                 }
                 let recorded = try await attempt.value
                 #expect(recorded.outcome == .applied)
-                // A deletion that waited for the account does not see the session that was opened while it waited, and does not count it.
+                // A deletion that waited for the account does not see the session that was opened while it waited, and does not
+                // count it.
                 if type == "consent-revoked" || !isKnown { #expect(recorded.sessionsEnded == 1) }
                 #expect(
                     try await store.session("s")?.endReason == (type == "consent-revoked" ? type : "account-deleted")

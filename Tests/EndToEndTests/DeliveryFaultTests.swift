@@ -227,10 +227,11 @@ struct DeliveryFaultTests {
             let arrivals = Mutex<[ContinuousClock.Instant]>([])
             try await WebhookReceiver.with(
                 try DaemonFixture.secret,
-                // So slowly that PostgreSQL can have forgotten only a part of them.
-                answering: { _, _ in
+                // So slowly that PostgreSQL can have forgotten only a part of them, and then more slowly, so that some are left
+                // for the time after the server was killed.
+                answering: { _, number in
                     arrivals.withLock { $0.append(.now) }
-                    return .delayed(.milliseconds(30), 200)
+                    return .delayed(.milliseconds(number < 400 ? 30 : 500), 200)
                 }
             ) { receiver in
                 func arrived(before time: ContinuousClock.Instant) -> Int {

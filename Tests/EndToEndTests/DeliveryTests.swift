@@ -161,13 +161,15 @@ struct DeliveryTests {
             ("status", "malformed-answer", .bytes("HTTP/1.1 099 X\r\nContent-Length: 0\r\n\r\n")),
         ]
         try await DaemonFixture.withDaemon(try DaemonFixture.delivering()) { fixture, daemon, _ in
+            let process = try #require(daemon.processID)
             /// A value of proc(5), status, in KiB.
             func memory(_ name: String) throws -> Int {
-                let process = try #require(daemon.processID)
                 let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
                 let line = status.split(separator: "\n").first { $0.hasPrefix("\(name):") }
                 return try #require(line?.split(whereSeparator: \.isWhitespace).dropFirst().first.flatMap { Int($0) })
             }
+            // The peak counts from here (proc(5)).
+            _ = try await ChildProcess.run(["/bin/sh", "-c", "echo 5 >/proc/\(process)/clear_refs"])
             let before = try memory("VmRSS")
             for (name, reason, answer) in cases {
                 try await WebhookReceiver.with(secret, answering: { _, _ in answer }) { receiver in
@@ -197,7 +199,7 @@ struct DeliveryTests {
                 try await eventually("the delivery") { try await fixture.deliveries().contains("endless delivered 1") }
             }
             // The peak: after a case, its memory may be free again.
-            #expect(try memory("VmHWM") - before < 62_500)
+            if Binary.isRelease { #expect(try memory("VmHWM") - before < 62_500) }
             #expect(daemon.status == nil)
         }
     }
@@ -291,7 +293,7 @@ struct DeliveryTests {
         return times.sorted()
     }
 
-    @Test("While all tables of deliveries and publication are locked, Apple gets its 200 as fast as without endpoints.")
+    @Test("While all tables of deliveries and publication are locked, Apple gets its 200 nearly as soon as before.")
     func locked() async throws {
         let lock = """
             SET LOCAL lock_timeout = 0;
@@ -302,6 +304,8 @@ struct DeliveryTests {
             try await DaemonFixture.with(database.conninfo) { fixture in
                 try await fixture.withDaemon(try DaemonFixture.delivering()) { _, addresses in
                     let url = addresses.notifications
+                    // The first requests take longer.
+                    _ = try await responseTimes(fixture, url, "first")
                     let alone = try await responseTimes(fixture, url, "alone")
                     for number in 0..<4 { try await fixture.addEndpoint("dead-\(number)", "http://127.0.0.1:1/") }
                     try await fixture.revoke(20)
@@ -324,7 +328,7 @@ struct DeliveryTests {
                             try await fixture.texts("SELECT DISTINCT pid::text \(waiting)").count >= 2
                         }
                         // Other tests may keep the machine busy during a round, but not during all of them.
-                        try await eventually("responses as fast as without endpoints") {
+                        try await eventually("responses nearly as soon as before") {
                             rounds += 1
                             let times = try await responseTimes(fixture, url, "locked \(rounds)")
                             #expect(times[19] < .seconds(2))

@@ -265,7 +265,7 @@ final class SubmissionQueue: Sendable {
 
     /// The writer finished these submissions. Returns the responses that were not given early.
     ///
-    /// - Parameter connection: the one that stored them; nil if none did, or another than that of live traffic.
+    /// - Parameter connection: that of live traffic, if it stored them; nil if they came from the spool, or were not stored.
     func finished(
         _ responses: [(Submission, IngestResponse)],
         on connection: PostgresConnection? = nil

@@ -41,7 +41,7 @@ struct EndpointsResumeCommand: EndpointChangeCommand {
         usage: "siwad endpoints resume <name> --note <text> [<options>]",
         discussion: """
             What was never attempted is delivered in its order, without waiting for the next probe. What failed keeps \
-            the time of its next attempt: to deliver it too, run siwad deliveries retry --status retry before. --from-end \
+            the time of its next attempt: to deliver it too, first run siwad deliveries retry --status retry. --from-end \
             discards both first.
 
             Example:

@@ -284,7 +284,7 @@ enum CommandFile {
         guard let object = try? JSONValue(parsing: body), object.kind == .object else {
             return (Array(body.trimmed { $0 <= UInt8(ascii: " ") }), nil)
         }
-        // Of Apple's answer, of a request to siwad, and of what a device gets.
+        // The token's name in Apple's response, in a request to siwad, and in what a device gets.
         let texts = ["id_token", "identity_token", "identityToken"].compactMap { object[$0]?.string }
         guard let text = texts.first else {
             throw CommandFailure(.failed, "the JSON object has no member id_token, identity_token or identityToken")

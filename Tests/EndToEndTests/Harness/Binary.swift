@@ -5,7 +5,10 @@ import Glibc
 enum Binary {
     /// `SIWAD_BINARY`, or the executable that was built with these tests.
     static let path: String = {
-        if let path = ProcessInfo.processInfo.environment["SIWAD_BINARY"], !path.isEmpty { return path }
+        if let path = ProcessInfo.processInfo.environment["SIWAD_BINARY"], !path.isEmpty {
+            // Programs start in another directory.
+            return path.hasPrefix("/") ? path : FileManager.default.currentDirectoryPath + "/" + path
+        }
         return folder(of: testProgram) + "/siwad"
     }()
 

@@ -29,7 +29,8 @@ func siwad(
     return run
 }
 
-/// Whatever the test is about: no command prints a key of its ring, and none of these a token or its nonce.
+/// Whatever the test is about: no command prints a sealing key, and the commands listed here print neither a token nor the nonce
+/// that they were given.
 private func expectNoSecret(in run: CommandRun, of arguments: [String], _ environment: [String: String]) {
     var secrets = Set(TokenSearch.spellings(ofRing: environment["SIWAD_SEALING_KEYS"] ?? ""))
     let name = arguments.first ?? ""

@@ -115,8 +115,7 @@ struct DaemonFixture {
         return daemon
     }
 
-    /// Has the end of the test search for these nonces or keys too. People sign in during the test, so it has to leave a
-    /// database that can be searched.
+    /// Adds nonces or keys to the search at the end of the test, which then fails if the database can't be searched.
     func keepSecret(_ secrets: [String]) {
         started.state.withLock { state in
             state.secrets.formUnion(secrets)
@@ -135,7 +134,7 @@ struct DaemonFixture {
             let found = try await TokenSearch.tokensInDatabase(texts, secrets: secrets)
             #expect(found == [], "the database contains a token, a nonce or a key")
         } catch {
-            // Another test may have broken its database.
+            // A test without sign-ins may have broken its own database.
             if signsIn { Issue.record("the database can't be searched for tokens: \(error)") }
         }
         await connection.close()

@@ -25,7 +25,7 @@ enum PythonProgram {
         }
     }
 
-    /// The deliveries, as lines for `verify.py`, of which the reference library has another opinion than they say.
+    /// The deliveries, as lines for `verify.py`, whose signature the reference library judges differently.
     static func differences(in deliveries: [String], from secret: String) async throws -> String {
         try await TemporaryDirectory.with { directory in
             let file = try directory.write("deliveries", deliveries.map { $0 + "\n" }.joined())

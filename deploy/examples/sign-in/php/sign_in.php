@@ -1,5 +1,5 @@
-<?php // Signs a person in with what an app got from Apple. Needs PHP 8.2 and curl. Environment: APPLICATION_SOCKET, CLIENT_ID; APPLICATION_TOKEN if
-// tokens are configured.
+<?php // Signs a person in with what an app got from Apple. Needs PHP 8.2 and curl. Environment: APPLICATION_SOCKET, CLIENT_ID;
+// APPLICATION_TOKEN if tokens are configured.
 //
 // sign_in.php nonce              makes a nonce for an attempt; the app passes its sha256 to Apple
 // sign_in.php NONCE <app.json    app.json: identityToken, authorizationCode, and user if Apple gave the name

@@ -10,6 +10,7 @@ database.execute("CREATE TABLE IF NOT EXISTS handled (id TEXT PRIMARY KEY, facet
 
 class Receiver(http.server.BaseHTTPRequestHandler):
     timeout = 10  # seconds without data; the server has one connection at a time
+
     def do_POST(self):
         try:  # The library also refuses a timestamp that is five minutes off.
             event = Webhook(secret).verify(self.rfile.read(int(self.headers["Content-Length"])), dict(self.headers))
