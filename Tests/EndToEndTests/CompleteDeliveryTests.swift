@@ -250,8 +250,7 @@ struct CompleteDeliveryTests {
             daemons.append(try await startDaemon(fixture))
         }
         for daemon in daemons { await daemon.kill() }
-        // What was claimed by a daemon that was killed waits for the end of its claim.
-        try await fixture.run("UPDATE siwa.deliveries SET claimed_until = now() WHERE claim IS NOT NULL")
+        try await fixture.expireClaims()
         return killed + daemons.count
     }
 

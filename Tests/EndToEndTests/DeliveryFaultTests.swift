@@ -58,8 +58,7 @@ struct DeliveryFaultTests {
                         try await eventually("progress", within: .seconds(60)) { steady.messages.count >= goal }
                         await daemon.kill()
                     }
-                    // What was claimed by a daemon that was killed waits for the end of its claim.
-                    try await fixture.run("UPDATE siwa.deliveries SET claimed_until = now() WHERE claim IS NOT NULL")
+                    try await fixture.expireClaims()
                     try await fixture.run("UPDATE siwa.endpoint_states SET open_until = NULL, probe_delay = NULL")
                     flapping.answer { _, _ in .status(200) }
                     try await fixture.withDaemon(try DaemonFixture.delivering()) { _, _ in
@@ -98,16 +97,7 @@ struct DeliveryFaultTests {
                     try await fixture.run("SELECT siwa.publish_changes()")
                     try await eventually("some deliveries") { receiver.messages.count >= goal }
                     await daemon.kill()
-                    try await eventually("the end of its statements") {
-                        try await fixture.texts(
-                            """
-                            SELECT state FROM pg_stat_activity
-                            WHERE datname = current_database() AND application_name = 'siwad'
-                            """
-                        ).isEmpty
-                    }
-                    // What it had claimed waits for the end of its claim.
-                    try await fixture.run("UPDATE siwa.deliveries SET claimed_until = now() WHERE claim IS NOT NULL")
+                    try await fixture.expireClaims()
                     daemon = fixture.start(try DaemonFixture.delivering())
                     _ = try await daemon.ready()
                     try await fixture.untilDelivered("shop delivered \(round * 600)")

@@ -70,6 +70,18 @@ extension DaemonFixture {
         )
     }
 
+    /// Ends the claims of daemons that were killed, which would last for half a minute otherwise. PostgreSQL must have
+    /// noticed the end of the daemons: it may still execute their last statements, which lock the same rows in another
+    /// order.
+    func expireClaims() async throws {
+        try await eventually("the daemons' connections to end") {
+            try await texts(
+                "SELECT '' FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'siwad'"
+            ).isEmpty
+        }
+        try await run("UPDATE siwa.deliveries SET claimed_until = now() WHERE claim IS NOT NULL")
+    }
+
     /// Waits until ``deliveries()`` are these.
     func untilDelivered(_ expected: String..., within limit: Duration = .seconds(60)) async throws {
         // Counting a hundred thousand again and again would leave the daemons no time.
