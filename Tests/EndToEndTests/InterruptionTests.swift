@@ -62,15 +62,16 @@ struct InterruptionTests {
         }
     }
 
-    @Test(
-        "A migration that ends by a signal also ends on the server, while it still waits for a lock there.",
-        arguments: [("INT", SIGINT), ("TERM", SIGTERM), ("KILL", SIGKILL)]
-    )
-    func migrating(signal: String, number: Int32) async throws {
+    /// Runs a test with a `siwad migrate` that waits for a lock, and the query for the server's processes that wait there.
+    private func withWaitingMigration(
+        _ body: (DaemonFixture, DaemonProcess, _ waiting: String) async throws -> Void
+    ) async throws {
         try await TestDatabase.with(.siwa) { database in
             try await DaemonFixture.with(database.conninfo) { fixture in
-                let waiting =
-                    "SELECT 1::text \(DaemonFixture.ownLocks) AND relation = 'siwa.schema_migrations'::regclass AND NOT granted"
+                let waiting = """
+                    SELECT pid::text \(DaemonFixture.ownLocks)
+                        AND relation = 'siwa.schema_migrations'::regclass AND NOT granted
+                    """
                 try await database.withOpenTransaction { session throws(PostgresError) in
                     try session.execute(script: "LOCK TABLE siwa.schema_migrations IN ACCESS EXCLUSIVE MODE")
                 } _: {
@@ -78,46 +79,44 @@ struct InterruptionTests {
                     try await eventually("the migration to wait for the lock") {
                         try await !fixture.texts(waiting).isEmpty
                     }
-                    command.send(signal)
-                    #expect(try await command.end(within: .seconds(8)) == 128 + number)
-                    if signal == "KILL" {
-                        try await eventually("the server to notice") { try await fixture.texts(waiting).isEmpty }
-                    } else {
-                        #expect(try await fixture.texts(waiting).isEmpty)
-                    }
+                    try await body(fixture, command, waiting)
                 }
+            }
+        }
+    }
+
+    @Test(
+        "A migration that ends by a signal also ends on the server, while it still waits for a lock there.",
+        arguments: [("INT", SIGINT), ("TERM", SIGTERM), ("KILL", SIGKILL)]
+    )
+    func migrating(signal: String, number: Int32) async throws {
+        try await withWaitingMigration { fixture, command, waiting in
+            command.send(signal)
+            #expect(try await command.end(within: .seconds(8)) == 128 + number)
+            if signal == "KILL" {
+                try await eventually("the server to notice") { try await fixture.texts(waiting).isEmpty }
+            } else {
+                #expect(try await fixture.texts(waiting).isEmpty)
             }
         }
     }
 
     @Test("A second signal ends siwad migrate although PostgreSQL does not answer.")
     func twice() async throws {
-        try await TestDatabase.with(.siwa) { database in
-            try await DaemonFixture.with(database.conninfo) { fixture in
-                let waiting =
-                    "SELECT pid::text \(DaemonFixture.ownLocks) AND relation = 'siwa.schema_migrations'::regclass AND NOT granted"
-                try await database.withOpenTransaction { session throws(PostgresError) in
-                    try session.execute(script: "LOCK TABLE siwa.schema_migrations IN ACCESS EXCLUSIVE MODE")
-                } _: {
-                    let command = fixture.start(arguments: ["migrate"], under: Self.interruptible)
-                    try await eventually("the migration to wait for the lock") {
-                        try await !fixture.texts(waiting).isEmpty
-                    }
-                    let server = try #require(Int32(try await fixture.texts(waiting)[0]))
-                    kill(server, SIGSTOP)
-                    defer { kill(server, SIGCONT) }
-                    command.send("INT")
-                    let process = try #require(command.processID)
-                    try await eventually("the handler of the second signal") {
-                        let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
-                        let line = status.split(separator: "\n").first { $0.hasPrefix("SigCgt:") }
-                        let caught = line.flatMap { UInt64($0.dropFirst(7).drop { $0 == "\t" }, radix: 16) } ?? 0
-                        return caught & 1 << (SIGINT - 1) != 0
-                    }
-                    command.send("INT")
-                    #expect(try await command.end(within: .seconds(8)) == 128 + SIGINT)
-                }
+        try await withWaitingMigration { fixture, command, waiting in
+            let server = try #require(Int32(try await fixture.texts(waiting)[0]))
+            kill(server, SIGSTOP)
+            defer { kill(server, SIGCONT) }
+            command.send("INT")
+            let process = try #require(command.processID)
+            try await eventually("the handler of the second signal") {
+                let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
+                let line = status.split(separator: "\n").first { $0.hasPrefix("SigCgt:") }
+                let caught = line.flatMap { UInt64($0.dropFirst(7).drop { $0 == "\t" }, radix: 16) } ?? 0
+                return caught & 1 << (SIGINT - 1) != 0
             }
+            command.send("INT")
+            #expect(try await command.end(within: .seconds(8)) == 128 + SIGINT)
         }
     }
 
