@@ -30,6 +30,7 @@ struct OperatorMistakeTests {
                 ["--type", "consent-revoked, ", "siwad dead-letters list"]
             ),
             (["tail", "--type", "deleted"], ["--type", "account-deleted"]),
+            (["tail", "--type", "email-…"], ["can mean email-disabled, email-enabled"]),
             (["audit", "list", "--action", "session end"], ["--action", "sessions end, "]),
             (["simulate", "token"], ["'--key <file>'", "'--type <type>'", "'--app <app-id>'"]),
         ] as [([String], [String])]

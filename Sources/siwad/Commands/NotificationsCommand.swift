@@ -54,8 +54,14 @@ struct NotificationFilterOptions: ParsableArguments {
     func validate() throws {
         guard let type else { return }
         let types = AccountEvent.Kind.allCases.map(\.rawValue)
+        let word: String
+        do throws(CommandFailure) {
+            word = try unabbreviated(type, among: types)
+        } catch {
+            throw ValidationError("--type: \(error)")
+        }
         // A list would be empty, as if Apple had sent none.
-        guard let word = try? unabbreviated(type, among: types), AccountEvent.Kind(appleType: word) != nil else {
+        guard AccountEvent.Kind(appleType: word) != nil else {
             let letters = "siwad dead-letters list shows notifications of other types"
             let names = types.joined(separator: ", ")
             throw ValidationError("--type: no notification has this type: write one of \(names); \(letters)")
