@@ -69,7 +69,13 @@ struct EndpointSecretTests {
             )
             let swapped = try await fixture.attemptEndpoints(["secret", "two"])
             #expect(swapped.status == 78 && swapped.output.isEmpty && swapped.errors.contains("rotate two --now"))
-            try await fixture.run("UPDATE siwa.endpoint_secrets SET sealed = set_byte(sealed, 100, 65)")
+            // To A, or to B where it is A.
+            try await fixture.run(
+                """
+                UPDATE siwa.endpoint_secrets
+                SET sealed = set_byte(sealed, 100, CASE get_byte(sealed, 100) WHEN 65 THEN 66 ELSE 65 END)
+                """
+            )
             #expect(try await fixture.attemptEndpoints(["secret", "one"]).status == 78)
             let other = ["SIWAD_SEALING_KEYS": "other:\(String(repeating: "Q", count: 43))="]
             #expect(try await fixture.attemptEndpoints(["secret", "one"], other).status == 78)
