@@ -31,6 +31,24 @@ struct DeadLetterBudgetTests {
         #expect(!budget.reserve(.expired))
     }
 
+    @Test("A count that began before a letter of the spool was stored does not make room for another one.")
+    func staleCountOfSpool() {
+        let budget = DeadLetterBudget(limit: 1)
+        #expect(budget.reserve(.expired))
+        budget.spooled(.expired)
+        budget.countingBegan()
+        // It may be committed after the database counted.
+        budget.drained(.expired)
+        budget.counted([:])
+        #expect(!budget.reserve(.expired))
+        budget.countingBegan()
+        budget.counted([.expired: 1])
+        #expect(!budget.reserve(.expired))
+        budget.countingBegan()
+        budget.counted([:])
+        #expect(budget.reserve(.expired))
+    }
+
     @Test("A count that includes every letter replaces the estimate.")
     func freshCount() {
         let budget = DeadLetterBudget(limit: 2)

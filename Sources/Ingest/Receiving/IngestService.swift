@@ -113,7 +113,7 @@ final class DeadLetterBudget: Sendable {
         var pending: [DeadLetterReason: Int] = [:]
         /// Written to the spool by this process, and not stored in the database since.
         var spooled: [DeadLetterReason: Int] = [:]
-        /// Letters that a running count may miss: pending when it began, or reserved since.
+        /// Letters that a running count may miss: pending when it began, or reserved or stored from the spool since.
         var unseen: [DeadLetterReason: Int] = [:]
     }
 
@@ -163,7 +163,10 @@ final class DeadLetterBudget: Sendable {
 
     /// A letter of the spool was stored in the database.
     func drained(_ reason: DeadLetterReason) {
-        state.withLock { $0.spooled[reason] = max(0, $0.spooled[reason, default: 0] - 1) }
+        state.withLock { state in
+            state.spooled[reason] = max(0, state.spooled[reason, default: 0] - 1)
+            state.unseen[reason, default: 0] += 1
+        }
     }
 
     /// Nothing waits in the spool: the database counts what was in it.
