@@ -63,8 +63,8 @@ func signIn(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		err = tx.QueryRow(r.Context(), "SELECT siwa.open_session($1, $2, $3, expires_at => now() + interval '30 days')",
-			client, claims.Sub, sessionID(token)).Scan(&isLive)
+		open := "SELECT siwa.open_session($1, $2, $3, to_timestamp($4), now() + interval '30 days')"
+		err = tx.QueryRow(r.Context(), open, client, claims.Sub, sessionID(token), claims.Iat).Scan(&isLive)
 		if err == nil && isLive {
 			_, err = tx.Exec(r.Context(), `INSERT INTO shop.subscribers AS s VALUES ($1, $2)
 				ON CONFLICT (sub) DO UPDATE SET email = coalesce(excluded.email, s.email)`, claims.Sub, claims.Email)

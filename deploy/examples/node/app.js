@@ -23,8 +23,8 @@ async function signIn(request, response) {
     await connection.query("BEGIN");
     await connection.query("SELECT siwa.record_sign_in($1, $2, $3, $4, to_timestamp($5))", [client, sub, email, isPrivate, iat]);
     const { rows } = await connection.query(
-      "SELECT siwa.open_session($1, $2, $3, expires_at => now() + interval '30 days') AS live",
-      [client, sub, sessionID(token)]);
+      "SELECT siwa.open_session($1, $2, $3, to_timestamp($4), now() + interval '30 days') AS live",
+      [client, sub, sessionID(token), iat]);
     if (rows[0].live) {
       await connection.query(`INSERT INTO shop.subscribers AS s VALUES ($1, $2)
         ON CONFLICT (sub) DO UPDATE SET email = coalesce(excluded.email, s.email)`, [sub, email]);

@@ -28,8 +28,8 @@ class Application(http.server.BaseHTTPRequestHandler):
                 connection.execute("SELECT siwa.record_sign_in(%s, %s, %s, %s, to_timestamp(%s))",
                                    (CLIENT, sub, email, claims.get("is_private_email"), claims["iat"]))
                 [(is_live,)] = connection.execute(
-                    "SELECT siwa.open_session(%s, %s, %s, expires_at => now() + interval '30 days')",
-                    (CLIENT, sub, session_id(token)))
+                    "SELECT siwa.open_session(%s, %s, %s, to_timestamp(%s), now() + interval '30 days')",
+                    (CLIENT, sub, session_id(token), claims["iat"]))
                 if is_live:
                     connection.execute(
                         "INSERT INTO shop.subscribers AS s VALUES (%s, %s)"

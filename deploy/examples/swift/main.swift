@@ -32,8 +32,10 @@ func signIn(sub: String, email: String, issuedAt: Int64) async throws -> String?
             email,
             issuedAt
         )
-        let open = "SELECT siwa.open_session($1, $2, $3, expires_at => now() + interval '30 days')"
-        guard try transaction.execute(Statement(open), client, sub, sessionID(token)).bool(0, 0) else { return false }
+        let open = "SELECT siwa.open_session($1, $2, $3, to_timestamp($4), now() + interval '30 days')"
+        guard try transaction.execute(Statement(open), client, sub, sessionID(token), issuedAt).bool(0, 0) else {
+            return false
+        }
         _ = try transaction.execute(
             Statement(
                 """
