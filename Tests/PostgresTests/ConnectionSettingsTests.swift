@@ -62,6 +62,26 @@ struct ConnectionSettingsTests {
     }
 
     @Test(
+        "Each of several hosts has its own port, or libpq's; a list with an empty host is left to libpq.",
+        arguments: [
+            ("postgresql://a,b/db", ["a 5432", "b 5432"]), ("postgresql://a:1,b/db", ["a 1", "b 5432"]),
+            ("postgresql://a,b:1/db", ["a 5432", "b 1"]), ("host=a,b port=1,", ["a 1", "b 5432"]),
+            ("host=,b port=1,2", [""]), ("host=a,b hostaddr=,192.0.2.1", [""]),
+        ]
+    )
+    func ports(conninfo: String, expected: [String]) throws {
+        let settings = try ConnectionSettings(conninfo: conninfo, applicationName: "tests")
+        #expect(Self.texts(settings.alternatives, ["host", "port"]) == expected)
+    }
+
+    @Test("Hosts are tried in their order, or in any order if the load is to be balanced.")
+    func order() {
+        #expect(ConnectionSettings.order(3, [:]) == [0, 1, 2])
+        let firsts = (0..<200).compactMap { _ in ConnectionSettings.order(2, ["load_balance_hosts": "random"]).first }
+        #expect(Set(firsts) == [0, 1])
+    }
+
+    @Test(
         "A name with several addresses is one place for each, and a standby is looked for at all of them first.",
         arguments: [
             ("host=db.example", ["192.0.2.1", "192.0.2.2"]),

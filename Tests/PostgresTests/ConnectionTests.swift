@@ -83,6 +83,33 @@ struct ConnectionTests {
         }
     }
 
+    @Test("A URI may name several hosts without their ports.")
+    func hostsOfURI() async throws {
+        try await TestDatabase.with { database in
+            let known = try await PostgresConnection.connect(database.settings)
+            let directory = try await known.text("SHOW unix_socket_directories")
+            await known.close()
+            let host = directory.split(separator: "/", omittingEmptySubsequences: false).joined(separator: "%2F")
+            let uri = "postgresql://postgres@%2Fnonexistent,\(host)/\(database.name)"
+            let connection = try await PostgresConnection.connect(Self.settings(uri))
+            #expect(try await connection.integer("SELECT 1") == 1)
+            await connection.close()
+        }
+    }
+
+    @Test("If one of several hosts refuses the role, the others are not asked, as with libpq.")
+    func refusedRole() async throws {
+        try await TestDatabase.with { database in
+            let known = try await PostgresConnection.connect(database.settings)
+            let directory = try await known.text("SHOW unix_socket_directories")
+            await known.close()
+            let settings = try Self.settings("\(database.conninfo) user=nobody host=\(directory),127.0.0.1 port=5432,1")
+            let error = await postgresError { try await PostgresConnection.connect(settings) }
+            #expect(error?.sqlState?.classCode == "28")
+            #expect(error?.description.contains("port 1 ") == false)
+        }
+    }
+
     @Test(
         "An unreachable server is a connection error that may be retried.",
         arguments: [

@@ -53,18 +53,27 @@ package struct ConnectionSettings: Sendable {
         }
         let (hosts, addresses, ports) = (list("host"), list("hostaddr"), list("port"))
         let count = max(hosts.count, addresses.count)
-        // libpq refuses lists of different lengths.
+        // libpq refuses lists of different lengths, and ignores an empty parameter: the list of the conninfo stays in force.
         let match = [hosts.count, addresses.count].allSatisfy { [0, count].contains($0) }
-        guard count > 1, match, [0, 1, count].contains(ports.count) else { return [parameters] }
+        guard count > 1, match, [0, 1, count].contains(ports.count), !(hosts + addresses).contains("") else {
+            return [parameters]
+        }
+        let order = Self.order(count, options)
         return Self.passes(options).flatMap { wanted in
-            (0..<count).map { index in
+            order.map { index in
                 var place: [(keyword: String, value: String)] = []
                 if !hosts.isEmpty { place.append(("host", hosts[index])) }
                 if !addresses.isEmpty { place.append(("hostaddr", addresses[index])) }
-                if ports.count > 1 { place.append(("port", ports[index])) }
+                // A URI gives a list of ports, whether its hosts have one or not.
+                if ports.count > 1 { place.append(("port", ports[index].isEmpty ? Conninfo.usualPort : ports[index])) }
                 return parameters + place + wanted
             }
         }
+    }
+
+    /// The order in which several hosts are tried.
+    static func order(_ count: Int, _ options: [String: String]) -> [Int] {
+        options["load_balance_hosts"] == "random" ? (0..<count).shuffled() : Array(0..<count)
     }
 
     /// `alternative` for each address of its host in turn, if the host is a name with several. libpq would try the next
@@ -78,12 +87,12 @@ package struct ConnectionSettings: Sendable {
         guard !host.isEmpty, !host.hasPrefix("/"), !host.hasPrefix("@"), !host.contains(","),
             (options["hostaddr"] ?? "").isEmpty
         else { return [alternative] }
-        var addresses = resolve(host)
+        let addresses = resolve(host)
         guard addresses.count > 1 else { return [alternative] }
-        if options["load_balance_hosts"] == "random" { addresses.shuffle() }
+        let order = Self.order(addresses.count, options)
         return Self.passes(options).flatMap { wanted in
             // libpq still uses the name for the password file and the server's certificate.
-            addresses.map { alternative + [("hostaddr", $0)] + wanted }
+            order.map { alternative + [("hostaddr", addresses[$0])] + wanted }
         }
     }
 
@@ -222,6 +231,13 @@ enum Conninfo {
         return unsafe dictionary(options)
     }
 
+    /// What libpq connects to if an item of a list of ports is empty. It then ignores PGPORT.
+    static let usualPort: String = {
+        guard let options = unsafe PQconndefaults() else { return "" }
+        defer { unsafe PQconninfoFree(options) }
+        return unsafe dictionary(options, compiled: true)["port"] ?? ""
+    }()
+
     /// The options in force for a conninfo that names a service, without the password; none if the service is unknown.
     static func withService(_ conninfo: String) -> [String: String] {
         var handle = ConnectionHandle()
@@ -231,12 +247,16 @@ enum Conninfo {
         return handle.options.filter { $0.key != "password" && $0.key != "gssencmode" }
     }
 
-    /// Copies a list of libpq's, which ends with an option without a keyword.
-    static func dictionary(_ options: UnsafeMutablePointer<PQconninfoOption>) -> [String: String] {
+    /// Copies the values of a list of libpq's, or its compiled-in defaults. The list ends with an option without a keyword.
+    static func dictionary(
+        _ options: UnsafeMutablePointer<PQconninfoOption>,
+        compiled: Bool = false
+    ) -> [String: String] {
         var result: [String: String] = [:]
         var option = unsafe options
         while let keyword = unsafe option.pointee.keyword {
-            unsafe result[String(cString: keyword)] = unsafe String(copying: option.pointee.val)
+            let value = unsafe compiled ? option.pointee.compiled : option.pointee.val
+            unsafe result[String(cString: keyword)] = unsafe String(copying: value)
             unsafe option += 1
         }
         return result

@@ -31,7 +31,8 @@ package actor PostgresConnection {
                 return try await connect(settings, parameters, within: max(share, .zero))
             } catch {
                 failures.append(error)
-                guard error.code == .connectionFailed else { break }
+                // As with libpq, a server that refuses the role or the database ends the search.
+                guard error.code == .connectionFailed, error.isRetryable else { break }
             }
         }
         throw PostgresError(connectionFailures: failures)
