@@ -82,6 +82,29 @@ struct ConnectionSettingsTests {
     }
 
     @Test(
+        "A TCP connection whose other end is gone is closed in time, unless the conninfo or its service says otherwise.",
+        arguments: ["service=patient", "tcp_user_timeout=3000 keepalives_idle=7"]
+    )
+    func deadConnections(conninfo: String) async {
+        let usual = ConnectionSettingsTests.timeouts("host=a")
+        #expect(usual == ["10000", "60", "10", "3"])
+        await #expect(processExitsWith: .success) { [conninfo] in
+            let directory = try TemporaryDirectory()
+            try directory.write(Array("[patient]\ntcp_user_timeout=3000\nkeepalives_idle=7\n".utf8), to: "services")
+            setenv("PGSERVICEFILE", directory.file("services"), 1)
+            #expect(ConnectionSettingsTests.timeouts(conninfo) == ["", "", "10", "3"])
+        }
+    }
+
+    /// The parameters that precede the conninfo.
+    private static func timeouts(_ conninfo: String) -> [String] {
+        let settings = try? ConnectionSettings(conninfo: conninfo, applicationName: "tests")
+        return ["tcp_user_timeout", "keepalives_idle", "keepalives_interval", "keepalives_count"].map { keyword in
+            settings?.parameters.first { $0.keyword == keyword }?.value ?? ""
+        }
+    }
+
+    @Test(
         "A name with several addresses is one place for each, and a standby is looked for at all of them first.",
         arguments: [
             ("host=db.example", ["192.0.2.1", "192.0.2.2"]),

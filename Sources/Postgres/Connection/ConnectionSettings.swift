@@ -110,15 +110,21 @@ package struct ConnectionSettings: Sendable {
 
     /// For `PQconnectStartParams`: before the conninfo what it may override, after it what it may not.
     var parameters: [(keyword: String, value: String)] {
-        var parameters: [(keyword: String, value: String)] = [
-            ("fallback_application_name", applicationName),
-            // Milliseconds until the kernel closes a TCP connection whose sent data stays unacknowledged.
-            ("tcp_user_timeout", "10000"),
-        ]
+        let options = options
+        var parameters: [(keyword: String, value: String)] = [("fallback_application_name", applicationName)]
+        // A parameter would override a service.
+        parameters += Self.deadConnections.filter { options[$0.keyword] == nil }
         if let conninfo { parameters.append(("dbname", conninfo)) }
         parameters.append(("client_encoding", "UTF8"))
         return parameters
     }
+
+    /// When the kernel closes a TCP connection whose other end is gone without a word: if sent data stay unacknowledged for 10
+    /// seconds (in milliseconds), or after a minute and a half without traffic (in seconds).
+    private static let deadConnections = [
+        (keyword: "tcp_user_timeout", value: "10000"), (keyword: "keepalives_idle", value: "60"),
+        (keyword: "keepalives_interval", value: "10"), (keyword: "keepalives_count", value: "3"),
+    ]
 
     /// The first statements on a connection, so that no later statement depends on settings of the server or the role.
     ///
