@@ -110,6 +110,20 @@ struct ConnectionTests {
         }
     }
 
+    @Test("A time limit of the server for transactions, of PostgreSQL 17 and later, does not apply.")
+    func transactionTimeout() async throws {
+        try await TestDatabase.with { database in
+            let known = try await PostgresConnection.connect(database.settings)
+            let version = await known.serverVersion
+            await known.close()
+            guard version >= 17_00_00 else { return }
+            let settings = try Self.settings(database.conninfo + " options='-c transaction_timeout=1s'")
+            let connection = try await PostgresConnection.connect(settings)
+            #expect(try await connection.text("SHOW transaction_timeout") == "0")
+            await connection.close()
+        }
+    }
+
     @Test(
         "An unreachable server is a connection error that may be retried.",
         arguments: [

@@ -147,7 +147,8 @@ package struct ConnectionSettings: Sendable {
             FROM current_setting('synchronous_commit') AS c;
         SET statement_timeout = \(statementTimeout.milliseconds);
         SET lock_timeout = \(lockTimeout.milliseconds);
-        SET idle_in_transaction_session_timeout = '60s'
+        SET idle_in_transaction_session_timeout = '60s';
+        SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'
         """
     }
 }
@@ -230,19 +231,19 @@ enum Conninfo {
         ("target_session_attrs", ["any", "read-write", "read-only", "primary", "standby", "prefer-standby"]),
     ]
 
-    /// What libpq uses for options that are not given: the environment, or its own defaults.
-    static func defaults() -> [String: String] {
-        guard let options = unsafe PQconndefaults() else { return [:] }
-        defer { unsafe PQconninfoFree(options) }
-        return unsafe dictionary(options)
-    }
-
     /// What libpq connects to if an item of a list of ports is empty. It then ignores PGPORT.
     static let usualPort: String = {
         guard let options = unsafe PQconndefaults() else { return "" }
         defer { unsafe PQconninfoFree(options) }
         return unsafe dictionary(options, compiled: true)["port"] ?? ""
     }()
+
+    /// What libpq uses for options that are not given: the environment, or its own defaults.
+    static func defaults() -> [String: String] {
+        guard let options = unsafe PQconndefaults() else { return [:] }
+        defer { unsafe PQconninfoFree(options) }
+        return unsafe dictionary(options)
+    }
 
     /// The options in force for a conninfo that names a service, without the password; none if the service is unknown.
     static func withService(_ conninfo: String) -> [String: String] {

@@ -237,7 +237,8 @@ extension Migrator {
     private static let localSettings = """
         SET LOCAL search_path = pg_catalog, pg_temp; \
         SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; \
-        SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL TimeZone = 'UTC'
+        SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL TimeZone = 'UTC'; \
+        DO $$ BEGIN PERFORM set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'; END $$
         """
 
     private static func quoted(_ text: String, _ quote: Character) -> String {
