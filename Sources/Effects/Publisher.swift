@@ -59,6 +59,8 @@ package final class Publisher: Sendable {
         // The rounds in a row that another session held up.
         var heldUp = 0
         var measuredAt: ContinuousClock.Instant?
+        // How long the oldest change had waited at some time.
+        var known = (age: Duration.zero, at: ContinuousClock.now)
         while true {
             let isLast = isFinished.load(ordering: .acquiring) || Task.isCancelled
             // An unreachable database must not delay the shutdown.
@@ -69,19 +71,21 @@ package final class Publisher: Sendable {
             } catch {
                 failure = error
             }
-            // Also if publication fails: then changes wait. An unreachable database is not asked a second time.
-            if failure?.isConnectionError == true {
-                metrics.age.set(.nan)
-                measuredAt = nil
-            } else if measuredAt.map({ .now - $0 >= Self.measurement }) ?? true {
+            // Also if publication fails: then changes wait. A server that has just failed to connect is not asked a second time.
+            var unmeasured = failure.flatMap { $0.isConnectionError ? $0 : nil }
+            if unmeasured == nil, measuredAt.map({ .now - $0 >= Self.measurement }) ?? true {
                 do throws(PostgresError) {
-                    try await measure()
-                    measuredAt = .now
+                    known = (try await measure(), .now)
+                    measuredAt = known.at
                 } catch {
-                    metrics.age.set(.nan)
-                    measuredAt = nil
-                    failure = failure ?? error
+                    unmeasured = error
                 }
+            }
+            if let unmeasured {
+                measuredAt = nil
+                failure = failure ?? unmeasured
+                // At most this long. While the server is away, another metric says so.
+                metrics.age.set(unmeasured.isServerAway ? .nan : (known.age + (.now - known.at)) / .seconds(1))
             }
             if let failure {
                 if !isReported, !failure.isServerAway, failure.code != .cancelled {
@@ -174,13 +178,16 @@ package final class Publisher: Sendable {
         }
     }
 
-    /// Measures how long the oldest change waits. Also finds out that the database was restored if nothing changes in it.
-    private func measure() async throws(PostgresError) {
+    /// Measures and returns how long the oldest change waits. Also finds out that the database was restored if nothing changes
+    /// in it.
+    private func measure() async throws(PostgresError) -> Duration {
         let state = try await pool.withSession(Publication.state)
-        metrics.age.set((state.age ?? .zero) / .seconds(1))
+        let age = state.age ?? .zero
+        metrics.age.set(age / .seconds(1))
         // Another daemon has published what took too long here.
         if state.age == nil { limit.withLock { $0 = usualRound } }
         if !state.belongsToCluster { try await rebase() }
+        return age
     }
 
     private func rebase() async throws(PostgresError) {

@@ -49,20 +49,42 @@ struct DatabaseConnectionTests {
         }
     }
 
-    @Test("A daemon that can store is ready although PostgreSQL refuses its other connections, and says so.")
+    @Test("A daemon that can store is ready although PostgreSQL accepts none of its other connections, and says so.")
     func refused() async throws {
+        try await withRefusedConnections("CONNECTION LIMIT 1") { fixture, addresses in
+            try await post(fixture, addresses)
+        }
+    }
+
+    @Test("A daemon whose role may no longer log in stores with the connection that it has, and says so.")
+    func forbidden() async throws {
+        try await withRefusedConnections("NOLOGIN") { fixture, addresses in
+            let response = try await Web.post(fixture.body(fixture.event()), to: addresses.notifications)
+            #expect(response.status == 200)
+        }
+    }
+
+    /// Leaves the daemon the connection that stores notifications, changes its role so that it gets no other one, and expects
+    /// what tells that changes may wait for their publication.
+    private func withRefusedConnections(
+        _ change: String,
+        _ body: (DaemonFixture, DaemonProcess.Addresses) async throws -> Void
+    ) async throws {
         try await withDaemon(connections: 8) { fixture, daemon, addresses in
             try await post(fixture, addresses)
             let role = try await fixture.texts("SELECT rolname::text FROM pg_roles WHERE rolconnlimit = 8").first ?? ""
             try await fixture.run(
                 """
-                ALTER ROLE \(role) CONNECTION LIMIT 1;
+                ALTER ROLE \(role) \(change);
                 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                 WHERE usename = '\(role)' AND query NOT LIKE '-- Records a batch of notifications%'
                 """
             )
-            try await post(fixture, addresses)
+            try await body(fixture, addresses)
             try await eventually("the warning") { daemon.log.contains { $0.contains("changes can't be published") } }
+            try await eventually("the age to grow") {
+                try await MetricSamples(addresses)["siwad_publication_age_seconds"] ?? 0 > 0
+            }
         }
     }
 

@@ -44,4 +44,18 @@ struct PostgresErrorTests {
     func retryable(code: String, isRetryable: Bool) {
         #expect(PostgresError(.server, "", sqlState: SQLState(rawValue: code)).isRetryable == isRetryable)
     }
+
+    @Test(
+        "A server that refuses a connection for its role, its database or their number is not away.",
+        arguments: [
+            (nil, true), ("08006", true), ("57P03", true), ("57P01", true), ("53300", false), ("28P01", false),
+            ("28000", false), ("3D000", false), ("25P04", false),
+        ]
+    )
+    func away(code: String?, isServerAway: Bool) {
+        let state = code.map { SQLState(rawValue: $0) }
+        #expect(PostgresError(.connectionFailed, "", sqlState: state).isServerAway == isServerAway)
+        #expect(PostgresError(.connectionLost, "", sqlState: state).isServerAway == isServerAway)
+        #expect(!PostgresError(.server, "", sqlState: state).isServerAway)
+    }
 }

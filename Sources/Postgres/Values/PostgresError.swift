@@ -55,9 +55,11 @@ package struct PostgresError: Error, Sendable, CustomStringConvertible {
         code == .connectionFailed || code == .connectionLost
     }
 
-    /// Whether the connection failed for another reason than that the server accepts no further one, which says nothing about
-    /// the connections that there are.
-    package var isServerAway: Bool { isConnectionError && sqlState != .tooManyConnections }
+    /// Whether no server answers, or it starts or stops. False if it refuses this connection, for the role or because there are
+    /// too many, which says nothing about the connections that there are.
+    package var isServerAway: Bool {
+        isConnectionError && (sqlState.map { ["08", "57"].contains($0.classCode) } ?? true)
+    }
 
     /// Whether another transaction interfered, so that the same statement may succeed now.
     package var isConflict: Bool { sqlState == .serializationFailure || sqlState == .deadlockDetected }
