@@ -211,6 +211,18 @@ package struct Configuration: Sendable {
         )
     }
 
+    /// Checks what only siwad serve needs. Other commands read the same file, for operators who may not read every secret.
+    ///
+    /// - Throws: if applications are served at a TCP address, and no caller is named: a caller can be any program of the
+    ///   machine or, beyond loopback, of the network.
+    package func checkServing() throws(SettingsError) {
+        guard case .tcp = applicationListen, origin(of: .applicationTokens) == .unset else { return }
+        throw SettingsError(
+            "\(name(of: .applicationListen)) is a TCP address, and \(SettingKey.applicationTokens.environmentName) is not set: "
+                + "siwad application-token prints a line for it; a socket unix:/path needs none"
+        )
+    }
+
     private var combinationProblems: [String] {
         var problems: [String] = []
         if databaseConnections < leastDatabaseConnections, origin(of: .spoolDirectory) != .unset {
@@ -226,21 +238,9 @@ package struct Configuration: Sendable {
         where origin(of: present) != .unset && origin(of: missing) == .unset {
             problems.append("\(name(of: present)) needs \(missing.environmentName) too")
         }
-        return problems + applicationProblems
-    }
-
-    /// A caller over TCP can be any program of the machine or, beyond loopback, of the network.
-    private var applicationProblems: [String] {
-        guard case .tcp(let address) = applicationListen else { return [] }
-        var problems: [String] = []
-        if origin(of: .applicationTokens) == .unset {
-            let advice = "siwad application-token prints a line for it; a socket unix:/path needs none"
-            problems.append(
-                "\(name(of: .applicationListen)) is a TCP address, and \(SettingKey.applicationTokens.environmentName) is "
-                    + "not set: \(advice)"
-            )
-        }
-        if !address.isLoopback, origin(of: .applicationTLSCertificate) == .unset {
+        if case .tcp(let address) = applicationListen, !address.isLoopback,
+            origin(of: .applicationTLSCertificate) == .unset
+        {
             problems.append(
                 "\(name(of: .applicationListen)) is not a loopback address: set "
                     + "\(SettingKey.applicationTLSCertificate.environmentName) and "

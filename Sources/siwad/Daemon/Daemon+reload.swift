@@ -27,6 +27,7 @@ extension Daemon {
         let signInPolicy: SignInPolicy?
         do {
             new = try Configuration(from: sources)
+            try new.checkServing()
             try new.check(reloadedBy: configuration)
             try checkForRestart(new)
             policy = try new.policy()

@@ -60,6 +60,7 @@ struct Daemon: Sendable {
     /// Reads the TLS files, opens and locks the spool; makes no connection.
     /// - Throws: `SettingsError`, `ServerError`, `SpoolError`.
     init(_ configuration: Configuration) throws {
+        try configuration.checkServing()
         self.configuration = configuration
         let audiences: AudienceMap
         (settings, audiences) = try configuration.databaseAndApps()

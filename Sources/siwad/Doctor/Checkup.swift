@@ -74,7 +74,11 @@ struct Checkup: Sendable {
             return []
         }
         let issuer = [Finding.issuer(configuration.issuer, keysURL: try? configuration.keySetURL())].compactMap(\.self)
-        return database + apps + issuer + signIns.filter { !apps.contains($0) }
+        let callers = await attempt(.configuration) {
+            try configuration.checkServing()
+            return []
+        }
+        return database + apps + issuer + callers + signIns.filter { !apps.contains($0) }
     }
 
     private func appsFinding() throws -> Finding {
