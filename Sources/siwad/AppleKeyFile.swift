@@ -30,6 +30,13 @@ enum AppleKeyFile {
     }
 }
 
+extension AppleKeys {
+    /// A file of these that systemd passes to a service, while the service does not run (systemd.exec(5), "CREDENTIALS").
+    var absentCredential: String? {
+        entries.map(\.file).first { $0.hasPrefix("/run/credentials/") && access($0, F_OK) != 0 && errno == ENOENT }
+    }
+}
+
 struct AppleKeyFileError: Error, CustomStringConvertible {
     let description: String
 

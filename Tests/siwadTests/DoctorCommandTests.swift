@@ -200,6 +200,30 @@ struct DoctorCommandTests {
         #expect(found.first?.hasPrefix("✗ ") == true, "\(found)")
     }
 
+    @Test("fails where siwad serve would serve applications over TCP without tokens.")
+    func callers() async {
+        let environment = [
+            "SIWAD_APPS": "AAAAAAAAAA/com.example.one", "SIWAD_KEYS_URL": "file:///nowhere",
+            "SIWAD_APPLICATION_LISTEN": "127.0.0.1:\(closed.port)",
+        ]
+        let result = await siwad("doctor", environment: environment)
+        #expect(result.status == .failed)
+        let found = lines(result, "configuration").filter { $0.contains("SIWAD_APPLICATION_TOKENS is not set") }
+        #expect(found.count == 1 && found.first?.hasPrefix("✗ ") == true, "\(result.output)")
+    }
+
+    @Test("warns of a key that systemd passes only while its service runs, and signs no client secret with it.")
+    func credentials() async {
+        let environment = [
+            "SIWAD_APPS": "AAAAAAAAAA/com.example.one", "SIWAD_KEYS_URL": "file:///nowhere",
+            "SIWAD_APPLE_KEYS": "AAAAAAAAAA/KEY1234567=/run/credentials/siwad-\(closed.port)/AuthKey_KEY1234567.p8",
+        ]
+        let result = await siwad("doctor", environment: environment)
+        let found = lines(result, "apple-keys")
+        #expect(found.count == 1 && found.first?.hasPrefix("⚠ ") == true, "\(result.output)")
+        #expect(lines(result, "client-secret") == [])
+    }
+
     @Test("fails where the certificate of the application endpoint has expired.", .enabled(if: OpenSSL.isInstalled))
     func applicationCertificate() async throws {
         let directory = try TemporaryDirectory()

@@ -41,7 +41,8 @@ struct Checkup: Sendable {
         let settings = await configurationFindings()
         let spool = await attempt(.spool, spoolFindings)
         let appleKeys = configuration.appleKeys.map { [Finding.appleKeys($0, configuration.apps)] } ?? []
-        let secrets = [clientSecretFinding()].compactMap(\.self) + (isLive ? await liveFindings() : [])
+        let hasKeys = configuration.appleKeys?.absentCredential == nil
+        let secrets = hasKeys ? [clientSecretFinding()].compactMap(\.self) + (isLive ? await liveFindings() : []) : []
         let certificates = [authoritiesFinding(), certificateFinding(), applicationCertificateFinding()]
             .compactMap(\.self)
         let local = settings + certificates + exposure + spool + appleKeys + secrets
@@ -73,11 +74,11 @@ struct Checkup: Sendable {
             if configuration.signsIn, configuration.appleKeys == nil { _ = try configuration.signInPolicy() }
             return []
         }
-        let issuer = [Finding.issuer(configuration.issuer, keysURL: try? configuration.keySetURL())].compactMap(\.self)
         let callers = await attempt(.configuration) {
             try configuration.checkServing()
             return []
         }
+        let issuer = [Finding.issuer(configuration.issuer, keysURL: try? configuration.keySetURL())].compactMap(\.self)
         return database + apps + issuer + callers + signIns.filter { !apps.contains($0) }
     }
 

@@ -23,6 +23,10 @@ extension Finding {
 
     /// Reads the key of each entry, and looks for a key for each app.
     static func appleKeys(_ keys: AppleKeys, _ audiences: AudienceMap?) -> Finding {
+        if let path = keys.absentCredential {
+            let text = "\(path) is not there: systemd passes a key to its service only while the service runs"
+            return .warn(.appleKeys, text, "ask again while it runs, or name the original file in SIWAD_APPLE_KEYS")
+        }
         do throws(AppleKeyFileError) {
             for entry in keys.entries { _ = try AppleKeyFile.read(entry) }
         } catch {
