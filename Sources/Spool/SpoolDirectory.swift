@@ -276,7 +276,12 @@ extension SpoolDirectory {
     /// The file that marks a directory as a spool of siwad.
     static let marker = ".siwad-spool"
     private static let markerText = "This directory is a spool of siwad: its files wait for PostgreSQL.\n"
-    private static let advice = "name a directory that siwad may read and write"
+    /// What to do about the error of a system call; by default, what the last one reported.
+    static func advice(_ error: Int32 = errno) -> String {
+        error == EROFS
+            ? "under systemd, siwad writes only where ReadWritePaths= says (systemctl edit siwad)"
+            : "name a directory that siwad may read and write"
+    }
 
     /// Checks that ``open(_:)`` would accept the directory, or could create it. Changes nothing.
     static func check(_ path: String, for user: uid_t) throws(SpoolError) {
@@ -284,7 +289,7 @@ extension SpoolDirectory {
         let descriptor = Glibc.open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
         guard descriptor >= 0 else {
             if errno == ENOENT { return }
-            throw .unusable(path, "\(systemError()); \(advice)")
+            throw .unusable(path, "\(systemError()); \(advice())")
         }
         defer { close(descriptor) }
         _ = try checkAdoptable(path, descriptor, for: user)
@@ -295,11 +300,12 @@ extension SpoolDirectory {
         let place = try TrustedPath.resolve(path, for: geteuid())
         let isNew = mkdir(place, 0o700) == 0
         guard isNew || errno == EEXIST else {
-            throw temporaryIfFull(path, "it can't be created (\(systemError())); create it, or name another")
+            let advice = errno == EROFS ? advice() : "create it, or name another"
+            throw temporaryIfFull(path, "it can't be created (\(systemError())); \(advice)")
         }
         if isNew { try syncParent(of: place, path) }
         let descriptor = Glibc.open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
-        guard descriptor >= 0 else { throw .unusable(path, "\(systemError()); \(advice)") }
+        guard descriptor >= 0 else { throw .unusable(path, "\(systemError()); \(advice())") }
         do throws(SpoolError) {
             let isMarked = try checkAdoptable(path, descriptor, for: geteuid())
             guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
@@ -329,7 +335,7 @@ extension SpoolDirectory {
             throw .unusable(path, "\(problem); make it siwad's alone (chown, chmod 700), or name another")
         }
         guard faccessat(descriptor, ".", R_OK | W_OK | X_OK, 0) == 0 else {
-            throw .unusable(path, "\(systemError()); \(advice)")
+            throw .unusable(path, "\(systemError()); \(advice())")
         }
         var marker = stat()
         if fstatat(descriptor, Self.marker, &marker, AT_SYMLINK_NOFOLLOW) == 0 {
@@ -345,7 +351,7 @@ extension SpoolDirectory {
             }
             return true
         }
-        guard let names = names(descriptor) else { throw .unusable(path, "\(systemError()); \(advice)") }
+        guard let names = names(descriptor) else { throw .unusable(path, "\(systemError()); \(advice())") }
         guard names.isEmpty else {
             throw .unusable(
                 path,

@@ -227,6 +227,12 @@ struct SpoolDirectoryTests {
         #expect(try parent.content("spool/00000000000000000001.spool") == [1])
     }
 
+    @Test("Where systemd makes the file system read-only, the error names the setting that opens a directory.")
+    func readOnly() {
+        #expect(SpoolDirectory.advice(EROFS).contains("ReadWritePaths="))
+        #expect(SpoolDirectory.advice(EACCES) == "name a directory that siwad may read and write")
+    }
+
     @Test("A second spool on the same directory is refused.")
     func lock() throws {
         let directory = try TemporaryDirectory()
