@@ -20,6 +20,7 @@ package enum Schema {
         Migration(number: 11, name: "delivery_failures", sql: text(PackageResources._011_delivery_failures_sql)),
         Migration(number: 12, name: "postponed_retries", sql: text(PackageResources._012_postponed_retries_sql)),
         Migration(number: 13, name: "claims", sql: text(PackageResources._013_claims_sql)),
+        Migration(number: 14, name: "due_claims", sql: text(PackageResources._014_due_claims_sql)),
     ]
 
     /// Every object of the schema as the migrations make it, for `siwad doctor`: a line for each, of its kind, name and

@@ -31,6 +31,34 @@ struct BackgroundExchangeTests {
         }
     }
 
+    @Test("A claim reads only the codes that are due.")
+    func readsDue() async throws {
+        try await Store.with { store in
+            let due = try await store.pendingExchange("due")
+            try await store.run(
+                """
+                INSERT INTO siwa.sign_ins (
+                    presented_digest, client_id, app_id, flow, caller, settled_at, signed_in_at, account_id, new_account, refresh,
+                    code_sealed, code_due_at
+                )
+                SELECT
+                    sha256(n::text::bytea), client_id, app_id, flow, caller, settled_at, signed_in_at, account_id, new_account,
+                    refresh, code_sealed, now() + interval '1 hour'
+                FROM siwa.sign_ins, generate_series(1, 100000) AS n
+                """
+            )
+            let (claimed, read) = try await store.connection.transaction { session throws(PostgresError) in
+                let claimed = try SignIns.pendingExchanges(of: [ClientID("com.example.one")], limit: 10, in: session)
+                let read = try session.execute(
+                    once: "SELECT pg_stat_get_xact_tuples_returned('siwa.sign_ins_code_due_at'::regclass)"
+                )
+                return (claimed.map(\.signInID), try read.int64(0, 0))
+            }
+            #expect(claimed == [due])
+            #expect(read < 100)
+        }
+    }
+
     @Test("Codes are counted as waiting for as long as Apple accepts them.")
     func waiting() async throws {
         try await Store.with { store in

@@ -323,11 +323,11 @@ struct DeliveryQueueTests {
         }
     }
 
-    @Test("Claims and outcomes read the tables by their indexes only, on empty, unanalysed and large ones.")
+    @Test("Claims and outcomes read only what is due, by the indexes, in empty, unanalysed and large tables.")
     func plans() async throws {
         try await Store.with { store in
             let endpoint = try await prepare(store, 1)
-            for preparation in ["none", "20000", "analyze", "delivered"] {
+            for preparation in ["none", "20000", "analyze", "delivered", "retries that are not due"] {
                 switch preparation {
                 case "20000": try await add(store, 20_000)
                 case "analyze": try await store.run("ANALYZE")
@@ -341,6 +341,16 @@ struct DeliveryQueueTests {
                     )
                     // As PostgreSQL does by itself, so that the index has no entries of former versions.
                     try await store.run("VACUUM siwa.deliveries")
+                case "retries that are not due":
+                    try await store.run(
+                        """
+                        INSERT INTO siwa.deliveries (
+                            endpoint_id, position, account_id, status, next_attempt_at, reason, first_failed_at
+                        )
+                        SELECT \(endpoint), 100000 + n, n, 'retry', now() + interval '1 hour', 'refused', now()
+                        FROM generate_series(1, 100000) AS n
+                        """
+                    )
                 default: break
                 }
                 let (scans, rows) = try await store.connection.transaction { session throws(PostgresError) in

@@ -11,17 +11,20 @@
 -- - The rows of a person are locked before they are judged, account before consent, as every writer locks. If another
 --   transaction holds one, SKIP LOCKED leaves the sign-in out, so that it delays no other.
 -- - Rows are updated by ctid. One that changed between the snapshot and its lock is not found; then the statement fails with
---   40001. If another session inserts the same person, it fails with a unique violation, or with 55P03 if that takes too long.
---   A failure has no effect.
+--   40001. A sign-in is locked only by its update, which on a PostgreSQL without commit dee21ea (in minor releases) goes on with
+--   the newer version of a row that it waited for; therefore it must still have the version (xmin) of the snapshot.
+-- - If another session inserts the same person, the statement fails with a unique violation, or with 55P03 if that takes too
+--   long. A failure has no effect.
 -- - A sign-in that is not the latest may update neither account nor consent. It is judged by what the locks return: in READ
 --   COMMITTED, that is the newest version of each row, also if it is newer than the snapshot.
 --
 -- Speed: as in record_notifications.sql.
 WITH judged AS MATERIALIZED (
     SELECT
-        w.place, w.client_id, w.app_id, w.team_id, w.sub, w.account_id AS known_account, w.account_place, w.consent_place,
-        w.authorized_at, w.signed_in_at, w.real_user_status, w.session_id, w.expires_at, w.code_sealed, w.code_due_at,
-        w.presented_digest, w.nonce_digest, w.flow, w.caller, w.attempt, w.platform, w.model, w.label, w.readdresses,
+        w.place, w.version, w.client_id, w.app_id, w.team_id, w.sub, w.account_id AS known_account, w.account_place,
+        w.consent_place, w.authorized_at, w.signed_in_at, w.real_user_status, w.session_id, w.expires_at, w.code_sealed,
+        w.code_due_at, w.presented_digest, w.nonce_digest, w.flow, w.caller, w.attempt, w.platform, w.model, w.label,
+        w.readdresses,
         w.authorized_at IS NULL OR w.authorized_at < w.signed_in_at AS is_latest,
         CASE WHEN w.readdresses THEN w.email ELSE w.was_email END AS email,
         CASE WHEN w.readdresses THEN w.email_is_private ELSE w.was_email_is_private END AS email_is_private,
@@ -41,7 +44,7 @@ WITH judged AS MATERIALIZED (
         END AS refresh
     FROM (
         SELECT
-            f.*, s.place, k.client_id, k.app_id, k.team_id,
+            f.*, s.place, s.version, k.client_id, k.app_id, k.team_id,
             a.place AS account_place, a.account_id, a.deleted_at, a.forwarding_disabled_at, a.forwarding_enabled_at,
             a.email AS was_email, a.email_is_private AS was_email_is_private,
             u.is_token_used, v.is_nonce_used, coalesce(f.email <> '', false) AND siwa.observation_wins(
@@ -64,7 +67,7 @@ WITH judged AS MATERIALIZED (
                 unnest($20::text[]) AS platform, unnest($21::text[]) AS model, unnest($22::text[]) AS label
         ) AS f
         LEFT JOIN LATERAL (
-            SELECT s.ctid AS place, s.client_id, s.app_id FROM siwa.sign_ins AS s
+            SELECT s.ctid AS place, s.xmin AS version, s.client_id, s.app_id FROM siwa.sign_ins AS s
             WHERE s.sign_in_id = f.sign_in_id AND s.settled_at IS NULL
             OFFSET 0
         ) AS s ON true
@@ -171,7 +174,7 @@ reserved AS (
         code_sealed = j.code_sealed,
         code_due_at = j.code_due_at
     FROM judged AS j
-    WHERE s.ctid = j.place
+    WHERE s.ctid = j.place AND s.xmin = j.version
     RETURNING s.sign_in_id, s.account_id, j.*
 ),
 direct AS (
