@@ -24,6 +24,8 @@ final class EndpointLane: Sendable {
 
     /// What ends within this time is settled with one statement.
     static let pace = Duration.milliseconds(20)
+    /// What PostgreSQL may take once the grace of a shutdown is over.
+    private static let lastChance = Duration.seconds(1)
 
     let endpoint: Endpoint
     private let signer: WebhookSigner
@@ -102,7 +104,8 @@ final class EndpointLane: Sendable {
         var isReported = false
         await withDiscardingTaskGroup { group in
             while true {
-                if Task.isCancelled { finish(within: resources.grace) }
+                // The grace of the shutdown is over.
+                if Task.isCancelled { state.withLock { $0.finished(at: .now, within: .zero) } }
                 let deadline = state.withLock { $0.deadline }
                 var wait: Duration
                 let start = ContinuousClock.now
@@ -129,12 +132,12 @@ final class EndpointLane: Sendable {
                     if underWay == 0, unsettled == 0 { break }
                     let now = ContinuousClock.now
                     // Cancelled requests give their claims back.
-                    if now >= deadline || Task.isCancelled { group.cancelAll() }
+                    if now >= deadline { group.cancelAll() }
                     // Without PostgreSQL, the claims end by themselves.
-                    if now >= deadline + resources.grace { break }
+                    if now >= deadline + (Task.isCancelled ? Self.lastChance : resources.grace) { break }
                     wait = min(wait, .milliseconds(100))
                 }
-                await event.wait(atMost: wait)
+                await pause(atMost: wait)
                 while !isUrgent, !Task.isCancelled, ContinuousClock.now < start + Self.pace {
                     await event.wait(atMost: start + Self.pace - .now)
                 }
@@ -144,12 +147,18 @@ final class EndpointLane: Sendable {
         state.withLock { $0.closed() }
     }
 
+    private func pause(atMost wait: Duration) async {
+        guard Task.isCancelled else { return await event.wait(atMost: wait) }
+        // A cancelled task would not wait.
+        await Task { await event.wait(atMost: wait) }.value
+    }
+
     // MARK: - Database
 
     /// Stores what ended, and claims what may be sent, over one connection.
     private func settleAndClaim(claiming: Bool) async throws(PostgresError) {
         let unstored = state.withLock { $0.takeUnstored(at: .now, .now()) }
-        // Nothing that was claimed may be lost by a cancellation.
+        // Nothing that was claimed may be lost by a cancellation, unless PostgreSQL hangs.
         let work = Task { () async -> Result<Void, PostgresError> in
             do throws(PostgresError) {
                 if !unstored.isEmpty { try await store(unstored) }
@@ -159,7 +168,16 @@ final class EndpointLane: Sendable {
                 return .failure(error)
             }
         }
-        try await work.value.get()
+        let result = await withTaskCancellationHandler {
+            await work.value
+        } onCancel: {
+            // Not awaited: without an effect if the work has ended.
+            Task {
+                try? await Task.sleep(for: Self.lastChance)
+                work.cancel()
+            }
+        }
+        try result.get()
     }
 
     private func store(_ unstored: LaneState.Unstored) async throws(PostgresError) {
