@@ -202,6 +202,26 @@ struct ApplicationLimitTests {
         }
     }
 
+    @Test("A shutdown waits for the work of a request that took too long.")
+    func lateWork() async throws {
+        let brake = Brake()
+        let ended = Atomic(false)
+        let service = StubService { () throws(Problem) in
+            await brake.wait()
+            // Longer than the end of a server that does not wait for it.
+            try? await Task.sleep(for: .milliseconds(200))
+            ended.store(true, ordering: .relaxed)
+        }
+        try await ApplicationFixture.with(service, limits: Self.limits { $0.deadline = .milliseconds(50) }) { fixture in
+            #expect(try await fixture.one(request("GET /v1/sessions/a")).status == 503)
+            await fixture.beginShutdown()
+            while let client = try? await fixture.connect() { try await client.disconnect() }
+            brake.release()
+        }
+        let hasEnded = ended.load(ordering: .relaxed)
+        #expect(hasEnded)
+    }
+
     @Test(
         "By default, 256 requests at once are served, and the next one gets 503.",
         .enabled(if: ApplicationLimitTests.openFiles >= 12_000, "too few files may be open")

@@ -26,7 +26,7 @@ struct ApplicationChannel: ServerChildChannel {
     private let certificates: ServerCertificates?
     private let limits: ApplicationServer.Limits
     private let connections: OpenConnections
-    private let requests: RequestSlots
+    let requests: RequestSlots
 
     init(
         endpoint: ApplicationEndpoint,
@@ -157,7 +157,7 @@ struct ApplicationChannel: ServerChildChannel {
             bufferingPolicy: .bufferingOldest(1)
         )
         // Not cancelled with the connection: a sign-in whose code Apple has taken is recorded all the same, and the same
-        // request gets its answer then. The number of these tasks is bounded by the slots.
+        // request gets its answer then. The number of these tasks is bounded by the slots, for which the server waits.
         Task { [endpoint, requests] in
             answer.yield(.success(await endpoint.answer(to: accepted, body)))
             requests.free()
@@ -252,6 +252,7 @@ extension Request {
 final class RequestSlots: Sendable {
     private let limit: Int
     private let taken = Atomic(0)
+    private let event = WakeupEvent()
 
     init(limit: Int) {
         self.limit = limit
@@ -267,6 +268,11 @@ final class RequestSlots: Sendable {
     }
 
     func free() {
-        taken.subtract(1, ordering: .relaxed)
+        if taken.subtract(1, ordering: .relaxed).newValue == 0 { event.signal() }
+    }
+
+    /// Waits until no request is served, or until the task is cancelled.
+    func untilFree() async {
+        while taken.load(ordering: .relaxed) > 0, !Task.isCancelled { await event.wait(atMost: .seconds(1)) }
     }
 }

@@ -73,7 +73,7 @@ package struct ApplicationServer: Sendable {
         self.endpoint = ApplicationEndpoint(service: service, callers: callers)
     }
 
-    /// Serves until a graceful shutdown has answered the last request, or until it is cancelled.
+    /// Serves until a graceful shutdown has answered the last request and its work has ended, or until it is cancelled.
     ///
     /// - Throws: `ServerError` if it cannot listen.
     package func run() async throws {
@@ -153,6 +153,7 @@ package struct ApplicationServer: Sendable {
             try await group.next()
             group.cancelAll()
         }
+        await channel.requests.untilFree()
         failure.finish()
         for await error in failures { throw error }
     }
