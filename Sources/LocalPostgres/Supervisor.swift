@@ -85,6 +85,10 @@ final class Supervisor: Sendable {
         cd /
         umask 077
         exec 3<&0 </dev/null
+        # The shell of a process that was killed may still initialize the directory, or stop its server.
+        exec 9>"$dir/lock"
+        flock -w 60 9 || { echo "another start of this cluster has not ended"; exit 1; }
+
         log=$dir/log
         log_start=$(wc -c <"$log" 2>/dev/null || echo 0)
         last_error() {
@@ -103,7 +107,7 @@ final class Supervisor: Sendable {
         made_by=/usr/lib/postgresql/$(cat "$dir/data/PG_VERSION")/bin
         if [ -x "$made_by/postgres" ]; then bin=$made_by; fi
 
-        "$bin/postgres" -D "$dir/data" -k "$sockets" "$@" >>"$log" 2>&1 3<&- &
+        "$bin/postgres" -D "$dir/data" -k "$sockets" "$@" >>"$log" 2>&1 3<&- 9>&- &
         server=$!
 
         # Stops the server at the end of this shell's input. Repeats the signal, which may arrive before it is handled.

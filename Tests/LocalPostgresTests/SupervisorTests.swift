@@ -6,6 +6,9 @@ import Testing
 
 @Suite("Supervisor")
 struct SupervisorTests {
+    /// The `sleep` replaces the process that holds the other end of the supervisor's input.
+    private static let starter = #"sh -c 'echo $$ >"$0"; exec sleep 600' "$0" | "$@""#
+
     @Test(
         "When the process that started the server is killed, the server ends and its directory is removed.",
         .timeLimit(.minutes(5))
@@ -19,13 +22,11 @@ struct SupervisorTests {
                 try await Installation.find(), cluster.path, cluster.socketDirectory, "remove", "QUIT",
                 "-c", "listen_addresses=",
             ]
-            // The `sleep` replaces the process that holds the other end of the supervisor's input.
-            let starter = #"sh -c 'echo $$ >"$0"; exec sleep 600' "$0" | "$@""#
             let processFile = directory + "/process"
             _ = try await run(
                 .name("sh"),
                 arguments: Arguments(
-                    ["-c", starter, processFile] + ServerUser.shell(user, Supervisor.script, parameters)
+                    ["-c", Self.starter, processFile] + ServerUser.shell(user, Supervisor.script, parameters)
                 ),
                 input: .none,
                 output: .sequence,
@@ -38,6 +39,35 @@ struct SupervisorTests {
                 }
             }
             #expect(access(cluster.path, F_OK) != 0)
+        }
+    }
+
+    @Test("A start succeeds while a killed process still initializes the same directory.", .timeLimit(.minutes(5)))
+    func killedDuringInitialization() async throws {
+        try await withDirectory { directory in
+            let user = try await ServerUser.ifNeeded()
+            let cluster = try await ClusterDirectory.prepare(directory + "/cluster", for: user)
+            try #require(chmod(directory, 0o777) == 0)
+            let parameters = [
+                try await Installation.find(), cluster.path, cluster.socketDirectory, "keep", "QUIT",
+                "-c", "listen_addresses=",
+            ]
+            let processFile = directory + "/process"
+            _ = try await run(
+                .name("sh"),
+                arguments: Arguments(
+                    ["-c", Self.starter, processFile] + ServerUser.shell(user, Supervisor.script, parameters)
+                ),
+                input: .none,
+                output: .discarded,
+                error: .discarded
+            ) { _ in
+                while access(cluster.path + "/data.new", F_OK) != 0 { try await Task.sleep(for: .milliseconds(2)) }
+                kill(try #require(await line(1, of: processFile).flatMap { pid_t($0) }), SIGKILL)
+                let second = try await LocalCluster.start(at: directory + "/cluster")
+                try await execute("SELECT 1", second)
+                await second.stop()
+            }
         }
     }
 }
