@@ -3,6 +3,21 @@ import Testing
 
 @Suite("The settings of sign-ins at a daemon", .timeLimit(.minutes(10)))
 struct SignInSettingsTests {
+    @Test("A daemon that signs people in and can't read SIWAD_DELIVERY_CA ends with 78 and one line.")
+    func unreadableAuthorities() async throws {
+        let run = try await siwad(
+            ["serve"],
+            environment: [
+                "SIWAD_DATABASE_URL": "host=/nowhere", "SIWAD_APPS": DaemonFixture.apps,
+                "SIWAD_APPLICATION_LISTEN": "unix:/nowhere/application.sock",
+                "SIWAD_DELIVERY_CA": "/nowhere/ca.pem", "SIWAD_LOG_FORMAT": "text",
+            ]
+        )
+        #expect(run.status == 78)
+        #expect(run.errors.split(separator: "\n").count == 1, "\(run.errors)")
+        #expect(run.errors.contains("SIWAD_DELIVERY_CA: /nowhere/ca.pem is not a readable PEM file"), "\(run.errors)")
+    }
+
     @Test("A token that is older than SIWAD_IDENTITY_TOKEN_AGE is refused before Apple is asked.")
     func identityTokenAge() async throws {
         try await SigningFixture.with { fixture in

@@ -126,6 +126,34 @@ struct SignalTests {
         }
     }
 
+    @Test("A daemon that is older than the schema reconnects, and writes the apps that a reload could not write.")
+    func reloadOnNewerSchema() async throws {
+        try await DaemonFixture.with { fixture in
+            try await TemporaryDirectory.with { directory in
+                let file = try directory.write("siwad.yaml", "apps: \(Self.one)\n")
+                let daemon = fixture.start(["SIWAD_APPS": ""], arguments: ["serve", "--config", file])
+                let addresses = try await daemon.ready()
+                try await fixture.run(
+                    "INSERT INTO siwa.schema_migrations (number, name, checksum) VALUES (9999, 'tomorrow', 'ffff')"
+                )
+                try await fixture.closeDatabase()
+                _ = try directory.write("siwad.yaml", "apps: \(Self.one),AAAAAAAAAA/com.example.later\n")
+                daemon.send("HUP")
+                try await eventually("the warning") {
+                    daemon.log.contains { $0.contains("the apps are written to the database when it is reachable") }
+                }
+                try await fixture.openDatabase()
+                try await eventually("the new app") {
+                    try await fixture.texts("SELECT client_id FROM siwa.clients").contains("com.example.later")
+                }
+                let body = try fixture.body(fixture.event(app: "com.example.later"))
+                try await eventually("a notification to be stored") {
+                    try await Web.post(body, to: addresses.notifications).status == 200
+                }
+            }
+        }
+    }
+
     @Test("SIGHUP during the start does not end the daemon.")
     func earlyReload() async throws {
         try await DaemonFixture.with { fixture in

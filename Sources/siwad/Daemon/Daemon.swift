@@ -127,6 +127,8 @@ struct Daemon: Sendable {
             ),
             metrics: MaintenanceMetrics(registry: metrics.registry)
         )
+        // Before there is a client of HTTP, which an error would leave open.
+        if configuration.effects == .on { try configuration.checkDeliveryAuthorities() }
         signIn =
             configuration.signsIn
             ? try SignInParts(
@@ -143,7 +145,6 @@ struct Daemon: Sendable {
             dispatcher = nil
             return
         }
-        try configuration.checkDeliveryAuthorities()
         let source = Publisher(
             pool: pool,
             changes: changes,
@@ -174,14 +175,14 @@ struct Daemon: Sendable {
     /// database is checked on the first connection instead.
     /// - Throws: `PostgresError`; `CommandFailure` for another schema.
     func prepare() async throws {
-        try await unlessAway { try await SchemaState.read(settings).check() }
+        try await unlessAway { try await Self.checkSchema(settings, state) }
     }
 
     /// Writes the apps in force to the database. Called only once the endpoints are open: a daemon that ends because another
     /// one has its port must not change the other one's apps. The writer starts afterwards, so with a spool, a database that
     /// does not do it within seconds counts as away.
     func announceApps() async throws {
-        guard !state.waitsForDatabase.load(ordering: .relaxed) else { return }
+        guard state.hasCheckedSchema.load(ordering: .relaxed) else { return }
         let audiences = intake.policy.audiences
         guard configuration.spoolDirectory != nil else { return try await pool.addClients(of: audiences) }
         try await unlessAway {
@@ -201,18 +202,24 @@ struct Daemon: Sendable {
                 "PostgreSQL is unavailable; starting without it, notifications wait in the spool",
                 ["error": "\(error)"]
             )
-            state.waitsForDatabase.store(true, ordering: .relaxed)
             prepareWithNextConnection()
         }
     }
 
-    /// Repeats the preparation of the start on the next connection, before any batch.
+    /// Prepares the database on the next connection, before any batch.
     func prepareWithNextConnection() {
         // Captures no more than needed: capturing the daemon, which holds the writer, would make a retain cycle.
-        writer.prepareAgain { [settings, pool, intake] in
-            try await SchemaState.read(settings).check()
+        writer.prepareAgain { [settings, pool, intake, state] in
+            try await Self.checkSchema(settings, state)
             try await pool.addClients(of: intake.policy.audiences)
         }
+    }
+
+    /// Checks the schema until it was right once.
+    private static func checkSchema(_ settings: ConnectionSettings, _ state: DaemonState) async throws {
+        guard !state.hasCheckedSchema.load(ordering: .relaxed) else { return }
+        try await SchemaState.read(settings).check()
+        state.hasCheckedSchema.store(true, ordering: .relaxed)
     }
 
     /// To be called once the services have ended. The event loops end with the process, because a connection that is still

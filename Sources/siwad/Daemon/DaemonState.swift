@@ -29,8 +29,8 @@ final class DaemonState: Sendable {
     /// Opens when the application endpoint accepts connections, or if there is none.
     let applicationOpen = Gate()
     let endpointsOpen = Gate()
-    /// True if the database was unreachable at the start: the writer prepares it on the first connection.
-    let waitsForDatabase = Atomic(false)
+    /// True once the database had the schema of this binary. A later migration does not matter to a daemon that runs.
+    let hasCheckedSchema = Atomic(false)
     private let progress = Mutex(Progress())
     /// Opens when a readiness probe was answered that the shutdown has begun.
     private let drainingReported = Gate()
