@@ -1,8 +1,11 @@
 import AppleSimulator
+import TestSupport
 import Testing
 
 @Suite("Shutdown of the daemon", .timeLimit(.minutes(10)))
 struct ShutdownTests {
+    private static let graceEnded = "the grace period ended; requests without a response may be lost"
+
     @Test("At SIGTERM readiness drops, accepted requests are stored and answered, and the exit code is 0.")
     func drain() async throws {
         // Alone on the machine: requests are given up after 20 seconds, which these steps can take under other load.
@@ -33,6 +36,7 @@ struct ShutdownTests {
                 #expect(try await daemon.end() == 0)
                 #expect(try await fixture.texts("SELECT jti FROM siwa.notifications") == ["under way"])
                 #expect(daemon.log.last?.contains("\"stopped\"") == true)
+                #expect(!daemon.log.contains { $0.contains(Self.graceEnded) })
             }
         }
     }
@@ -56,7 +60,7 @@ struct ShutdownTests {
         }
     }
 
-    @Test("After the grace period the daemon ends although a commit is stalled, without a 200.")
+    @Test("After the grace period the daemon ends although a commit is stalled, without a 200, and logs a warning.")
     func grace() async throws {
         try await DaemonFixture.withDaemon(["SIWAD_SHUTDOWN_GRACE": "1s"]) { fixture, daemon, addresses in
             try await fixture.stallCommits()
@@ -65,10 +69,43 @@ struct ShutdownTests {
             try await fixture.untilStalled()
             daemon.send("TERM")
             // Less than the 20 s after which the writer gives a stalled commit up.
-            _ = try await daemon.end(within: .seconds(12))
+            #expect(try await daemon.end(within: .seconds(12)) == 0)
+            #expect(daemon.log.contains { $0.contains(Self.graceEnded) })
             let status = await response?.status
             #expect(status != 200)
             try await fixture.letCommit()
+        }
+    }
+
+    @Test(
+        "The daemon ends with the grace period although PostgreSQL refuses the outcomes of deliveries, and rarely asks it."
+    )
+    func unstoredOutcomes() async throws {
+        try await DaemonFixture.with { fixture in
+            try await FaultyProxy.with(before: fixture.connection) { proxy in
+                try await WebhookReceiver.with(try DaemonFixture.secret, answering: { _, _ in .never }) { receiver in
+                    try await fixture.addEndpoint("shop", receiver.url)
+                    try await fixture.revoke(1)
+                    let settings = [
+                        "SIWAD_DATABASE_URL": proxy.conninfo(fixture.conninfo), "SIWAD_SHUTDOWN_GRACE": "6s",
+                    ]
+                    let daemon = fixture.start(try DaemonFixture.delivering(settings))
+                    let addresses = try await daemon.ready()
+                    try await eventually("the request") { receiver.messages.count == 1 }
+                    try await fixture.closeDatabase()
+                    await receiver.close()
+                    // Keeps the endpoint from ending before the grace period does.
+                    let port = Int(addresses.notifications.split(separator: "/")[1].split(separator: ":")[1]) ?? 0
+                    let client = try await RawClient.connect(to: port, on: Web.eventLoops)
+                    try await client.send(
+                        "POST /apple/notifications HTTP/1.1\r\nHost: siwad\r\nContent-Length: 100\r\n\r\n{"
+                    )
+                    let before = try await proxy.connections.ever
+                    daemon.send("TERM")
+                    #expect(try await daemon.end(within: .seconds(9)) == 0)
+                    #expect(try await proxy.connections.ever - before < 100)
+                }
+            }
         }
     }
 

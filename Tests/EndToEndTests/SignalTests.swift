@@ -158,17 +158,39 @@ struct SignalTests {
     func earlyReload() async throws {
         try await DaemonFixture.with { fixture in
             let silent = try SilentServer()
-            let daemon = fixture.start(["SIWAD_DATABASE_URL": "host=127.0.0.1 port=\(silent.port) connect_timeout=5"])
-            try await eventually("the signal to be followed") {
-                guard let process = daemon.processID else { return false }
-                // The signals with a handler (proc(5), `SigCgt`).
-                let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
-                let caught = status.split(separator: "\n").first { $0.hasPrefix("SigCgt:") }?.dropFirst(8)
-                return (UInt64(caught ?? "", radix: 16) ?? 0) & 1 << UInt64(SIGHUP - 1) != 0
-            }
+            let daemon = try await starting(fixture, silent, connectTimeout: 5)
             daemon.send("HUP")
             #expect(try await daemon.end() == 69)
         }
+    }
+
+    // Without a handler, the first process of a container would ignore the signal.
+    @Test("SIGTERM or SIGINT before the services run ends the daemon immediately with 0.", arguments: ["TERM", "INT"])
+    func endDuringStart(signal: String) async throws {
+        try await DaemonFixture.with { fixture in
+            let silent = try SilentServer()
+            let daemon = try await starting(fixture, silent, connectTimeout: 60)
+            daemon.send(signal)
+            #expect(try await daemon.end(within: .seconds(30)) == 0)
+        }
+    }
+
+    /// A daemon that waits for a database, and has handlers for signals.
+    private func starting(
+        _ fixture: DaemonFixture,
+        _ silent: SilentServer,
+        connectTimeout: Int
+    ) async throws -> DaemonProcess {
+        let url = "host=127.0.0.1 port=\(silent.port) connect_timeout=\(connectTimeout)"
+        let daemon = fixture.start(["SIWAD_DATABASE_URL": url])
+        try await eventually("SIGHUP to be handled") {
+            guard let process = daemon.processID else { return false }
+            // The signals with a handler (proc(5), `SigCgt`).
+            let status = try String(contentsOfFile: "/proc/\(process)/status", encoding: .utf8)
+            let caught = status.split(separator: "\n").first { $0.hasPrefix("SigCgt:") }?.dropFirst(8)
+            return (UInt64(caught ?? "", radix: 16) ?? 0) & 1 << UInt64(SIGHUP - 1) != 0
+        }
+        return daemon
     }
 
     @Test("SIGINT during the start ends the daemon immediately, even while it waits for a lock.")

@@ -22,13 +22,14 @@ struct ServeCommand: DaemonCommand {
     @OptionGroup var common: CommonOptions
 
     func run(_ invocation: Invocation) async throws {
+        Services.endBySignals()
         let reloading = await Reloading(from: common.sources(flags: flags, environment: invocation.environment))
         let configuration = invocation.configuration
         let systemd = Systemd(environment: invocation.environment)
         try await Daemon.with(configuration) { daemon in
             let services = daemon.services(reloading: reloading, systemd: systemd, onReady: { _ in })
             let group = Services.group(services, grace: configuration.shutdownGrace, log: daemon.log)
-            try await Services.run(group, log: daemon.log)
+            try await Services.run(group, grace: configuration.shutdownGrace, log: daemon.log)
         }
         Log(label: "siwad").notice("stopped")
     }

@@ -36,26 +36,48 @@ struct NamedService: Service, CustomStringConvertible {
 
 /// Runs services, which start in order and shut down in reverse order.
 enum Services {
+    /// Makes SIGTERM and SIGINT end the process with 0 until ``run(_:grace:log:repeats:)`` handles them: the first process of a
+    /// container ignores a signal without a handler.
+    static func endBySignals() {
+        for number in [SIGINT, SIGTERM] { signal(number) { _ in _exit(CommandStatus.done.rawValue) } }
+    }
+
     /// Runs a group until SIGTERM or SIGINT, or until a service fails. A second signal ends the process immediately.
     ///
-    /// - Parameter repeats: for so long, a second signal counts as the first: a terminal and a script may both send one.
-    static func run(_ group: ServiceGroup, log: Log, repeats: Duration = .zero) async throws {
-        try await withThrowingTaskGroup { tasks in
+    /// - Parameters:
+    ///   - grace: of the group; a warning says if it passed.
+    ///   - repeats: for so long, a second signal counts as the first: a terminal and a script may both send one.
+    static func run(
+        _ group: ServiceGroup,
+        grace: Duration? = nil,
+        log: Log,
+        repeats: Duration = .zero
+    ) async throws {
+        let signals = await UnixSignalsSequence(trapping: .sigterm, .sigint)
+        let shutdown = try await withThrowingTaskGroup(of: ContinuousClock.Instant?.self) { tasks in
             tasks.addTask {
                 var first: ContinuousClock.Instant?
-                for await _ in await UnixSignalsSequence(trapping: .sigterm, .sigint) {
+                for await _ in signals {
                     let now = ContinuousClock.now
-                    guard let first, now - first >= repeats else {
-                        first = first ?? now
+                    guard let first else {
+                        first = now
+                        await group.triggerGracefulShutdown()
                         continue
                     }
+                    guard now - first >= repeats else { continue }
                     log.warning("ended immediately by a second signal; requests without a response may be lost")
                     // Without exit handlers, which could wait for the part that hangs.
                     _exit(CommandStatus.failed.rawValue)
                 }
+                return first
             }
             try await group.run()
             tasks.cancelAll()
+            return try await tasks.next() ?? nil
+        }
+        // The group cancels services that have not ended by then, and does not report it.
+        if let grace, let shutdown, .now - shutdown >= grace {
+            log.warning("the grace period ended; requests without a response may be lost")
         }
     }
 
@@ -70,7 +92,6 @@ enum Services {
                     failureTerminationBehavior: .gracefullyShutdownGroup
                 )
             },
-            gracefulShutdownSignals: [.sigterm, .sigint],
             logger: log.quieter(than: .warning).logger
         )
         configuration.maximumGracefulShutdownDuration = grace
