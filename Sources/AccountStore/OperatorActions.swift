@@ -30,8 +30,15 @@ package struct OperatorAction: Sendable, Equatable {
         self.affected = affected
     }
 
-    package func affecting(_ number: Int) -> OperatorAction {
-        OperatorAction(operatorName: operatorName, action: action, target: target, note: note, affected: number)
+    /// - Parameter target: nil: the same.
+    package func affecting(_ number: Int, target: String? = nil) -> OperatorAction {
+        OperatorAction(
+            operatorName: operatorName,
+            action: action,
+            target: target ?? self.target,
+            note: note,
+            affected: number
+        )
     }
 }
 

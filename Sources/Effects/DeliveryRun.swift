@@ -51,7 +51,7 @@ package struct DeliveryRun: Sendable {
             let batch = try await pool.transaction { session throws(PostgresError) in
                 try run.batch(after: after, through: selection.last, limit, in: session)
             }
-            report.changed += batch.changed
+            report.changed += batch.ids.count
             onProgress(report)
             guard let end = batch.last, end != selection.last else { return report }
             last = end
@@ -79,7 +79,12 @@ package struct DeliveryRun: Sendable {
             note: action.note ?? "",
             in: transaction
         )
-        if batch.changed > 0 { try OperatorActions.record(action.affecting(batch.changed), in: transaction) }
+        guard !batch.ids.isEmpty else { return batch }
+        var part = filter
+        part.ids = batch.ids
+        // The entry of each batch names only its own deliveries: the audit would grow with the square of a list of ids.
+        let target = filter.ids.count > limit ? part.text : nil
+        try OperatorActions.record(action.affecting(batch.ids.count, target: target), in: transaction)
         return batch
     }
 }

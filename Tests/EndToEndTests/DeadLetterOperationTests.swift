@@ -100,6 +100,39 @@ struct DeadLetterOperationTests {
         }
     }
 
+    @Test("The entry of each batch of a long list of numbers names only the letters of the batch.")
+    func manyNumbers() async throws {
+        try await DaemonFixture.with { fixture in
+            try await fixture.run(
+                """
+                INSERT INTO siwa.dead_letters (
+                    received_at, last_received_at, reason, detail, body, token_digest, sub, aud, verified_kid, verified_at
+                )
+                SELECT now(), now(), 'expired', '', 'no token', sha256(i::text::bytea), 'p', 'a', 'k', now()
+                FROM generate_series(1, 2100) AS i
+                """
+            )
+            let numbers = try await fixture.texts("SELECT l.id::text FROM siwa.dead_letters AS l ORDER BY l.id")
+            for verb in ["discard", "reopen"] {
+                let arguments = ["dead-letters", verb] + numbers.reversed() + ["--note", "why"]
+                let run = try await siwad(arguments, environment: fixture.environment())
+                #expect(run.status == 0 && run.output == "2100 \(verb)ed\n", "\(run.errors)")
+                let entries = try await fixture.texts(
+                    """
+                    SELECT concat_ws(' ', affected, count(*), min(match[1]::bigint), max(match[1]::bigint))
+                    FROM siwa.operator_actions, regexp_matches(target, '--id ([0-9]+)', 'g') AS match
+                    WHERE action = 'dead-letters \(verb)' GROUP BY action_id ORDER BY action_id
+                    """
+                )
+                #expect(
+                    entries == [
+                        "2000 2000 \(numbers[0]) \(numbers[1999])", "100 100 \(numbers[2000]) \(numbers[2099])",
+                    ]
+                )
+            }
+        }
+    }
+
     @Test("For each reason, the letter is kept and explained, and a replay has its effect once the cause is removed.")
     func reasons() async throws {
         try await DaemonFixture.withDaemon(["SIWAD_CLOCK_LEEWAY": "1s"]) { fixture, daemon, addresses in

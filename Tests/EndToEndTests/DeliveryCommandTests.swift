@@ -163,6 +163,25 @@ struct DeliveryCommandTests {
         }
     }
 
+    @Test("The entry of each batch of a long list of ids names only the deliveries that the batch changed.")
+    func manyIDs() async throws {
+        try await withDead(600) { fixture in
+            try await fixture.run(
+                "UPDATE siwa.deliveries SET status = 'pending', next_attempt_at = now() WHERE position = 7"
+            )
+            let ids = (1...600).map { "shop/\($0)" }.joined(separator: " ")
+            let retry = try await run("retry \(ids)", fixture, note: "repaired")
+            #expect(retry.status == 2 && retry.output == "599 retried\n", "\(retry.errors)")
+            func target(_ positions: [Int]) -> String {
+                positions.map { "--id shop/\($0) " }.joined() + "--status dead"
+            }
+            let batches = [(1...501).filter { $0 != 7 }, Array(502...600)]
+            #expect(
+                try await audit(fixture) == batches.map { "deliveries retry: \(target($0)): \($0.count)" }
+            )
+        }
+    }
+
     @Test("After a retry to an endpoint that is not enabled, a note names the command that delivers now.")
     func waiting() async throws {
         try await withDead(6) { fixture in

@@ -51,7 +51,8 @@ package struct DeliverySelection: Sendable, Equatable {
 /// Carries out the decisions of operators about deliveries.
 package enum DeliveryDecisions {
     package struct Batch: Sendable, Equatable {
-        package let changed: Int
+        /// The deliveries that were changed.
+        package let ids: [DeliveryID]
         /// nil if none was left.
         package let last: DeliveryKey?
     }
@@ -120,7 +121,7 @@ package enum DeliveryDecisions {
         let statement = Statement(
             once: """
                 WITH next AS MATERIALIZED (
-                    SELECT d.endpoint_id, d.position FROM \(tables(filter))
+                    SELECT d.endpoint_id, d.position, e.name FROM \(tables(filter))
                     WHERE \(conditions.sql)
                     ORDER BY d.endpoint_id, d.position LIMIT \(limit) FOR UPDATE OF d SKIP LOCKED
                 ),
@@ -128,12 +129,18 @@ package enum DeliveryDecisions {
                     UPDATE siwa.deliveries AS d SET \(assignments)
                     FROM next AS n WHERE d.endpoint_id = n.endpoint_id AND d.position = n.position
                 )
-                SELECT endpoint_id, position FROM next ORDER BY endpoint_id, position
+                SELECT endpoint_id, position, name FROM next ORDER BY endpoint_id, position
                 """
         )
-        let keys = try transaction.execute(statement, conditions.binds).decode(DeliveryKey.init)
-        if verb == .retry, !keys.isEmpty { try Endpoints.notify(in: transaction) }
-        return Batch(changed: keys.count, last: keys.last)
+        let changed = try transaction.execute(statement, conditions.binds).decode {
+            (endpoint: Int32, position: Int64, name: String) in
+            (
+                key: DeliveryKey(endpoint: endpoint, position: position),
+                id: DeliveryID(endpoint: name, position: position)
+            )
+        }
+        if verb == .retry, !changed.isEmpty { try Endpoints.notify(in: transaction) }
+        return Batch(ids: changed.map(\.id), last: changed.last?.key)
     }
 
     private static func place(_ key: DeliveryKey, _ conditions: inout Conditions) -> String {

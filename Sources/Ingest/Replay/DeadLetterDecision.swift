@@ -34,7 +34,7 @@ package struct DeadLetterDecision: Sendable {
     private let filter: DeadLetterFilter
     private let operatorName: String
     private let note: String
-    private let target: String
+    private let target: String?
     private let rate: Double?
 
     /// - Parameters:
@@ -52,7 +52,7 @@ package struct DeadLetterDecision: Sendable {
         self.filter = filter
         self.operatorName = operatorName
         self.note = note
-        self.target = target ?? filter.text
+        self.target = target
         self.rate = rate
     }
 
@@ -78,7 +78,10 @@ package struct DeadLetterDecision: Sendable {
             let (after, decision) = (last, self)
             let part = try await pool.transaction { session throws(PostgresError) in
                 let part = try decision.part(after: after, through: selection.lastID, limit, in: session)
-                if part.lastID != nil { try OperatorActions.record(decision.action(part.changed), in: session) }
+                if let end = part.lastID {
+                    let action = decision.action(part.changed, on: after + 1...end, limit)
+                    try OperatorActions.record(action, in: session)
+                }
                 return part
             }
             report.changed += part.changed
@@ -94,11 +97,15 @@ package struct DeadLetterDecision: Sendable {
         return report
     }
 
-    private func action(_ affected: Int) -> OperatorAction {
-        OperatorAction(
+    /// - Parameter ids: from the first letter of the batch through the last.
+    private func action(_ affected: Int, on ids: ClosedRange<Int64>, _ limit: Int) -> OperatorAction {
+        var filter = filter
+        // The entry of each batch names only its own letters: the audit would grow with the square of a list of numbers.
+        if filter.ids.count > limit { filter.ids.removeAll { !ids.contains($0) } }
+        return OperatorAction(
             operatorName: operatorName,
             action: "dead-letters \(verb.rawValue)",
-            target: target,
+            target: target ?? filter.text,
             note: note,
             affected: affected
         )
