@@ -41,15 +41,22 @@ struct EndpointsApplyCommand: DatabaseCommand, Sendable {
         let command = self
         try await Services.runInterruptibly {
             try await invocation.withDatabase { pool in
-                let applied = try await pool.change(rollingBack: command.rehearsal.dryRun) { session in
+                var applied = try await pool.change(rollingBack: command.rehearsal.dryRun) { session in
                     try command.apply(wanted, by: name, secrets, in: session)
                 }
-                command.print(applied, to: invocation.console)
+                // After the removals, so that no endpoint is reported as removed that is still there.
+                defer { command.print(applied, to: invocation.console) }
+                guard !command.rehearsal.dryRun else { return }
                 // Not in the transaction: each may have many deliveries.
-                for row in applied where row.outcome == .removed && !command.rehearsal.dryRun {
+                for (index, row) in applied.enumerated() where row.outcome == .removed {
                     guard let id = row.id else { continue }
                     let action = command.action("remove", row.name, by: name)
-                    try await Endpoints.remove(id, row.name, as: action, on: pool, invocation.console)
+                    do {
+                        try await Endpoints.remove(id, row.name, as: action, on: pool, invocation.console)
+                    } catch {
+                        for rest in index..<applied.count { applied[rest].outcome = .kept }
+                        throw error
+                    }
                 }
             }
         }
@@ -114,7 +121,7 @@ struct EndpointsApplyCommand: DatabaseCommand, Sendable {
         } else if !rows.isEmpty {
             console.print(lines: columns.table(of: rows).lines(style: console.style))
         }
-        if rows.contains(where: { $0.outcome == .kept }) {
+        if !prune, rows.contains(where: { $0.outcome == .kept }) {
             console.note("kept: the file lacks it; --prune removes it")
         }
         if rehearsal.dryRun { console.note("dry run: nothing was changed") }
@@ -127,14 +134,14 @@ struct AppliedEndpoint: Sendable {
         case changed
         case unchanged
         case removed
-        /// The file lacks it.
+        /// The file lacks it, and it is still there.
         case kept
     }
 
     let name: String
     /// Of an endpoint that the file lacks.
     var id: Int32?
-    let outcome: Outcome
+    var outcome: Outcome
     var fields: [EndpointField] = []
 }
 
@@ -149,17 +156,18 @@ extension EndpointField {
 enum EndpointFile {
     /// - Throws: `CommandFailure` that names the line.
     static func read(_ path: String) throws -> [EndpointConfiguration] {
+        let name = Redaction.redacted(VisibleText.visible(path))
         let bytes: [UInt8]
         do throws(FileReadingError) {
             bytes = try readFile(atPath: path)
         } catch {
-            throw CommandFailure(.configuration, "\(VisibleText.visible(path)): \(error)")
+            throw CommandFailure(.configuration, "\(name): \(error)")
         }
         do throws(ConfigurationFileError) {
             return try endpoints(YAMLNode(parsing: bytes))
         } catch {
             let place = error.column > 1 ? "\(error.line):\(error.column)" : "\(error.line)"
-            throw CommandFailure(.configuration, "\(VisibleText.visible(path)):\(place): \(error.cause)")
+            throw CommandFailure(.configuration, "\(name):\(place): \(error.cause)")
         }
     }
 
