@@ -1,4 +1,5 @@
 import AccountStore
+import Glibc
 import JOSE
 import TestSupport
 import Testing
@@ -321,6 +322,17 @@ struct ChangesCommandTests {
                 let run = try await siwad(missing, environment: fixture.environment())
                 #expect(run.status == 1 && run.errors.contains("/nothing"), "\(run.errors)")
             }
+        }
+    }
+
+    @Test("A signal before the end of a follow that has one is no success.")
+    func signalBeforeLimit() async throws {
+        try await DaemonFixture.with { fixture in
+            try await signIn("a", in: fixture)
+            let follow = fixture.start(arguments: ["changes", "follow", "--json", "--from-start", "--limit", "2"])
+            try await eventually("the first change") { follow.output.count == 1 }
+            follow.send("TERM")
+            #expect(try await follow.end() == 128 + SIGTERM)
         }
     }
 

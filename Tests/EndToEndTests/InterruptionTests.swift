@@ -34,6 +34,7 @@ struct InterruptionTests {
             (["dead-letters", "discard", "--all", "--note", "x"], "siwa.dead_letters"),
             (["migrate"], "siwa.schema_migrations"), (["doctor"], "siwa.schema_migrations"),
             (["accounts", "list"], "siwa.accounts"),
+            (["changes", "follow", "--from-start", "--until-current"], "siwa.publication"),
         ]
     )
     func waiting(command: [String], relation: String) async throws {
@@ -137,6 +138,38 @@ struct InterruptionTests {
                     #expect(try await command.end(within: .seconds(8)) == 128 + SIGINT)
                 }
             }
+        }
+    }
+
+    @Test("A migration goes on when the reader of its output is gone.")
+    func closedOutput() async throws {
+        try await TestDatabase.with { database in
+            let environment = ["SIWAD_DATABASE_URL": database.conninfo]
+            let migrate = try await siwad(["migrate"], redirectedBy: "| true", environment: environment)
+            #expect(migrate.errors.isEmpty, "\(migrate.errors)")
+            let status = try await siwad(["migrate", "status"], environment: environment)
+            #expect(status.status == 0, "\(status.output)\(status.errors)")
+        }
+    }
+
+    @Test("A dry run of a replay ends with 0 when the reader of its output is gone.")
+    func closedDryRun() async throws {
+        try await DaemonFixture.with { fixture in
+            try await fixture.run(
+                """
+                INSERT INTO siwa.dead_letters (
+                    received_at, last_received_at, reason, detail, body, token_digest, sub, aud, verified_kid, verified_at
+                )
+                VALUES (now(), now(), 'expired', '', 'no token', sha256(''), 'p', 'a', 'k', now())
+                """
+            )
+            let number = try await fixture.texts("SELECT id::text FROM siwa.dead_letters")[0]
+            // At its end, the missing letter would be an error.
+            let arguments = ["dead-letters", "replay", number, "999999", "--dry-run", "--json"]
+            let script = #""$@" | true; echo "status ${PIPESTATUS[0]}""#
+            let replay = fixture.start(arguments: arguments, under: ["/bin/bash", "-c", script, "bash"])
+            #expect(try await replay.end() == 0)
+            #expect(replay.output == ["status 0"] && replay.log.isEmpty, "\(replay.output)\(replay.log)")
         }
     }
 

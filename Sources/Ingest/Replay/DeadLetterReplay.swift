@@ -138,13 +138,14 @@ package struct DeadLetterReplay: Sendable {
     /// Replays the letters that match now, over a connection of its own. Each transaction records the operator's action with the
     /// number of letters that it replayed.
     ///
-    /// - Parameter onProgress: called before the first letter, and with the results of each transaction after its commit.
+    /// - Parameter onProgress: called before the first letter, and with the results of each transaction after its commit. An error
+    ///   ends the run.
     /// - Returns: nil if no letter matched.
     /// - Throws: `PostgresError`; `CancellationError` between two batches.
     package func run(
         _ run: ReplayRun,
         connecting settings: ConnectionSettings,
-        onProgress: ([ReplayResult], ReplayReport) -> Void = { _, _ in }
+        onProgress: ([ReplayResult], ReplayReport) throws -> Void = { _, _ in }
     ) async throws -> ReplayReport? {
         let connection = try await PostgresConnection.connect(settings)
         do {
@@ -161,7 +162,7 @@ package struct DeadLetterReplay: Sendable {
     func run(
         _ run: ReplayRun,
         on connection: PostgresConnection,
-        onProgress: ([ReplayResult], ReplayReport) -> Void = { _, _ in }
+        onProgress: ([ReplayResult], ReplayReport) throws -> Void = { _, _ in }
     ) async throws -> ReplayReport? {
         let selected = try await connection.withSession { session throws(PostgresError) in
             try DeadLetters.select(run.filter, status: .open, in: session)
@@ -169,7 +170,7 @@ package struct DeadLetterReplay: Sendable {
         guard let selected else { return nil }
         let keys = selected.counts[.keysUnavailable] == nil ? .none : try await keys(on: connection)
         var report = ReplayReport(matched: selected.total, keyProblem: keys.problem)
-        onProgress([], report)
+        try onProgress([], report)
         try await connection.withSession { session throws(PostgresError) in
             try session.execute(script: Notifications.writerSettings)
         }
@@ -186,7 +187,7 @@ package struct DeadLetterReplay: Sendable {
             last = end
             done += part.results.count
             report.add(part.results)
-            onProgress(part.results, report)
+            try onProgress(part.results, report)
             try Task.checkCancellation()
             refusals.add(part.results, part.obstacle)
             if let obstacle = refusals.obstacle, refusals.areMany { throw obstacle }

@@ -189,7 +189,7 @@ struct DeadLettersReplayCommand: DatabaseCommand {
         try await Services.runInterruptibly { [run] in
             var output = ReplayOutput(command, console)
             do {
-                let report = try await replay.run(run, connecting: settings) { output.add($0, $1) }
+                let report = try await replay.run(run, connecting: settings) { try output.add($0, $1) }
                 guard let report else {
                     throw CommandFailure(.nothingMatched, "no open dead letter matches: nothing was replayed")
                 }

@@ -116,6 +116,9 @@ enum Services {
     /// Runs `work` and cancels it at SIGINT or SIGTERM. When it has ended, the process ends by the signal itself, so that a shell
     /// sees the cause. A second signal ends the process immediately.
     static func runInterruptibly(_ work: @escaping @Sendable () async throws -> Void) async throws {
+        // Every command that changes something in several transactions runs here. If the reader of its output is gone,
+        // SIGPIPE would end it between two of them. Without the signal, it goes on without output.
+        signal(SIGPIPE, SIG_IGN)
         try await withThrowingTaskGroup(of: UnixSignal?.self) { group in
             group.addTask {
                 try await work()

@@ -25,12 +25,18 @@ struct ReplayOutput {
     }
 
     /// Records the letters of a transaction. A dry run with `--json` prints them immediately.
-    mutating func add(_ fates: [ReplayResult], _ report: ReplayReport) {
+    ///
+    /// - Throws: an empty `CommandFailure` if their reader is gone: live traffic would wait for the rest of the dry run.
+    mutating func add(_ fates: [ReplayResult], _ report: ReplayReport) throws {
         lastReport = report
         compareCauses(of: fates, report)
         firstDead = firstDead ?? fates.first { $0.end.isDead }?.id
         if isDryRun, json {
             console.print(lines: Self.letterColumns.objects(of: fates).map(\.line))
+            guard fates.isEmpty || !Console.isOutputClosed else {
+                progress.end()
+                throw CommandFailure(.done, "")
+            }
         } else if isDryRun, listed.count < listLimit {
             listed += fates.prefix(listLimit - listed.count)
         }
