@@ -372,6 +372,7 @@ struct EndpointCommandTests {
             ] {
                 let run = try await reads(line)
                 #expect(run.status != 0 && run.output.isEmpty, "\(line)")
+                #expect(run.errorLines.count == 1 && run.errors.hasPrefix("siwad: "), "\(line): \(run.errors)")
             }
             try await fixture.run("DROP ROLE \(name)")
             #expect(try await fixture.audit() == ["endpoints add: shop: why"])

@@ -350,7 +350,10 @@ extension DeliveryDecisionCommand {
             return report
         } catch {
             progress.end()
-            console.note("\(done) \(participle) so far; the same command goes on with what is left")
+            // After Ctrl-C, the operator wants to know even that nothing was done.
+            if done > 0 || Task.isCancelled {
+                console.note("\(done) \(participle) so far; the same command goes on with what is left")
+            }
             throw error
         }
     }

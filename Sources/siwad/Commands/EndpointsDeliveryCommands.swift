@@ -163,7 +163,7 @@ struct EndpointsSeekCommand: EndpointChangeCommand {
                 }
                 guard first <= end else { return 0 }
                 return try await EndpointSeek(id, first...end, as: action)
-                    .carryOut(name, first...end, on: pool, console, further: " goes on")
+                    .carryOut(name, first...end, on: pool, console)
             }
             guard number > 0 else {
                 throw CommandFailure(.nothingMatched, "no change matches that isn't waiting already")
@@ -187,12 +187,14 @@ struct EndpointsSeekCommand: EndpointChangeCommand {
 
 extension EndpointSeek {
     /// Shows the progress, and how to go on after an interruption.
+    ///
+    /// - Parameter further: the rest of the sentence about that, if an endpoint that was just added waits for it.
     func carryOut(
         _ name: String,
         _ positions: ClosedRange<Int64>,
         on pool: ConnectionPool,
         _ console: Console,
-        further: String
+        further: String? = nil
     ) async throws -> Int {
         var progress = ProgressLine(title: "seeking", on: console)
         var last = positions.lowerBound - 1
@@ -205,8 +207,10 @@ extension EndpointSeek {
             return number
         } catch {
             progress.end()
-            let seek = nextCommand("endpoints seek \(name) --position \(last + 1) --note '…'")
-            console.note("so far up to position \(last); \(seek)\(further)")
+            if last >= positions.lowerBound || further != nil || Task.isCancelled {
+                let seek = nextCommand("endpoints seek \(name) --position \(last + 1) --note '…'")
+                console.note("so far up to position \(last); \(seek)\(further ?? " goes on")")
+            }
             throw error
         }
     }
