@@ -131,7 +131,10 @@ struct SettingTexts {
         for key in SettingKey.allCases {
             let name = key.environmentName
             if let text = environment[name] { texts[key] = Sourced(text: text, origin: .environment(name)) }
-            guard let variable = key.environmentFileName, let credential = key.credentialName else { continue }
+            // A file that is not needed may be one that this user can't read.
+            guard sources.flags[key] == nil, let variable = key.environmentFileName,
+                let credential = key.credentialName
+            else { continue }
             switch (environment[name], environment[variable], environment["CREDENTIALS_DIRECTORY"]) {
             case (_?, _?, _): problems.append("\(name) and \(variable) are both set: keep one of them")
             case (nil, let path?, _): read(secret: key, at: path, from: .secretFile(variable: variable), sources)
