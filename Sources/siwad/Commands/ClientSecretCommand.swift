@@ -55,7 +55,7 @@ struct ClientSecretCommand: Command {
         guard let group = try configuration.audiences().group(audience: clientID) else {
             throw configuration.problem(
                 .apps,
-                "it has no client id \(VisibleText.visible(clientID)): add it to its app"
+                "it has no client id \(Redaction.redacted(VisibleText.visible(clientID))): add it to its app"
             )
         }
         guard let keys = configuration.appleKeys else {

@@ -4,6 +4,7 @@ import ArgumentParser
 import Basics
 import Effects
 import Postgres
+import Settings
 import Terminal
 
 struct EndpointsCommand: ParsableCommand {
@@ -287,7 +288,7 @@ extension EndpointConfiguration {
         let some = registered.sorted().prefix(3).joined(separator: ", ") + (registered.count > 3 ? ", …" : "")
         throw CommandFailure(
             .failed,
-            "no app \(VisibleText.visible(missing)) is registered",
+            "no app \(Redaction.redacted(VisibleText.visible(missing))) is registered",
             nextStep: registered.isEmpty
                 ? "start a daemon with SIWAD_APPS first"
                 : "pass one of \(some), or start a daemon with the app in SIWAD_APPS first"

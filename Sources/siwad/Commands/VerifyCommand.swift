@@ -116,7 +116,7 @@ struct VerifyCommand: Command {
                 : "pass the keys.json of siwad simulate keys, or a copy of https://appleid.apple.com/auth/keys"
             throw CommandFailure(
                 .failed,
-                "\(keys ?? configuration.keysURL) is no key set: \(error)",
+                "\(keys.map(Redaction.redacted) ?? configuration.keysURL) is no key set: \(error)",
                 nextStep: step
             )
         }

@@ -31,7 +31,9 @@ extension Endpoints {
         let add = nextCommand("endpoints add --help", accepting: [])
         let inUse = "the names in use are \(names.joined(separator: ", "))"
         let step = names.isEmpty ? "\(add) explains how to add one" : inUse
-        throw CommandFailure(.nothingMatched, "no endpoint has the name \(VisibleText.visible(name)): \(step)")
+        // The URL of an endpoint may be given in the place of its name.
+        let given = Redaction.redacted(VisibleText.visible(name))
+        throw CommandFailure(.nothingMatched, "no endpoint has the name \(given): \(step)")
     }
 }
 

@@ -2,6 +2,7 @@ import AccountStore
 import AppleTokens
 import ArgumentParser
 import Postgres
+import Settings
 import Terminal
 
 extension LookupKey {
@@ -147,7 +148,10 @@ extension AccountFilterOptions {
         guard !apps.contains(app) else { return }
         let registered = apps.sorted().prefix(3).joined(separator: ", ") + (apps.count > 3 ? ", …" : "")
         let step = apps.isEmpty ? "start a daemon with SIWAD_APPS first" : "pass one of \(registered)"
-        throw CommandFailure(.nothingMatched, "nothing matches, and no app \(app) is registered: \(step)")
+        throw CommandFailure(
+            .nothingMatched,
+            "nothing matches, and no app \(Redaction.redacted(app)) is registered: \(step)"
+        )
     }
 }
 
