@@ -1,5 +1,7 @@
+import Glibc
 import Settings
 import Terminal
+import TestSupport
 import Testing
 
 @testable import siwad
@@ -262,6 +264,8 @@ struct CommandRunnerTests {
             (["dead-letters", token], [:]), (["dead-letters", "show", token], [:]), ([url], [:]),
             (["notifications", "list", "--since", token], [:]), (["accounts", "list", "--limit=\(url)"], [:]),
             (["simulate", "token", "--key", url, "--type", "x", "--app", "y"], [:]),
+            (["client-secret", "--client-id", url], ["SIWAD_APPS": "A1B2C3D4E5/com.example.app"]),
+            (["endpoints", "apply", url, "--dry-run"], [:]),
         ] as [([String], [String: String])]
     )
     func strays(arguments: [String], environment: [String: String]) async {
@@ -271,10 +275,34 @@ struct CommandRunnerTests {
         #expect(!result.errors.isEmpty || result.output.contains("****"))
     }
 
+    @Test("verify masks the name of a file that is no key set if it looks like a URL.")
+    func urlAsKeySet() async throws {
+        let directory = try TemporaryDirectory()
+        try #require(mkdir(directory.file("https:"), 0o700) == 0)
+        try directory.write(Array("{}".utf8), to: "https:/u:S3cret@h")
+        let result = await siwad("verify", "/dev/null", "--keys", directory.file("https://u:S3cret@h"))
+        #expect(result.errors.contains("**** is no key set"), "\(result.errors)")
+        #expect(!result.errors.contains("S3cret"), "\(result.errors)")
+    }
+
+    @Test("The name of a key may begin with a hyphen.")
+    func hyphen() async {
+        let key = await siwad("sealing", "new-key", "--name", "-Nx_h")
+        #expect(key.status == .done && key.output.hasPrefix("-Nx_h:"), "\(key.errors)")
+        let tokens = await siwad("tokens", "list", "--key", "-h", environment: ["SIWAD_DATABASE_URL": "host=/nowhere"])
+        #expect(tokens.status == .unavailable, "\(tokens.errors)")
+    }
+
     @Test(
         "The message about a missing file names the next step.",
         arguments: [
             ["config", "--config", "/nope"], ["verify", "/nope"], ["verify", "/dev/null", "--keys", "/nope"],
+            // Ids and nonces of others may begin with a hyphen.
+            ["verify", "/nope", "--client-id", "c", "--nonce", "-Nx_h", "--code", "-h", "--access-token", "-Nx_h"],
+            [
+                "sign-in", "--idempotency-key", "-Nx_h", "--client-id", "c", "--token", "/nope", "--nonce", "-Nx_h",
+                "--code", "-Nx_h", "--session", "-h",
+            ],
         ]
     )
     func missingFile(arguments: [String]) async {

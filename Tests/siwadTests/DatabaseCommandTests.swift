@@ -1,7 +1,9 @@
 import AccountStore
 import AppleTokens
 import Basics
+import JOSE
 import Postgres
+import Settings
 import StoreTestSupport
 import Terminal
 import TestSupport
@@ -81,7 +83,7 @@ struct DatabaseCommandTests {
                 "end",
                 "session-1",
                 "--note",
-                "phone stolen",
+                "- phone stolen",
                 "--operator",
                 "kim",
                 environment: environment
@@ -107,12 +109,31 @@ struct DatabaseCommandTests {
             let connection = try await PostgresConnection.connect(database.settings)
             let audit = try await connection.withSession { session throws(PostgresError) in
                 let rows = try session.execute(
-                    Statement(once: "SELECT operator || ': ' || note FROM siwa.operator_actions ORDER BY 1")
+                    Statement(once: "SELECT operator || ': ' || note FROM siwa.operator_actions ORDER BY action_id")
                 )
                 return [try rows.string(0, 0), try rows.string(1, 0)]
             }
             await connection.close()
-            #expect(audit == ["kim: asked", "kim: phone stolen"])
+            #expect(audit == ["kim: - phone stolen", "kim: asked"])
+        }
+    }
+
+    @Test(
+        "A URL in the place of a name is not repeated in the message.",
+        arguments: [
+            ["deliveries", "list", "--endpoint"], ["deliveries", "retry", "--dry-run", "--endpoint"],
+            ["accounts", "list", "--app"],
+            ["endpoints", "add", "shop", "--url", "https://a.example", "--note", "x", "--app"],
+        ]
+    )
+    func urlAsName(command: [String]) async throws {
+        try await withPerson { environment, _ in
+            let keys = ["SIWAD_SEALING_KEYS": try SealingKeys.newLine(name: "a")]
+            let result = await siwadCommand(
+                command + ["https://u:S3cret@h/?S3cret"],
+                environment: environment.merging(keys) { $1 }
+            )
+            #expect(result.errors.contains(Redaction.mask) && !result.errors.contains("S3cret"), "\(result.errors)")
         }
     }
 

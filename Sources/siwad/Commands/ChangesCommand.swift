@@ -33,7 +33,7 @@ struct ChangeFilterOptions: ParsableArguments {
         help: ArgumentHelp("Type, such as consent.revoked; repeatable.", valueName: "type")
     )
     var type: [ChangeEvent.Kind] = []
-    @Option(help: WallTime.help("Published at or after"), transform: WallTime.init(argument:))
+    @Option(parsing: .unconditional, help: WallTime.help("Published at or after"), transform: WallTime.init(argument:))
     var since: WallTime?
 
     func filter(limit: Int, in session: borrowing Session) throws -> ChangeFilter {
@@ -71,7 +71,7 @@ struct ChangesListCommand: ListingCommand {
     )
 
     @OptionGroup var filter: ChangeFilterOptions
-    @Option(help: WallTime.help("Published before"), transform: WallTime.init(argument:))
+    @Option(parsing: .unconditional, help: WallTime.help("Published before"), transform: WallTime.init(argument:))
     var until: WallTime?
     @OptionGroup var listing: ListingOptions
 

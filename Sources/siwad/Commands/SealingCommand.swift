@@ -44,7 +44,7 @@ struct SealingNewKeyCommand: Command {
             """
     )
 
-    @Option(help: "Name of the key (default: the day and two random bytes).")
+    @Option(parsing: .unconditional, help: "Name of the key (default: the day and two random bytes).")
     var name: String?
     @Flag(help: "Print one JSON object.")
     var json = false

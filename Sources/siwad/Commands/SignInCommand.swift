@@ -34,7 +34,10 @@ struct SignInCommand: DatabaseCommand {
     )
     var request: String?
     @OptionGroup var parts: SignInPartOptions
-    @Option(help: ArgumentHelp("Idempotency key of the attempt, 16 to 128 characters.", valueName: "key"))
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp("Idempotency key of the attempt, 16 to 128 characters.", valueName: "key")
+    )
     var idempotencyKey: String?
     @Option(help: ArgumentHelp("Send it to this siwad: unix:/path, or a URL.", valueName: "address"))
     var to: String?
@@ -204,15 +207,18 @@ struct SignInPartOptions: ParsableArguments {
         completion: .file()
     )
     var token: String?
-    @Option(help: ArgumentHelp("Authorization code that came with the token.", valueName: "text"))
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp("Authorization code that came with the token.", valueName: "text")
+    )
     var code: String?
-    @Option(help: ArgumentHelp("Nonce of the attempt, not hashed.", valueName: "text"))
+    @Option(parsing: .unconditional, help: ArgumentHelp("Nonce of the attempt, not hashed.", valueName: "text"))
     var nonce: String?
     @Option(help: ArgumentHelp("Redirect URI of the authorization request, if it had one.", valueName: "url"))
     var redirectURI: String?
     @Option(help: ArgumentHelp("File with Apple's object about the user.", valueName: "file"), completion: .file())
     var user: String?
-    @Option(help: ArgumentHelp("Id of the session to open.", valueName: "id"))
+    @Option(parsing: .unconditional, help: ArgumentHelp("Id of the session to open.", valueName: "id"))
     var session: String?
     @Option(
         parsing: .unconditional,

@@ -218,13 +218,16 @@ struct SimulateSignInCommand: LocalAppleCommand {
     var person: String?
     @Option(help: ArgumentHelp("The app (default: the only registered one).", valueName: "client-id"))
     var clientID: String?
-    @Option(help: "The claim nonce.")
+    @Option(parsing: .unconditional, help: "The claim nonce.")
     var nonce: String?
     @Option(help: ArgumentHelp("Bind the code to this URI, as on the web.", valueName: "url"))
     var redirectURI: String?
-    @Option(help: ArgumentHelp("How long ago, in seconds.", valueName: "seconds"))
+    @Option(parsing: .unconditional, help: ArgumentHelp("How long ago, in seconds.", valueName: "seconds"))
     var age: Int64?
-    @Option(help: ArgumentHelp("0 unsupported, 1 unknown, 2 likely real.", valueName: "number"))
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp("0 unsupported, 1 unknown, 2 likely real.", valueName: "number")
+    )
     var realUserStatus: Int64?
     @Flag(help: "Hide the address at the first sign-in.")
     var hideEmail = false

@@ -34,7 +34,10 @@ struct TokensListCommand: ListingCommand {
     var client: String?
     @Option(help: "State of the tokens.")
     var state: RefreshTokenRecord.State?
-    @Option(help: ArgumentHelp("Key of SIWAD_SEALING_KEYS that seals them.", valueName: "name"))
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp("Key of SIWAD_SEALING_KEYS that seals them.", valueName: "name")
+    )
     var key: String?
     @OptionGroup var listing: ListingOptions
 

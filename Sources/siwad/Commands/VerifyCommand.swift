@@ -130,11 +130,14 @@ struct IdentityOptions: ParsableArguments {
         completion: .clientID
     )
     var clientID: String?
-    @Option(help: ArgumentHelp("Nonce of the attempt, not hashed.", valueName: "text"))
+    @Option(parsing: .unconditional, help: ArgumentHelp("Nonce of the attempt, not hashed.", valueName: "text"))
     var nonce: String?
-    @Option(help: ArgumentHelp("Authorization code that came with the token.", valueName: "text"))
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp("Authorization code that came with the token.", valueName: "text")
+    )
     var code: String?
-    @Option(help: ArgumentHelp("Access token of the same answer.", valueName: "text"))
+    @Option(parsing: .unconditional, help: ArgumentHelp("Access token of the same answer.", valueName: "text"))
     var accessToken: String?
 
     func validate() throws {

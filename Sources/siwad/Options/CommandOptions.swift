@@ -145,10 +145,12 @@ struct RehearsalOptions: ParsableArguments {
 
 /// Who changes something, and why.
 struct AuditOptions: ParsableArguments {
-    @Option(help: ArgumentHelp("Why, for the audit. Required.", valueName: "text"))
+    // Unconditional, because a text may begin with a hyphen.
+    @Option(parsing: .unconditional, help: ArgumentHelp("Why, for the audit. Required.", valueName: "text"))
     var note: String?
     @Option(
         name: .customLong("operator"),
+        parsing: .unconditional,
         help: ArgumentHelp("Who, for the audit (default: the login name).", valueName: "name")
     )
     var operatorName: String?
@@ -157,6 +159,10 @@ struct AuditOptions: ParsableArguments {
     var advice: String? { note != nil ? nil : "--note must say why: it is kept in the audit" }
 
     func validate() throws {
+        for (option, text) in [("--note", note), ("--operator", operatorName)] where text?.hasPrefix("--") == true {
+            // Probably the next option, in the place of a text that was forgotten.
+            throw ValidationError("\(option) needs a text, which can't begin with two hyphens")
+        }
         guard note?.contains(where: { !$0.isWhitespace }) ?? true else { throw ValidationError("--note must say why") }
         guard operatorName?.contains(where: { !$0.isWhitespace }) ?? true else {
             throw ValidationError("--operator must be a name")
