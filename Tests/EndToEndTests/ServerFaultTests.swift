@@ -52,6 +52,33 @@ struct ServerFaultTests {
         }
     }
 
+    @Test("After a refusal, the log says that PostgreSQL can be written to again once it has stored something.")
+    func recovery() async throws {
+        try await DaemonFixture.withDaemon { fixture, daemon, addresses in
+            // As with a full disk, only a row is refused: connections are made, and statements without rows succeed.
+            try await fixture.run(
+                """
+                CREATE FUNCTION public.fail() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN RAISE EXCEPTION 'simulated' USING ERRCODE = '53100'; END $$;
+                CREATE TRIGGER fail BEFORE INSERT ON siwa.accounts FOR EACH ROW EXECUTE FUNCTION public.fail();
+                """
+            )
+            func lines(_ text: String) -> Int { daemon.log.count { $0.contains(text) } }
+            for count in 1...2 {
+                let response = try await Web.post(fixture.body(fixture.event()), to: addresses.notifications)
+                #expect(response.status == 503)
+                try await eventually("connection \(count) after the first") {
+                    try await MetricSamples(addresses)["siwad_database_up"] == 1
+                }
+            }
+            #expect(lines("PostgreSQL can't be written to") == 1)
+            #expect(lines("PostgreSQL can be written to again") == 0)
+            try await fixture.run("DROP TRIGGER fail ON siwa.accounts")
+            #expect(try await Web.post(fixture.body(fixture.event()), to: addresses.notifications).status == 200)
+            try await eventually("the recovery") { lines("PostgreSQL can be written to again") == 1 }
+        }
+    }
+
     @Test(
         "While the server is read-only, as after a failover, nothing is lost, and nothing becomes a dead letter."
     )

@@ -204,6 +204,7 @@ extension NotificationWriter {
         let responses = settled.map { ($0.submission, $0.submission.work.responseWhenDurable) }
         ResponseSink.deliver(service.queue.finished(responses, on: isLive ? connection : nil))
         if settled.contains(where: \.hasChanged) { service.changes.signal() }
+        stored()
         service.events.settled(settled)
         logRejections(in: settled)
         let metrics = service.metrics

@@ -26,6 +26,10 @@ package final class NotificationWriter: Sendable {
     /// Work in the database that the next connection must wait for; nil: it is done. `number`: how often work was given.
     private let preparation = Mutex<(number: Int, work: (@Sendable () async throws -> Void)?)>((0, nil))
 
+    /// PostgreSQL answers, but refused what it was to store last, as with a full disk. Only a stored batch shows that it can be
+    /// written to: a new connection writes no row.
+    private let hasRefused = Atomic(false)
+
     /// How often the spool directory and an idle connection are checked.
     private static let interval = Duration.seconds(5)
 
@@ -138,7 +142,7 @@ package final class NotificationWriter: Sendable {
             switch apply({ $0.connected(connection, hasStored: hasStored) }) {
             case .use:
                 service.metrics.databaseUp.set(1)
-                if faults.ended(.database) { service.log.notice("PostgreSQL can be written to again") }
+                if hasStored || !hasRefused.load(ordering: .relaxed) { databaseBack() }
             case .discard:
                 await connection.close()
             }
@@ -148,6 +152,16 @@ package final class NotificationWriter: Sendable {
             apply { $0.connectionFailed() }
             databaseAway(error)
         }
+    }
+
+    /// A batch was stored.
+    func stored() {
+        if hasRefused.load(ordering: .relaxed) { databaseBack() }
+    }
+
+    private func databaseBack() {
+        hasRefused.store(false, ordering: .relaxed)
+        if faults.ended(.database) { service.log.notice("PostgreSQL can be written to again") }
     }
 
     private func databaseAway(_ error: any Error) {
@@ -180,7 +194,11 @@ package final class NotificationWriter: Sendable {
         // The server that follows may lack what this one had stored.
         service.durable.forgetAll()
         switch apply({ $0.connectionLost(connection) }) {
-        case .report: databaseAway(error)
+        case .report:
+            let refusal = (error as? PostgresError).flatMap { $0.code == .server ? $0.sqlState?.classCode : nil }
+            // A new connection finds out itself that the server is read-only (25), or that it stops (57).
+            hasRefused.store(refusal.map { $0 != "25" && $0 != "57" } ?? false, ordering: .relaxed)
+            databaseAway(error)
         case .none: break
         }
         wakeup.signal()
