@@ -26,7 +26,15 @@ package struct SimulatedApple: Sendable {
 
     package var keys: [JSONWebKey] { [jwk] }
 
-    package var keySetJSON: String { "{\"keys\":[\(jwk.json)]}" }
+    package var keySetJSON: String { Self.keySetJSON(of: [self]) }
+
+    package static func keySetJSON(of apples: [SimulatedApple]) -> String {
+        "{\"keys\":[\(apples.map(\.jwk.json).joined(separator: ","))]}"
+    }
+
+    /// Two keys to publish before the one that signs. Apple publishes three, so code that always takes the first key, or the
+    /// only one, has to fail here too.
+    package static func others() throws(JOSEError) -> [SimulatedApple] { [try generate(), try generate()] }
 
     /// The header in Apple's format: `kid` and `alg`, no `typ`.
     package var header: String {

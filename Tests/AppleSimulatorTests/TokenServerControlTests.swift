@@ -23,6 +23,36 @@ struct TokenServerControlTests {
         #expect(try fixture.control(.signIn, #"{"client_id":"com.example.web"}"#)["user"] != .null)
     }
 
+    @Test("At a first sign-in on the web, no token says whether the person is real.")
+    func firstOnTheWeb() throws {
+        var fixture = try Fixture()
+        let uri = "https://example.com/callback"
+        let body = #"{"client_id":"com.example.web","redirect_uri":"\#(uri)"}"#
+        let device = try fixture.control(.signIn, body)
+        let token = try CompactJWS(parsing: Array(try #require(device["identityToken"]?.string).utf8))
+        #expect(device["user"] != .null)
+        #expect(try JSONValue(parsing: token.payload)["real_user_status"] == nil)
+        let code = try #require(device["authorizationCode"]?.string)
+        let client = ["client_id": "com.example.web", "client_secret": Fixture.secret(client: "com.example.web")]
+        let answer = try fixture.trade(code, client.merging(["redirect_uri": uri]) { $1 })
+        #expect(answer.status == 200)
+        #expect(try answer.claims()["real_user_status"] == nil)
+    }
+
+    @Test("Addresses of the relay are in both of its domains, and the flag says that they are private.")
+    func relayDomains() throws {
+        var fixture = try Fixture()
+        let domains = try ["ada", "ben", "cleo", "dan"].map { name in
+            let body = #"{"client_id":"com.example.app","hide_email":true,"person":"\#(name)"}"#
+            let code = try #require(try fixture.control(.signIn, body)["authorizationCode"]?.string)
+            let claims = try fixture.trade(code).claims()
+            #expect(claims["is_private_email"] == .boolean(true))
+            return try #require(claims["email"]?.string?.split(separator: "@").last.map(String.init))
+        }
+        #expect(Set(domains) == ["private.icloud.com", "privaterelay.appleid.com"])
+        #expect(domains.first == "private.icloud.com")
+    }
+
     @Test("Flags are text or booleans.")
     func flags() throws {
         var fixture = try Fixture()
@@ -125,6 +155,23 @@ struct TokenServerControlTests {
             #expect(set.keys.first?.keyID == first && set.keys.dropLast().last?.keyID == before)
             let token = try #require(try fixture.trade(try fixture.code()).value["id_token"]?.string)
             #expect(try JWSHeader(ofToken: Array(token.utf8)).keyID == set.keys.last?.keyID)
+        }
+    }
+
+    @Test("Of three published keys the first one never signs, and the key of the start stays published.")
+    func otherKeys() throws {
+        let apple = try Fixture.apple.get()
+        var server = TokenServer(apple: apple, others: try SimulatedApple.others())
+        for round in 0..<5 {
+            let names = try JSONWebKeySet(parsing: Array(server.keySetJSON.utf8)).keys.map(\.keyID)
+            #expect(Set(names).count == 3 && names.contains(apple.keyID))
+            let device = try server.perform(.signIn, Array(#"{"client_id":"a"}"#.utf8), at: Fixture.now).response
+            let token = try #require(device["identityToken"]?.string)
+            let signer = try JWSHeader(ofToken: Array(token.utf8)).keyID
+            #expect(signer == names.last)
+            // Other commands sign with its file, and earlier key sets have no other key.
+            #expect(round > 0 || signer == apple.keyID)
+            _ = try server.perform(.behave, Array(#"{"rotate_keys":true}"#.utf8), at: Fixture.now)
         }
     }
 

@@ -90,9 +90,11 @@ struct LocalAppleTests {
 
     @Test("Responses have Apple's header fields and bodies.")
     func wire() async throws {
-        try await withApple { url in
+        let apple = try SimulatedApple.generate()
+        try await withApple(key: apple) { url in
             let keys = try await Web.get("\(url)/auth/keys")
-            #expect(try JSONWebKeySet(parsing: Array(keys.body.utf8)).keys.count == 1)
+            let published = try JSONWebKeySet(parsing: Array(keys.body.utf8)).keys.map(\.keyID)
+            #expect(published.count == 3 && published.firstIndex { $0 == apple.keyID } ?? 0 > 0)
             #expect(keys.fields["cache-control"] == "no-store")
             let form =
                 try await "grant_type=authorization_code&client_id=\(Self.client)&client_secret=\(Self.secret())&code="
@@ -346,7 +348,7 @@ struct LocalAppleTests {
             let device = try await siwad(signIn, environment: environment)
             #expect(device.status == 0 && device.errors.isEmpty, "\(device.errors)")
             let value = try JSONValue(parsing: Array(device.output.utf8))
-            #expect(value["user"]?["email"]?.string?.hasSuffix("@privaterelay.appleid.com") == true)
+            #expect(value["user"]?["email"]?.string?.hasSuffix("@private.icloud.com") == true)
             let stop = ["simulate", "person", "stop-using", "--client-id", Self.client, "--apple-url", url]
             let stopped = try await siwad(stop)
             #expect(stopped.output.contains(#""type":"consent-revoked""#), "\(stopped.errors)")

@@ -1,4 +1,6 @@
+import Basics
 import FoundationEssentials
+import JOSE
 import Terminal
 import Testing
 
@@ -53,6 +55,18 @@ struct SimulationTests {
             #expect(result.lines.count == 10)
             #expect(result.lines.allSatisfy { $0.hasPrefix("✓ ") })
             #expect(result.lines.last?.contains("consent-revoked of \"a.b\"") == true)
+        }
+    }
+
+    @Test("The key set has three keys, as Apple's, and the first one is not the key of the file.")
+    func keySet() async throws {
+        try await withDirectory { directory in
+            let created = await siwad("simulate", "keys", "--out", directory, "--json")
+            let keyID = try JSONValue(parsing: Array(created.output.utf8))["kid"]?.string
+            let set = try JSONWebKeySet(parsing: try readFile(atPath: directory + "/keys.json"))
+            let names = set.keys.map(\.keyID)
+            #expect(Set(names).count == 3)
+            #expect(names.firstIndex { $0 == keyID } ?? 0 > 0, "\(names)")
         }
     }
 

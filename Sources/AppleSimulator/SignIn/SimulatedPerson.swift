@@ -20,9 +20,16 @@ package struct SimulatedPerson: Sendable, Equatable {
         sub = SimulatedEvent.randomSubject()
         email = "\(name)@example.com"
         let characters = "abcdefghijklmnopqrstuvwxyz0123456789"
-        relayAddress = String((0..<10).map { _ in characters.randomElement() ?? "a" }) + "@privaterelay.appleid.com"
+        relayAddress =
+            String((0..<10).map { _ in characters.randomElement() ?? "a" }) + "@" + Self.relayDomain(of: name)
         givenName = name.prefix(1).uppercased() + name.dropFirst()
         familyName = "Example"
+    }
+
+    /// Apple issues addresses in the first domain; older ones stay in the second. The first letter decides, so that both occur
+    /// and a person has the same domain in each run.
+    package static func relayDomain(of name: String) -> String {
+        (name.utf8.first ?? 0) & 1 == 1 ? "private.icloud.com" : "privaterelay.appleid.com"
     }
 
     func address(for app: String) -> SimulatedIdentity.Address {

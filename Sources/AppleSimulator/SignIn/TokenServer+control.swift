@@ -132,7 +132,8 @@ extension TokenServer {
         let isFirst = person.usedApps[client.app] == nil
         if isFirst { person.usedApps[client.app] = hides }
         people[name] = person
-        let realUserStatus = status.map(Int.init) ?? (isFirst ? 2 : nil)
+        // Apple has the claim at first sign-ins of devices only.
+        let realUserStatus = status.map(Int.init) ?? (isFirst && redirectURI == nil ? 2 : nil)
         let time = seconds(now) - age
         let code = makeCode(
             for: person,

@@ -49,7 +49,9 @@ package struct TokenServer: Sendable {
     let clients: [Client]?
     let isStrict: Bool
     private let secrets: ClientSecretCheck
-    /// The last one signs. The first one is the key that the process was started with.
+    /// The key that the process was started with.
+    private let apple: SimulatedApple
+    /// The published keys. The last one signs.
     package private(set) var signers: [SimulatedApple]
 
     var people: [String: SimulatedPerson] = [:]
@@ -67,37 +69,38 @@ package struct TokenServer: Sendable {
     var behaviours: [Behaviour] = []
     private(set) var log: [RequestRecord] = []
 
-    /// - Parameter isStrict: refuses redirect URIs that Apple does not allow to register.
+    /// - Parameters:
+    ///   - others: published before the key of `apple`.
+    ///   - isStrict: refuses redirect URIs that Apple does not allow to register.
     package init(
         apple: SimulatedApple,
+        others: [SimulatedApple] = [],
         clients: [Client]? = nil,
         secrets: ClientSecretCheck = ClientSecretCheck(),
         isStrict: Bool = false
     ) {
-        signers = [apple]
+        self.apple = apple
+        signers = others + [apple]
         self.clients = clients
         self.secrets = secrets
         self.isStrict = isStrict
     }
 
-    package var keySetJSON: String {
-        "{\"keys\":[\(signers.map { $0.keys.map(\.json).joined(separator: ",") }.joined(separator: ","))]}"
-    }
+    package var keySetJSON: String { SimulatedApple.keySetJSON(of: signers) }
 
     func client(_ id: String) -> Client? {
         guard let clients else { return Client(id: id, team: nil, app: id) }
         return clients.first { $0.id == id }
     }
 
-    /// Apple publishes three keys. The first one stays, because other commands sign with its file.
-    mutating func rotate(to apple: SimulatedApple) {
-        signers.append(apple)
-        if signers.count > 3 { signers.remove(at: 1) }
+    /// Apple publishes three keys. The one of the start stays, because other commands sign with its file.
+    mutating func rotate(to new: SimulatedApple) {
+        signers.append(new)
+        if signers.count > 3 { signers.remove(at: signers[0].keyID == apple.keyID ? 1 : 0) }
     }
 
     /// Forgets people, codes, tokens, behaviours and the log, and resets the clock. Keys and clients stay.
     mutating func reset() {
-        guard let apple = signers.first else { return }
         let keys = signers
         self = TokenServer(apple: apple, clients: clients, secrets: secrets, isStrict: isStrict)
         signers = keys

@@ -75,7 +75,7 @@ struct DevCommand: DaemonCommand {
         let groups = try (given.apps ?? AudienceMap(parsing: DevelopmentPlace.apps)).groups
         let place = try await DevelopmentPlace.open(issuer: given.issuer)
         try await withCleanup(place.close) {
-            let apple = LocalApple(place.tokenServer(groups))
+            let apple = LocalApple(try place.tokenServer(groups))
             // The end of the server is a cancellation, which it would report as an error for each open connection.
             try await apple.serve(on: address, log: Log(label: "siwad").quieter(than: .critical)) { url in
                 let flags = place.flags(

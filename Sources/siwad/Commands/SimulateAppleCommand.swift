@@ -66,7 +66,13 @@ struct SimulateAppleCommand: Command {
         }
         let keys = try clientKeys()
         let check = ClientSecretCheck(keys: keys)
-        let server = TokenServer(apple: apple, clients: clients, secrets: check, isStrict: strict)
+        let server = TokenServer(
+            apple: apple,
+            others: try SimulatedApple.others(),
+            clients: clients,
+            secrets: check,
+            isStrict: strict
+        )
         let secrets =
             keys.isEmpty
             ? "Signatures of client secrets are not verified: --client-key names their keys."

@@ -92,13 +92,14 @@ struct SimulateServeCommand: Command {
 
     func run(_ invocation: Invocation) async throws {
         let apple = try KeyFiles.apple(keyFile: key, issuer: invocation.configuration.issuer)
+        let published = SimulatedApple.keySetJSON(of: try SimulatedApple.others() + [apple])
         let address = try ListenAddress(parsing: listen, setting: "--listen")
         let log = Log(label: "siwad")
         let console = invocation.console
         let server = NamedService("key set") {
             try await KeySetServer.run(
                 address: address,
-                keySet: Array(apple.keySetJSON.utf8),
+                keySet: Array(published.utf8),
                 eventLoops: .ofCommand,
                 log: log
             ) { port in

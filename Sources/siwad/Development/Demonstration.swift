@@ -163,7 +163,7 @@ struct DemonstrationPerson: Sendable {
             return DemonstrationPerson(
                 name: name,
                 subject: Subject(SimulatedEvent.randomSubject()),
-                email: "\(name.lowercased())-\(tag)@privaterelay.appleid.com",
+                email: "\(name.lowercased())-\(tag)@\(SimulatedPerson.relayDomain(of: name.lowercased()))",
                 sessions: groups.indices.map { "\(name.lowercased())-\(tag)-\($0 + 1)" }
             )
         }

@@ -112,9 +112,10 @@ struct DevelopmentPlace {
     }
 
     /// The simulated Apple with the client ids of these groups and the key of their teams.
-    func tokenServer(_ groups: [AudienceMap.Group]) -> TokenServer {
+    func tokenServer(_ groups: [AudienceMap.Group]) throws(JOSEError) -> TokenServer {
         TokenServer(
             apple: apple,
+            others: try SimulatedApple.others(),
             clients: groups.flatMap { group in
                 group.clients.map {
                     TokenServer.Client(id: $0.rawValue, team: group.team.rawValue, app: group.app.rawValue)
@@ -220,7 +221,8 @@ struct KeyFiles {
         guard access(key, F_OK) != 0 else { return nil }
         let apple = try SimulatedApple.generate()
         guard try NewFile.create(key, mode: 0o600, Array(try apple.key.pem().utf8)) else { return nil }
-        try NewFile.replace(keySet, mode: 0o644, Array((apple.keySetJSON + "\n").utf8))
+        let published = SimulatedApple.keySetJSON(of: try SimulatedApple.others() + [apple])
+        try NewFile.replace(keySet, mode: 0o644, Array((published + "\n").utf8))
         return apple
     }
 
