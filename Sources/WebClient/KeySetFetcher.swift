@@ -65,6 +65,8 @@ package struct KeySetFetcher: Sendable {
             var request = HTTPClientRequest(url: address)
             request.headers.add(name: "User-Agent", value: userAgent)
             request.headers.add(name: "Accept", value: "application/json")
+            // Without it, any coding would be acceptable (RFC 9110 §12.5.3), and none is decoded here.
+            request.headers.add(name: "Accept-Encoding", value: "identity")
             let response = try await client.execute(request, timeout: TimeAmount(deadline))
             guard response.status == .ok else {
                 throw WebClientError(

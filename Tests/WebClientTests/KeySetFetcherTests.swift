@@ -26,7 +26,7 @@ struct KeySetFetcherTests {
         #expect(error?.code == code, sourceLocation: location)
     }
 
-    @Test("The body of a 200 is the key set, and the request has a User-Agent.")
+    @Test("The body of a 200 is the key set; the request has a User-Agent and accepts no coding.")
     func success() async throws {
         let answer = "HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{\"keys\":[]}"
         try await StubWebServer.with(answering: answer, on: group) { server in
@@ -35,6 +35,7 @@ struct KeySetFetcherTests {
             let request = try #require(server.received.first)
             #expect(request.hasPrefix("GET /auth/keys HTTP/1.1\r\n"))
             #expect(request.lowercased().contains("\r\nuser-agent: siwad/1.2.3 ("))
+            #expect(request.lowercased().contains("\r\naccept-encoding: identity\r\n"))
         }
     }
 

@@ -73,13 +73,23 @@ struct TokenAnswerTests {
         #expect(TokenAnswer(status: 400, retryAfter: nil, body: latin1) == .unavailable(Unavailability(.notUnderstood)))
     }
 
-    @Test("Retry-After is kept in seconds, if it is a number.")
+    @Test("Retry-After is kept in seconds, also if it is a date, which is compared with the Date of the answer.")
     func retryAfter() {
         #expect(answer(429, "", retryAfter: "7") == .unavailable(Unavailability(.throttled, retryAfter: 7)))
         #expect(answer(503, "", retryAfter: "0") == .unavailable(Unavailability(.serverError, retryAfter: 0)))
-        for text in ["-1", "x", "Wed, 21 Oct 2026 07:28:00 GMT"] {
+        for text in ["-1", "x", ""] {
             #expect(answer(503, "", retryAfter: text) == .unavailable(Unavailability(.serverError)))
         }
+        let date = "Wed, 21 Oct 2026 07:27:00 GMT"
+        for (text, seconds) in [("Wed, 21 Oct 2026 07:28:00 GMT", 60), ("Wed, 21 Oct 2026 07:26:59 GMT", 0)] {
+            let answer = TokenAnswer(status: 503, retryAfter: text, date: date, body: [])
+            #expect(answer == .unavailable(Unavailability(.serverError, retryAfter: seconds)))
+        }
+        // Without a Date, this machine's time counts.
+        #expect(
+            answer(503, "", retryAfter: "Thu, 01 Jan 2026 00:00:00 GMT")
+                == .unavailable(Unavailability(.serverError, retryAfter: 0))
+        )
     }
 
     private static let tokens =

@@ -48,7 +48,7 @@ struct TokenEndpointClientTests {
         }
     }
 
-    @Test("A grant is a form, sent once; the answer comes with Apple's date.")
+    @Test("A grant is a form, sent once, without a coding of the answer; the answer comes with Apple's date.")
     func success() async throws {
         let response = Self.response(200, Self.success, "Date: Wed, 25 Nov 2026 00:00:00 GMT\r\n")
         try await StubWebServer.with(answering: response, on: group) { server in
@@ -62,6 +62,7 @@ struct TokenEndpointClientTests {
             #expect(server.received.count == 1)
             #expect(request.hasPrefix("POST /auth/token HTTP/1.1\r\n"))
             #expect(request.lowercased().contains("\r\ncontent-type: application/x-www-form-urlencoded\r\n"))
+            #expect(request.lowercased().contains("\r\naccept-encoding: identity\r\n"))
             #expect(request.hasSuffix("\r\n\r\nclient_id=com.a&client_secret=s&code=c1&grant_type=authorization_code"))
         }
     }

@@ -1,7 +1,7 @@
 import Basics
 import JOSE
 
-/// What an answer of Apple's token endpoint means. The whole table of known answers is in ``init(status:retryAfter:body:)``.
+/// What an answer of Apple's token endpoint means. The whole table of known answers is in ``init(status:retryAfter:date:body:)``.
 package enum TokenAnswer: Sendable, Equatable {
     case issued(IssuedTokens)
     /// `invalid_grant`: the code or the refresh token is not valid.
@@ -110,9 +110,11 @@ extension TokenAnswer {
     /// Interprets a complete answer. Apple sends errors with 400; the member `error` decides, whatever the status below 500
     /// is, except 429.
     ///
-    /// - Parameter retryAfter: the field `Retry-After`.
-    package init(status: Int, retryAfter: String?, body: [UInt8]) {
-        let seconds = retryAfter.flatMap { Int($0) }.flatMap { $0 >= 0 ? $0 : nil }
+    /// - Parameters:
+    ///   - retryAfter: the field `Retry-After`: seconds or a date (RFC 9110 §10.2.3).
+    ///   - date: the field `Date`, for a date in `retryAfter`; without it, this machine's time counts.
+    package init(status: Int, retryAfter: String?, date: String? = nil, body: [UInt8]) {
+        let seconds = retryAfter.flatMap { Self.seconds($0, after: date) }
         switch status {
         case 200:
             self = IssuedTokens(parsing: body).map(TokenAnswer.issued) ?? .unavailable(Unavailability(.notUnderstood))
@@ -126,6 +128,13 @@ extension TokenAnswer {
             self.init(refusal)
         default: self = .unavailable(Unavailability(.notUnderstood))
         }
+    }
+
+    private static func seconds(_ retryAfter: String, after date: String?) -> Int? {
+        if let seconds = Int(retryAfter) { return seconds >= 0 ? seconds : nil }
+        guard let end = WallTime(httpDate: retryAfter) else { return nil }
+        let pause = end.duration(since: date.flatMap { WallTime(httpDate: $0) } ?? .now())
+        return max(0, Int(pause.components.seconds))
     }
 
     private init(_ refusal: TokenRefusal) {

@@ -35,6 +35,8 @@ package struct TokenEndpointClient: Sendable {
         let headers = HTTPHeaders([
             ("User-Agent", "siwad/\(version) (Sign in with Apple)"),
             ("Accept", "application/json"),
+            // Without it, any coding would be acceptable (RFC 9110 §12.5.3), and none is decoded here.
+            ("Accept-Encoding", "identity"),
             ("Content-Type", "application/x-www-form-urlencoded"),
         ])
         do {
@@ -94,13 +96,15 @@ package struct TokenEndpointClient: Sendable {
         let reader = ResponseAccumulator(request: request, maxBodySize: Self.largestAnswer)
         do {
             let response = try await client.result(of: request, reader, deadline: deadline)
+            let date = response.headers.first(name: "Date")
             let answer = TokenAnswer(
                 status: Int(response.status.code),
                 retryAfter: response.headers.first(name: "Retry-After"),
+                date: date,
                 body: response.body.map { Array(buffer: $0) } ?? []
             )
             names.succeeded()
-            return Dated(answer: answer, date: response.headers.first(name: "Date"))
+            return Dated(answer: answer, date: date)
         } catch {
             names.failed()
             throw Self.unavailability(error)
