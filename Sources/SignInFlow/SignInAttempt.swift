@@ -1,6 +1,7 @@
 import AccountStore
 import AppleTokens
 import Basics
+import Ingest
 import JOSE
 import SignIn
 import Telemetry
@@ -18,6 +19,7 @@ struct SignInAttempt: Sendable {
         let answered: SharedIdentityVerifier
         let exchanger: CodeExchanger
         let database: SignInDatabase
+        let metrics: SignInMetrics
         let log: Log
     }
 
@@ -201,12 +203,22 @@ extension SignInAttempt {
         )
         switch exchange.answer {
         case .issued(let tokens):
-            let identity = try await means.identity(
-                of: tokens,
-                client: request.client,
-                presentedSubject: presented?.subject,
-                nonce: request.nonce
-            )
+            let identity: VerifiedIdentity
+            do throws(Problem) {
+                identity = try await means.identity(
+                    of: tokens,
+                    client: request.client,
+                    presentedSubject: presented?.subject,
+                    nonce: request.nonce
+                )
+            } catch {
+                // Such an answer does not contradict the presented token, which decides the sign-in; the code is used.
+                guard mode == .preferred, tokens.identityToken == nil || error.reason == .keysUnavailable else {
+                    throw error
+                }
+                means.unverifiable(error.reason.rawValue)
+                return Traded(refresh: .lost)
+            }
             return Traded(
                 refresh: tokens.refreshToken == nil ? .none : .stored,
                 token: tokens.refreshToken,
@@ -287,6 +299,14 @@ extension SignInAttempt.Means {
         )
         guard isFitting else { throw unexpected("its identity token is of another person or another answer") }
         return identity
+    }
+
+    /// Reports a refresh token that is lost because Apple's answer can't be verified, though the sign-in goes on.
+    fileprivate func unverifiable(_ reason: String) {
+        // Alerts look at these outcomes.
+        metrics.signIns.increment(reason)
+        guard database.faults.isDue(.appleTokens(reason)) else { return }
+        log.error("Apple's answer to a code can't be verified, so its refresh token is lost", ["error": reason])
     }
 
     private func unexpected(_ cause: String) -> Problem {

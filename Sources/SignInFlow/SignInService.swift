@@ -42,14 +42,14 @@ package final class SignInService: ApplicationService {
         self.log = log
         let database = SignInDatabase(pool: pool, faults: FaultLog(log), onError: onDatabaseError)
         self.database = database
-        current = Mutex(Self.means(policy, keys, exchanger, database, log))
+        current = Mutex(Self.means(policy, keys, exchanger, database, metrics, log))
     }
 
     var means: SignInAttempt.Means { current.withLock { $0 } }
 
     /// Later requests follow this policy.
     package func replace(policy: SignInPolicy) {
-        let means = Self.means(policy, keys, exchanger, database, log)
+        let means = Self.means(policy, keys, exchanger, database, metrics, log)
         current.withLock { $0 = means }
     }
 
@@ -63,6 +63,7 @@ package final class SignInService: ApplicationService {
         _ keys: KeyRing,
         _ exchanger: CodeExchanger,
         _ database: SignInDatabase,
+        _ metrics: SignInMetrics,
         _ log: Log
     ) -> SignInAttempt.Means {
         SignInAttempt.Means(
@@ -71,6 +72,7 @@ package final class SignInService: ApplicationService {
             answered: SharedIdentityVerifier(policy: policy.answerIdentity, keys: keys),
             exchanger: exchanger,
             database: database,
+            metrics: metrics,
             log: log
         )
     }

@@ -131,7 +131,9 @@ struct BindingTests {
         [true, false]
     )
     func unverifiedAnswer(fault: Fault, isPresented: Bool) async throws {
-        try await FlowFixture.with { flow in
+        // In preferred mode, an answer without a token stops nobody who presents one.
+        let rules = FlowFixture.Rules(exchange: fault == .noToken && isPresented ? .required : .preferred)
+        try await FlowFixture.with(rules) { flow in
             let device = try flow.apple.signIn()
             // Then the unknown key may be fetched.
             try await eventually("the first key set") { !flow.keys.keys.isEmpty }
@@ -176,6 +178,41 @@ struct BindingTests {
             // The code was used, and the identity token that was presented still decides the sign-in.
             #expect(flow.apple.requests == 2)
             #expect(try await flow.texts("SELECT session_id FROM siwa.live_sessions") == ["s1"])
+        }
+    }
+
+    @Test(
+        "In preferred mode, an answer of Apple's that can't be verified loses the refresh token and stops nobody.",
+        arguments: [
+            (false, "apple-unexpected", "it has no identity token"), (true, "keys-unavailable", "keys-unavailable"),
+        ]
+    )
+    func unverifiableAnswer(hasToken: Bool, outcome: String, cause: String) async throws {
+        try await FlowFixture.with { flow in
+            try await eventually("the first key set") { !flow.keys.keys.isEmpty }
+            let device = try flow.apple.signIn()
+            if hasToken {
+                try flow.apple.behave(#"{"rotate_keys":true}"#)
+                flow.apple.breakKeySet()
+            } else {
+                try Self.answer(with: .noToken, to: device, by: flow.apple)
+            }
+            let request = try flow.request(device, session: "s1")
+            let answer = try await flow.signIn(request)
+            #expect(answer.refreshToken == .lost && answer.session?.isLive == true && !answer.isRepeated)
+            let counts = flow.metrics.registry.prometheusText()
+            for counted in [outcome, "signed-in"] {
+                #expect(counts.contains("siwad_sign_ins_total{outcome=\"\(counted)\"} 1\n"), "\(counted)")
+            }
+            #expect(flow.log.count("\"error\"", cause) == 1)
+
+            let repeated = try await flow.signIn(request)
+            #expect(repeated.refreshToken == .lost && repeated.isRepeated)
+            #expect(flow.apple.requests == 1)
+            // Nothing is left for the background.
+            let rows = "SELECT concat_ws(' ', refresh, code_sealed, code_due_at) FROM siwa.sign_ins"
+            #expect(try await flow.texts(rows) == ["lost"])
+            #expect(try await flow.texts("SELECT state FROM siwa.apple_tokens").isEmpty)
         }
     }
 

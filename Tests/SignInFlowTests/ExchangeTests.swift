@@ -94,15 +94,17 @@ struct ExchangeTests {
         }
     }
 
-    @Test("Where Apple's key for its answer can't be fetched, the code counts as lost when the request is repeated.")
+    @Test("In required mode, a code counts as lost in a later request if Apple's key for its answer can't be fetched.")
     func unverifiedAnswer() async throws {
-        try await FlowFixture.with { flow in
+        try await FlowFixture.with(FlowFixture.Rules(exchange: .required)) { flow in
             try await eventually("the first key set") { !flow.keys.keys.isEmpty }
             // With neither session nor key, a sign-in that is under way can't be repeated.
             let request = try flow.request(flow.apple.signIn())
             try flow.apple.behave("{\"rotate_keys\":true}")
             flow.apple.breakKeySet()
             #expect(await flow.refusal(request) == .keysUnavailable)
+            // In required mode, Apple's refusal of the used code would be the answer.
+            try flow.replace(FlowFixture.Rules())
             #expect(try await flow.signIn(request).refreshToken == .lost)
         }
     }
