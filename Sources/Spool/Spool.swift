@@ -95,7 +95,7 @@ package final class Spool: Sendable {
     }
 
     private let directory: SpoolDirectory
-    private let limit: Int64
+    package let limit: Int64
     private let index = Mutex(SpoolIndex())
     /// The size of the file that was refused last, in bytes, at least a block.
     private let wanted = Atomic<Int64>(leastRoom)

@@ -20,6 +20,8 @@ package struct SiwadMetrics: Sendable {
     package let spooled: Counter
     package let spoolFilesSetAside: CounterFamily
     package let spoolFilesUntrusted: Gauge
+    package let spoolWritable: Gauge
+    package let spoolLimit: Gauge
     package let spoolUnverified: Counter
     /// In seconds since 1970; exported as an age.
     package let keysFetchedAt: Gauge
@@ -107,6 +109,12 @@ package struct SiwadMetrics: Sendable {
             "siwad_spool_untrusted_files",
             "Files in the spool directory that are not read because others could have written them."
         )
+        spoolWritable = registry.gauge(
+            "siwad_spool_writable",
+            "1 while notifications can be written to the spool, otherwise 0.",
+            initially: .nan
+        )
+        spoolLimit = registry.gauge("siwad_spool_limit_bytes", "SIWAD_SPOOL_LIMIT.", initially: .nan)
         spoolUnverified = registry.counter(
             "siwad_spool_unverified_total",
             "Notifications applied from the spool whose signature could not be verified again."

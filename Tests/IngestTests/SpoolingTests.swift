@@ -256,8 +256,11 @@ struct SpoolingTests {
             #expect(answers.last == refused)
             #expect(!fixture.service.isStoring)
             #expect(fixture.log.count("the spool can't be written to; notifications are answered 503") == 1)
+            let metrics = fixture.metrics
+            #expect(metrics.spoolWritable.value == 0 && metrics.spoolLimit.value == 2_000)
             try await role.letIn()
             await fixture.until { $0.service.storage == .database && $0.service.spoolBytes == 0 }
+            await fixture.until { $0.metrics.spoolWritable.value == 1 }
             #expect(await fixture.client.answer(try fixture.body(id: "after")) == .acknowledged)
             let acknowledged = answers.count { $0 == .acknowledged }
             #expect(

@@ -62,7 +62,10 @@ package final class IngestService: Sendable {
         self.now = now
         self.verifier = Mutex(NotificationVerifier(policy: policy))
         metrics.queueDepth.follow { [queue] in queue.depth }
-        if let spool { metrics.spoolBytes.follow { Int(spool.bytes) } }
+        if let spool {
+            metrics.spoolBytes.follow { Int(spool.bytes) }
+            metrics.spoolLimit.set(Int(spool.limit))
+        }
     }
 
     package var policy: NotificationPolicy { verifier.withLock { $0.policy } }

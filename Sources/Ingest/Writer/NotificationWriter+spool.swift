@@ -155,6 +155,7 @@ extension NotificationWriter {
     }
 
     private func spoolFailed(_ error: SpoolError) {
+        service.metrics.spoolWritable.set(0)
         // Before the first connection, the database is not known to be away. If it is, that is reported too.
         let isStarting = service.queue.writer { $0.isStarting }
         let isAway = apply { $0.spoolFailed(cause: error.message) } && !isStarting
@@ -163,6 +164,7 @@ extension NotificationWriter {
     }
 
     private func spoolSucceeded() {
+        service.metrics.spoolWritable.set(1)
         guard apply({ $0.spoolSucceeded() }) else { return }
         _ = faults.ended(.spool)
         service.log.notice("the spool can be written to again")
