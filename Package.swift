@@ -63,7 +63,7 @@ let package = Package(
         .target(name: "Postgres", dependencies: ["CLibPQ"], swiftSettings: facingC),
         .target(name: "JOSE", dependencies: ["Basics", "COpenSSL"], swiftSettings: facingC),
         .target(name: "AppleTokens", dependencies: ["Basics", "JOSE"], swiftSettings: house),
-        .target(name: "SignIn", dependencies: ["AppleTokens", "Basics", "JOSE"], swiftSettings: house),
+        .target(name: "SignIn", dependencies: ["AppleTokens", "Basics", "JOSE"], swiftSettings: seldomRun),
         .target(name: "AppleSimulator", dependencies: ["Basics", "JOSE"], swiftSettings: seldomRun),
         .target(
             name: "WebClient",
@@ -94,7 +94,7 @@ let package = Package(
             name: "AccountStore",
             dependencies: ["AppleTokens", "Basics", "Postgres", "Schema"],
             resources: [.embedInCode("Statements")],
-            swiftSettings: house
+            swiftSettings: seldomRun
         ),
         .target(name: "Spool", dependencies: ["Basics", "CRename", "JOSE"], swiftSettings: seldomRun),
         .target(
