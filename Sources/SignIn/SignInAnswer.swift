@@ -78,7 +78,7 @@ package struct SignInAnswer: Sendable, Equatable {
         case kept
         /// The request had no code.
         case none
-        /// The code was used up, and the answer to it was lost.
+        /// The code was used up, and the answer to it was lost or can't be verified.
         case lost
         /// Apple refused the code: see ``SignInAnswer/refreshTokenError``.
         case refused

@@ -150,7 +150,7 @@ package struct SiwadMetrics: Sendable {
         connections = registry.gauge("siwad_connections", "Open connections of the notification endpoint.")
         evictedConnections = registry.counter(
             "siwad_connections_evicted_total",
-            "Silent connections that were closed to make room for others."
+            "Connections that were closed to make room for others."
         )
         certificateExpiry = registry.gauge(
             "siwad_tls_certificate_expiry_timestamp_seconds",

@@ -72,7 +72,7 @@ package enum RefreshState: Sendable, Equatable {
     case pending(sealedCode: [UInt8], due: WallTime)
     /// There was no code.
     case none
-    /// The code was used up, and the answer to it was lost.
+    /// The code was used up, and the answer to it was lost or can't be verified.
     case lost
     /// Apple's code of the error. `invalid_grant` for a sign-in that was taken over counts as ``lost``, because the earlier
     /// attempt may have used the code.
