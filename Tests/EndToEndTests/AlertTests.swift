@@ -37,7 +37,7 @@ struct AlertTests {
         }
     }
 
-    /// The rows of the table, in their order. The first seven wake a person.
+    /// The rows of the table, in their order. The first eight wake a person.
     private func rows(of page: String) throws -> [Alert] {
         let section = try #require(page.split(separator: "\n## Alerts\n").last?.split(separator: "\n### ").first)
         let rows = section.split(separator: "\n").filter { $0.hasPrefix("| [") }
