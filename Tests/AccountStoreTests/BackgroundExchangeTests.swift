@@ -44,7 +44,7 @@ struct BackgroundExchangeTests {
                 SELECT
                     sha256(n::text::bytea), client_id, app_id, flow, caller, settled_at, signed_in_at, account_id, new_account,
                     refresh, code_sealed, now() + interval '1 hour'
-                FROM siwa.sign_ins, generate_series(1, 100000) AS n
+                FROM siwa.sign_ins, generate_series(1, 20000) AS n
                 """
             )
             let (claimed, read) = try await store.connection.transaction { session throws(PostgresError) in

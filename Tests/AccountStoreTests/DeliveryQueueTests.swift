@@ -348,7 +348,7 @@ struct DeliveryQueueTests {
                             endpoint_id, position, account_id, status, next_attempt_at, reason, first_failed_at
                         )
                         SELECT \(endpoint), 100000 + n, n, 'retry', now() + interval '1 hour', 'refused', now()
-                        FROM generate_series(1, 100000) AS n
+                        FROM generate_series(1, 20000) AS n
                         """
                     )
                 default: break

@@ -8,7 +8,7 @@ struct DatabaseConnectionTests {
     private func withDaemon(
         connections: Int,
         _ settings: [String: String] = [:],
-        _ body: (DaemonFixture, DaemonProcess, DaemonProcess.Addresses) async throws -> Void
+        _ body: (DaemonFixture, DaemonProcess, DaemonProcess.Addresses, _ role: String) async throws -> Void
     ) async throws {
         try await DaemonFixture.with { fixture in
             let role = "limited_\(String(UInt64.random(in: 0...UInt64.max), radix: 36))"
@@ -16,7 +16,9 @@ struct DatabaseConnectionTests {
             var settings = settings
             settings["SIWAD_DATABASE_URL"] = "\(fixture.conninfo) user=\(role)"
             settings["SIWAD_DATABASE_CONNECTIONS"] = "\(connections)"
-            try await fixture.withDaemon(settings) { daemon, addresses in try await body(fixture, daemon, addresses) }
+            try await fixture.withDaemon(settings) { daemon, addresses in
+                try await body(fixture, daemon, addresses, role)
+            }
             try await eventually("the daemon's connections to end") {
                 try await fixture.texts("SELECT pid::text FROM pg_stat_activity WHERE usename = '\(role)'").isEmpty
             }
@@ -43,7 +45,7 @@ struct DatabaseConnectionTests {
 
     @Test("Two connections are enough without a spool, and siwad never opens more.")
     func two() async throws {
-        try await withDaemon(connections: 2) { fixture, daemon, addresses in
+        try await withDaemon(connections: 2) { fixture, daemon, addresses, _ in
             try await use(fixture, addresses)
             #expect(!daemon.log.contains { $0.contains("too many connections") })
         }
@@ -70,9 +72,8 @@ struct DatabaseConnectionTests {
         _ change: String,
         _ body: (DaemonFixture, DaemonProcess.Addresses) async throws -> Void
     ) async throws {
-        try await withDaemon(connections: 8) { fixture, daemon, addresses in
+        try await withDaemon(connections: 8) { fixture, daemon, addresses, role in
             try await post(fixture, addresses)
-            let role = try await fixture.texts("SELECT rolname::text FROM pg_roles WHERE rolconnlimit = 8").first ?? ""
             try await fixture.run(
                 """
                 ALTER ROLE \(role) \(change);
@@ -92,7 +93,7 @@ struct DatabaseConnectionTests {
     func three() async throws {
         let directory = try TemporaryDirectory()
         let spool = ["SIWAD_SPOOL_DIRECTORY": directory.file("spool"), "SIWAD_BATCH_LIMIT": "1"]
-        try await withDaemon(connections: 3, spool) { fixture, daemon, addresses in
+        try await withDaemon(connections: 3, spool) { fixture, daemon, addresses, _ in
             try await use(fixture, addresses)
             try await fixture.closeDatabase()
             for _ in 0..<5 {

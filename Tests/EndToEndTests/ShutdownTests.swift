@@ -102,7 +102,7 @@ struct ShutdownTests {
                     )
                     let before = try await proxy.connections.ever
                     daemon.send("TERM")
-                    #expect(try await daemon.end(within: .seconds(9)) == 0)
+                    #expect(try await daemon.end(within: .seconds(18)) == 0)
                     #expect(try await proxy.connections.ever - before < 100)
                 }
             }

@@ -62,7 +62,8 @@ struct SupervisorTests {
                 output: .discarded,
                 error: .discarded
             ) { _ in
-                while access(cluster.path + "/data.new", F_OK) != 0 { try await Task.sleep(for: .milliseconds(2)) }
+                let places = ["/data.new", "/data"].map { cluster.path + $0 }
+                while !places.contains(where: { access($0, F_OK) == 0 }) { try await Task.sleep(for: .milliseconds(2)) }
                 kill(try #require(await line(1, of: processFile).flatMap { pid_t($0) }), SIGKILL)
                 let second = try await LocalCluster.start(at: directory + "/cluster")
                 try await execute("SELECT 1", second)

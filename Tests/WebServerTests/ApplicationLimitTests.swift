@@ -212,7 +212,8 @@ struct ApplicationLimitTests {
             try? await Task.sleep(for: .milliseconds(200))
             ended.store(true, ordering: .relaxed)
         }
-        try await ApplicationFixture.with(service, limits: Self.limits { $0.deadline = .milliseconds(50) }) { fixture in
+        try await ApplicationFixture.with(service, limits: Self.limits { $0.deadline = .milliseconds(500) }) {
+            fixture in
             #expect(try await fixture.one(request("GET /v1/sessions/a")).status == 503)
             await fixture.beginShutdown()
             while let client = try? await fixture.connect() { try await client.disconnect() }
