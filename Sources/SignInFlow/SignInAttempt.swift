@@ -202,6 +202,11 @@ extension SignInAttempt {
             budget: mode.budget
         )
         switch exchange.answer {
+        // An answer without an identity token, or with one that can't be verified now, does not contradict the presented token,
+        // which decides the sign-in; the code is used.
+        case .issued(let tokens) where mode == .preferred && tokens.identityToken == nil:
+            means.unverifiable(.appleUnexpected)
+            return Traded(refresh: .lost)
         case .issued(let tokens):
             let identity: VerifiedIdentity
             do throws(Problem) {
@@ -212,11 +217,8 @@ extension SignInAttempt {
                     nonce: request.nonce
                 )
             } catch {
-                // Such an answer does not contradict the presented token, which decides the sign-in; the code is used.
-                guard mode == .preferred, tokens.identityToken == nil || error.reason == .keysUnavailable else {
-                    throw error
-                }
-                means.unverifiable(error.reason.rawValue)
+                guard mode == .preferred, error.reason == .keysUnavailable else { throw error }
+                means.unverifiable(error.reason)
                 return Traded(refresh: .lost)
             }
             return Traded(
@@ -302,11 +304,12 @@ extension SignInAttempt.Means {
     }
 
     /// Reports a refresh token that is lost because Apple's answer can't be verified, though the sign-in goes on.
-    fileprivate func unverifiable(_ reason: String) {
+    fileprivate func unverifiable(_ reason: Problem.Reason) {
         // Alerts look at these outcomes.
-        metrics.signIns.increment(reason)
-        guard database.faults.isDue(.appleTokens(reason)) else { return }
-        log.error("Apple's answer to a code can't be verified, so its refresh token is lost", ["error": reason])
+        metrics.signIns.increment(reason.rawValue)
+        guard database.faults.isDue(.appleTokens(reason.rawValue)) else { return }
+        let message = "Apple's answer to a code can't be verified, so its refresh token is lost"
+        log.error(message, ["error": reason == .appleUnexpected ? "it has no identity token" : reason.rawValue])
     }
 
     private func unexpected(_ cause: String) -> Problem {
