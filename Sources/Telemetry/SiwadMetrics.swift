@@ -222,7 +222,7 @@ package struct PublicationMetrics: Sendable {
         )
         age = registry.gauge(
             "siwad_publication_age_seconds",
-            "How long the oldest committed change has waited for its publication.",
+            "How long the oldest committed change has waited for its publication, or at most while PostgreSQL refuses to tell.",
             initially: .nan
         )
     }

@@ -293,6 +293,13 @@ struct CommandRunnerTests {
         #expect(tokens.status == .unavailable, "\(tokens.errors)")
     }
 
+    @Test("A request for help in the place of a note prints the help.")
+    func helpForNote() async {
+        let environment = ["SIWAD_DATABASE_URL": "host=/nowhere"]
+        let result = await siwad("endpoints", "pause", "shop", "--note", "-h", environment: environment)
+        #expect(result.status == .done && result.output.contains("USAGE: siwad endpoints pause"), "\(result.output)")
+    }
+
     @Test(
         "The message about a missing file names the next step.",
         arguments: [

@@ -65,6 +65,8 @@ package final class IngestService: Sendable {
         if let spool {
             metrics.spoolBytes.follow { Int(spool.bytes) }
             metrics.spoolLimit.set(Int(spool.limit))
+            // Opening it wrote its mark and took its lock.
+            metrics.spoolWritable.set(1)
         }
     }
 

@@ -159,8 +159,9 @@ struct AuditOptions: ParsableArguments {
     var advice: String? { note != nil ? nil : "--note must say why: it is kept in the audit" }
 
     func validate() throws {
-        for (option, text) in [("--note", note), ("--operator", operatorName)] where text?.hasPrefix("--") == true {
+        for (option, text) in [("--note", note), ("--operator", operatorName)] {
             // Probably the next option, in the place of a text that was forgotten.
+            guard text == "-h" || text?.hasPrefix("--") == true else { continue }
             throw ValidationError("\(option) needs a text, which can't begin with two hyphens")
         }
         guard note?.contains(where: { !$0.isWhitespace }) ?? true else { throw ValidationError("--note must say why") }
