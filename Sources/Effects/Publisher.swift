@@ -83,9 +83,10 @@ package final class Publisher: Sendable {
             }
             if let unmeasured {
                 measuredAt = nil
+                // If PostgreSQL refuses the connection, at most this long. While it is away, another metric says so.
+                let isKnown = unmeasured.isConnectionError && !unmeasured.isServerAway
+                metrics.age.set(isKnown ? (known.age + (.now - known.at)) / .seconds(1) : .nan)
                 failure = failure ?? unmeasured
-                // At most this long. While the server is away, another metric says so.
-                metrics.age.set(unmeasured.isServerAway ? .nan : (known.age + (.now - known.at)) / .seconds(1))
             }
             if let failure {
                 if !isReported, !failure.isServerAway, failure.code != .cancelled {
