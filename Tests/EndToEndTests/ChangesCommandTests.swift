@@ -336,6 +336,34 @@ struct ChangesCommandTests {
         }
     }
 
+    @Test(
+        "One signal ends follow although its reader reads nothing.",
+        arguments: [false, true]
+    )
+    func stuckReader(hasEnd: Bool) async throws {
+        try await DaemonFixture.with { fixture in
+            try await fixture.run(
+                "SELECT siwa.record_sign_in('com.example.one', 'person ' || n) FROM generate_series(1, 500) AS n"
+            )
+            try await publish(fixture)
+            try await TemporaryDirectory.with { directory in
+                let pipe = directory.file("pipe")
+                #expect(mkfifo(pipe, 0o600) == 0)
+                let descriptor = open(pipe, O_RDWR | O_NONBLOCK | O_CLOEXEC)
+                defer { close(descriptor) }
+                let script = "exec \"$@\" >\"\(pipe)\""
+                let arguments = ["changes", "follow", "--json", "--from-start"] + (hasEnd ? ["--until-current"] : [])
+                let follow = fixture.start(arguments: arguments, under: ["/bin/sh", "-c", script, "sh"])
+                try await eventually("a full pipe") {
+                    var waiting: Int32 = 0
+                    return ioctl(descriptor, UInt(FIONREAD), &waiting) == 0 && waiting > 50_000
+                }
+                follow.send("TERM")
+                #expect(try await follow.end(within: .seconds(15)) == (hasEnd ? 128 + SIGTERM : 0))
+            }
+        }
+    }
+
     @Test("A closed pipe ends follow with 0, even if nothing is published any more.")
     func closedPipe() async throws {
         try await DaemonFixture.with { fixture in

@@ -57,9 +57,7 @@ struct ChangesFollowCommand: DatabaseCommand, Sendable {
         // A closed pipe is an end like any other, not a death by signal.
         signal(SIGPIPE, SIG_IGN)
         let command = self
-        // A signal is the usual end of a follow without an end. One that has an end isn't done before it.
-        let run = untilCurrent || limit != nil ? Services.runInterruptibly : Services.runUntilSignal
-        try await run {
+        let follow: @Sendable () async throws -> Void = {
             let (position, end, wanted) = try await invocation.read { session in
                 let end = try ChangeLog.end(in: session)
                 let start = try command.start(end: end, in: session)
@@ -81,6 +79,12 @@ struct ChangesFollowCommand: DatabaseCommand, Sendable {
                 )
                 try await feed.run()
             }
+        }
+        // A signal is the usual end of a follow without an end. One that has an end isn't done before it.
+        if untilCurrent || limit != nil {
+            try await Services.runInterruptibly(isReading: true, follow)
+        } else {
+            try await Services.runUntilSignal(follow)
         }
     }
 

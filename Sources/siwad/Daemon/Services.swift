@@ -103,10 +103,12 @@ enum Services {
         try await withThrowingTaskGroup { group in
             group.addTask { try await work() }
             group.addTask {
-                for await _ in await UnixSignalsSequence(trapping: .sigint, .sigterm) { break }
-                // Cancellation does not end a write that waits for a slow reader.
-                signal(SIGALRM) { _ in _exit(CommandStatus.done.rawValue) }
-                alarm(2)
+                for await _ in await UnixSignalsSequence(trapping: .sigint, .sigterm) {
+                    // Cancellation does not end a write that waits for a slow reader.
+                    signal(SIGALRM) { _ in _exit(CommandStatus.done.rawValue) }
+                    alarm(2)
+                    break
+                }
             }
             try await group.next()
             group.cancelAll()
@@ -115,7 +117,12 @@ enum Services {
 
     /// Runs `work` and cancels it at SIGINT or SIGTERM. When it has ended, the process ends by the signal itself, so that a shell
     /// sees the cause. A second signal ends the process immediately.
-    static func runInterruptibly(_ work: @escaping @Sendable () async throws -> Void) async throws {
+    ///
+    /// - Parameter isReading: the work changes nothing, so that it need not end in an orderly way.
+    static func runInterruptibly(
+        isReading: Bool = false,
+        _ work: @escaping @Sendable () async throws -> Void
+    ) async throws {
         // Every command that changes something in several transactions runs here. If the reader of its output is gone,
         // SIGPIPE would end it between two of them. Without the signal, it goes on without output.
         signal(SIGPIPE, SIG_IGN)
@@ -135,6 +142,15 @@ enum Services {
             // ignores a signal without a handler.
             for number in [SIGINT, SIGTERM] { signal(number) { _exit(128 + $0) } }
             unblockSignals()
+            if isReading {
+                // Cancellation does not end a write that waits for a slow reader.
+                if number == SIGINT {
+                    signal(SIGALRM) { _ in _exit(128 + SIGINT) }
+                } else {
+                    signal(SIGALRM) { _ in _exit(128 + SIGTERM) }
+                }
+                alarm(2)
+            }
             // The cancelled work has already reported how it ended.
             _ = try? await group.next()
             signal(number, SIG_DFL)
