@@ -42,6 +42,23 @@ struct MetricValueTests {
         }
     }
 
+    @Test(
+        "If dead letters can't be counted or deliveries can't be measured, the log says so.",
+        arguments: [
+            ("dead_letters", "open dead letters can't be counted"),
+            ("deliveries", "the backlogs of endpoints can't be measured"),
+        ]
+    )
+    func unmeasured(table: String, message: String) async throws {
+        try await DaemonFixture.with { fixture in
+            let daemon = fixture.start(try DaemonFixture.delivering())
+            _ = try await daemon.ready()
+            try await fixture.run("ALTER TABLE siwa.\(table) RENAME TO hidden")
+            try await eventually("the warning") { daemon.log.contains { $0.contains(message) } }
+            try await fixture.run("ALTER TABLE siwa.hidden RENAME TO \(table)")
+        }
+    }
+
     @Test("Fetches of the key set are counted by result, and the age of the keys grows while none succeeds.")
     func keys() async throws {
         try await DaemonFixture.withDaemon(["SIWAD_KEYS_REFRESH": "100ms"]) { fixture, _, addresses in

@@ -45,6 +45,8 @@ package final class Dispatcher: Sendable {
         var listening: Task<Void, Never>?
         /// True if the log says that endpoints can't be read.
         var isReported = false
+        /// True if the log says that the backlogs can't be measured.
+        var isUnmeasured = false
         var readAt: ContinuousClock.Instant?
         var measuredAt: ContinuousClock.Instant?
     }
@@ -141,13 +143,22 @@ package final class Dispatcher: Sendable {
             }
             guard state.measuredAt.map({ .now - $0 >= Self.measurement }) ?? true else { return }
             state.measuredAt = .now
-            await measure()
+            do throws(PostgresError) {
+                try await measure()
+                state.isUnmeasured = false
+            } catch {
+                report(error, "the backlogs of endpoints can't be measured; trying again", unless: &state.isUnmeasured)
+            }
         } catch {
-            // The writer reports that PostgreSQL is away.
-            guard !state.isReported, !error.isServerAway, error.code != .cancelled else { return }
-            resources.log.warning("endpoints can't be read; trying again", ["error": "\(error)"])
-            state.isReported = true
+            report(error, "endpoints can't be read; trying again", unless: &state.isReported)
         }
+    }
+
+    private func report(_ error: PostgresError, _ message: String, unless isReported: inout Bool) {
+        // The writer reports that PostgreSQL is away.
+        guard !isReported, !error.isServerAway, error.code != .cancelled else { return }
+        resources.log.warning(message, ["error": "\(error)"])
+        isReported = true
     }
 
     /// Wakes the dispatcher when another process publishes changes, or changes endpoints or deliveries.
@@ -253,11 +264,10 @@ package final class Dispatcher: Sendable {
         )
     }
 
-    private func measure() async {
-        // Measured again later.
-        let backlogs = try? await resources.pool.withSession { session throws(PostgresError) in
+    private func measure() async throws(PostgresError) {
+        let backlogs = try await resources.pool.withSession { session throws(PostgresError) in
             try DeliveryQueue.backlogs(in: session)
         }
-        for backlog in backlogs ?? [] { resources.metrics.show(backlog) }
+        for backlog in backlogs { resources.metrics.show(backlog) }
     }
 }

@@ -38,7 +38,7 @@ struct LetterSettlement: Sendable {
     mutating func run() async {
         let faults = FaultLog(service.log)
         while !Task.isCancelled {
-            if let open = await count(), open[.keysUnavailable, default: 0] > 0, service.storage == .database {
+            if let open = await count(faults), open[.keysUnavailable, default: 0] > 0, service.storage == .database {
                 do {
                     let effects = try await settle()
                     if let obstacle = effects.obstacle {
@@ -57,7 +57,7 @@ struct LetterSettlement: Sendable {
                             ["replayed": "\(effects.replayed)", "discarded": "\(effects.discarded)"]
                         )
                         // There is room again.
-                        _ = await count()
+                        _ = await count(faults)
                     }
                 } catch {
                     // Some letters may be settled already.
@@ -74,14 +74,22 @@ struct LetterSettlement: Sendable {
         }
     }
 
-    /// - Returns: nil if the count failed, which the writer reports.
-    private func count() async -> [DeadLetterReason: Int]? {
+    /// - Returns: nil if the count failed.
+    private func count(_ faults: FaultLog) async -> [DeadLetterReason: Int]? {
         if service.spool.map({ !$0.holds(.waiting) }) ?? true { service.budget.spoolEmptied() }
         service.budget.countingBegan()
-        let open = try? await pool.withSession { session throws(PostgresError) in
-            try DeadLetters.countOpen(in: session)
+        let open: [DeadLetterReason: Int]
+        do throws(PostgresError) {
+            open = try await pool.withSession { session throws(PostgresError) in
+                try DeadLetters.countOpen(in: session)
+            }
+        } catch {
+            // The writer reports that PostgreSQL is away.
+            if !error.isServerAway, error.code != .cancelled {
+                faults.warning(.letterCount, "open dead letters can't be counted; trying again", error)
+            }
+            return nil
         }
-        guard let open else { return nil }
         service.budget.counted(open)
         // Another daemon or an operator may have settled any of them since the last count.
         service.durable.forget(.unverified)

@@ -7,7 +7,7 @@ package import Telemetry
 package final class FaultLog: Sendable {
     package enum Topic: Sendable, Hashable {
         case database, spool, refusal, rejection, unread, share, untrusted, unverified, overdue
-        case keysRead, keysStored, settlement
+        case keysRead, keysStored, settlement, letterCount
         case signIns, signInBatches, tokenCounts, sealing
         /// With the cause, one of a closed set, so that alternating causes are logged no more often.
         case appleClient(String), appleCode(String), appleTokens(String), refusedSignIn(String)
