@@ -11,8 +11,8 @@
 -- - The rows of a person are locked before they are judged, account before consent, as every writer locks. If another
 --   transaction holds one, SKIP LOCKED leaves the sign-in out, so that it delays no other.
 -- - Rows are updated by ctid. One that changed between the snapshot and its lock is not found; then the statement fails with
---   40001. A sign-in is locked only by its update, which on a PostgreSQL without commit dee21ea (in minor releases) goes on with
---   the newer version of a row that it waited for; therefore it must still have the version (xmin) of the snapshot.
+--   40001. A sign-in is locked by its update only, and some minor releases of PostgreSQL apply an update by ctid to the newer
+--   version of a row that it waited for. So the row must also have the version (xmin) of the snapshot.
 -- - If another session inserts the same person, the statement fails with a unique violation, or with 55P03 if that takes too
 --   long. A failure has no effect.
 -- - A sign-in that is not the latest may update neither account nor consent. It is judged by what the locks return: in READ
