@@ -75,18 +75,23 @@ struct DeadLetterOperationTests {
         "UPDATE siwa.dead_letters SET body = convert_to('\(token)', 'UTF8') WHERE reason = '\(reason)'"
     }
 
+    /// Letters that can't be replayed.
+    private func insertLetters(_ count: Int, in fixture: DaemonFixture) async throws {
+        try await fixture.run(
+            """
+            INSERT INTO siwa.dead_letters (
+                received_at, last_received_at, reason, detail, body, token_digest, sub, aud, verified_kid, verified_at
+            )
+            SELECT now(), now(), 'expired', '', 'no token', sha256(i::text::bytea), 'p', 'a', 'k', now()
+            FROM generate_series(1, \(count)) AS i
+            """
+        )
+    }
+
     @Test("An interrupted replay prints its progress, ends by the signal, and continues when it is run again.")
     func interruption() async throws {
         try await DaemonFixture.with { fixture in
-            try await fixture.run(
-                """
-                INSERT INTO siwa.dead_letters (
-                    received_at, last_received_at, reason, detail, body, token_digest, sub, aud, verified_kid, verified_at
-                )
-                SELECT now(), now(), 'expired', '', 'no token', sha256(i::text::bytea), 'p', 'a', 'k', now()
-                FROM generate_series(1, 1000) AS i
-                """
-            )
+            try await insertLetters(1_000, in: fixture)
             let replay = ["dead-letters", "replay", "--all", "--note", "why", "--rate", "20"]
             let run = try await siwad(replay, environment: fixture.environment(), interruptedAfter: 6)
             #expect(run.status == 128 + SIGINT, "\(run.errors)")
@@ -103,15 +108,7 @@ struct DeadLetterOperationTests {
     @Test("The entry of each batch of a long list of numbers names only the letters of the batch.")
     func manyNumbers() async throws {
         try await DaemonFixture.with { fixture in
-            try await fixture.run(
-                """
-                INSERT INTO siwa.dead_letters (
-                    received_at, last_received_at, reason, detail, body, token_digest, sub, aud, verified_kid, verified_at
-                )
-                SELECT now(), now(), 'expired', '', 'no token', sha256(i::text::bytea), 'p', 'a', 'k', now()
-                FROM generate_series(1, 2100) AS i
-                """
-            )
+            try await insertLetters(2_100, in: fixture)
             let numbers = try await fixture.texts("SELECT l.id::text FROM siwa.dead_letters AS l ORDER BY l.id")
             for verb in ["discard", "reopen"] {
                 let arguments = ["dead-letters", verb] + numbers.reversed() + ["--note", "why"]
